@@ -1,0 +1,1 @@
+"""The demo site: an airport operations desk over the airports of the `airportsdata` package."""

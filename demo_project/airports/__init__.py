@@ -1,0 +1,1 @@
+"""Where airports are, how far apart, and how to get from one to another."""

@@ -1,0 +1,81 @@
+"""Puts the reference data into the database.
+
+Only adds what is missing: a row that somebody corrected in the admin stays as it is, a second run
+finds nothing to do, and one that was interrupted is continued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+from django.db import transaction
+
+from demo_project.airports.dataset import AirportRow, read_airports, read_countries
+from demo_project.airports.models import Airport, Country
+
+CHUNK = 1000
+
+# Told how many airports there are to add, answers with what to call after each chunk.
+Reporter = Callable[[int], Callable[[int], None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a run did."""
+
+    countries: int
+    airports: int
+    already_there: int
+
+
+def load(
+    *, report: Reporter = lambda total: lambda steps: None, limit: int | None = None
+) -> Loaded:
+    """Add the countries and airports that the database lacks, at most `limit` airports in all."""
+    known = set(Airport.objects.values_list("icao", flat=True))
+    rows = list(islice(read_airports(), limit))
+    missing = [row for row in rows if row.icao not in known]
+    countries = _add_countries()
+    if missing:
+        _add_airports(missing, advance=report(len(missing)))
+    return Loaded(
+        countries=countries, airports=len(missing), already_there=len(rows) - len(missing)
+    )
+
+
+def _add_countries() -> int:
+    known = set(Country.objects.values_list("code", flat=True))
+    missing = [
+        Country(code=code, name=name)
+        for code, name in read_countries().items()
+        if code not in known
+    ]
+    Country.objects.bulk_create(missing)
+    return len(missing)
+
+
+def _add_airports(rows: Iterable[AirportRow], *, advance: Callable[[int], None]) -> None:
+    remaining = iter(rows)
+    while chunk := [_to_airport(row) for row in islice(remaining, CHUNK)]:
+        with transaction.atomic():
+            Airport.objects.bulk_create(chunk)
+        advance(len(chunk))
+
+
+def _to_airport(row: AirportRow) -> Airport:
+    airport = Airport(
+        icao=row.icao,
+        iata=row.iata,
+        name=row.name,
+        city=row.city,
+        subdivision=row.subdivision,
+        country_id=row.country,
+        latitude=row.position.latitude,
+        longitude=row.position.longitude,
+        elevation_ft=row.elevation_ft,
+        timezone=row.timezone,
+    )
+    airport.fold_search_text()
+    return airport

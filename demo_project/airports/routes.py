@@ -1,0 +1,151 @@
+"""Routes in several legs, none longer than an aircraft can fly.
+
+The fewest legs win, then the shorter way. A breadth-first search spreads from the origin and takes
+every airport out of the grid when it first reaches it, so that 28 000 of them cost seconds; then
+the stops are chosen backwards from the destination, among the airports that were reached in time.
+Plain code over positions: no models, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from demo_project.airports.geo import Position, distance_km, to_vector
+from demo_project.airports.grid import Grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How far a search has come."""
+
+    legs: int
+    """Legs flown so far."""
+    closest: str
+    """The airport nearest to the destination that can be reached."""
+    covered_km: float
+    """By how much that is nearer to the destination than the origin."""
+    total_km: float
+    """From the origin to the destination, as the crow flies."""
+
+
+class SearchCancelledError(Exception):
+    """The search ended because nobody waits for it any more."""
+
+
+class NoRouteError(Exception):
+    """The destination cannot be reached with legs of this length."""
+
+    def __init__(self, *, closest: str, gap_km: float) -> None:
+        super().__init__(f"The search ended at {closest}, {gap_km:.0f} km from the destination.")
+        self.closest = closest
+        self.gap_km = gap_km
+
+
+def find_route(
+    airports: Mapping[str, Position],
+    *,
+    origin: str,
+    destination: str,
+    max_leg_km: float,
+    watch: Callable[[Spread], None] = lambda spread: None,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> list[str]:
+    """The codes of the airports along the way, origin and destination included.
+
+    `watch` hears of each further leg; `is_cancelled` is asked between airports.
+
+    Raises:
+        NoRouteError: no chain of such legs leads to the destination.
+        SearchCancelledError: `is_cancelled` said so.
+    """
+    search = _Search(airports, origin=origin, destination=destination, max_leg_km=max_leg_km)
+    search.spread(watch=watch, is_cancelled=is_cancelled)
+    return search.choose_stops()
+
+
+class _Search:
+    def __init__(
+        self,
+        airports: Mapping[str, Position],
+        *,
+        origin: str,
+        destination: str,
+        max_leg_km: float,
+    ) -> None:
+        self._airports = airports
+        self._vectors = {code: to_vector(position) for code, position in airports.items()}
+        self._origin = origin
+        self._destination = destination
+        self._max_leg_km = max_leg_km
+        # The airports by the number of legs that it takes to reach them, up to the last stop.
+        self._reached: list[list[str]] = [[origin]]
+
+    def spread(self, *, watch: Callable[[Spread], None], is_cancelled: Callable[[], bool]) -> None:
+        """Fly one leg further from everywhere until the destination is one leg away."""
+        unreached = self._grid()
+        others = (code for code in self._airports if code != self._origin)
+        outward = sorted(self._by_distance(self._origin, others), reverse=True)
+        total_km = self._km(self._origin, self._destination)
+        gap_km, closest = total_km, self._origin
+        while gap_km > self._max_leg_km:
+            # No airport is farther away than this many legs in a straight line, and one that
+            # cannot be reached yet would be measured in vain, again and again.
+            while outward and outward[-1][0] <= len(self._reached) * self._max_leg_km:
+                unreached.add(outward.pop()[1])
+            frontier: list[str] = []
+            for start in self._reached[-1]:
+                if is_cancelled():
+                    raise SearchCancelledError
+                frontier += unreached.take_near(self._vectors[start])
+            if not frontier:
+                raise NoRouteError(closest=closest, gap_km=gap_km)
+            self._reached.append(frontier)
+            nearest = min(self._by_distance(self._destination, frontier))
+            gap_km, closest = min((gap_km, closest), nearest)
+            watch(
+                Spread(
+                    legs=len(self._reached) - 1,
+                    closest=closest,
+                    covered_km=total_km - gap_km,
+                    total_km=total_km,
+                )
+            )
+
+    def choose_stops(self) -> list[str]:
+        """The shortest way through one airport of each group, found from its end."""
+        onward: dict[str, str] = {}
+        remaining_km = {self._destination: 0.0}
+        for group in reversed(self._reached):
+            remaining_km = self._step_back(group, remaining_km, onward)
+        route = [self._origin]
+        while route[-1] != self._destination:
+            route.append(onward[route[-1]])
+        return route
+
+    def _step_back(
+        self, group: Sequence[str], remaining_km: Mapping[str, float], onward: dict[str, str]
+    ) -> dict[str, float]:
+        """The way that remains from each airport of the group; `onward` notes where it leads."""
+        stops = self._grid(group)
+        found: dict[str, float] = {}
+        for following, rest_km in remaining_km.items():
+            for stop in stops.near(self._vectors[following]):
+                way_km = self._km(stop, following) + rest_km
+                if way_km < found.get(stop, math.inf):
+                    found[stop] = way_km
+                    onward[stop] = following
+        return found
+
+    def _grid(self, codes: Iterable[str] = ()) -> Grid[str]:
+        grid = Grid(self._vectors, radius_km=self._max_leg_km)
+        for code in codes:
+            grid.add(code)
+        return grid
+
+    def _by_distance(self, center: str, codes: Iterable[str]) -> Iterator[tuple[float, str]]:
+        return ((self._km(center, code), code) for code in codes)
+
+    def _km(self, start: str, end: str) -> float:
+        return distance_km(self._airports[start], self._airports[end])

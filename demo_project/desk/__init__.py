@@ -1,0 +1,1 @@
+"""What the people at the operations desk write: notices about airports."""

@@ -1,0 +1,88 @@
+"""The demo's accounts: everybody knows their passwords, so never make them where others reach.
+
+Their tokens are derived from the secret key of the installation. So each start can print them,
+although the database holds their digests only, and no two installations share them.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+from django.contrib.auth.models import Group, Permission, User
+from django.utils.crypto import salted_hmac
+
+from mcp_django.models import TOKEN_PREFIX, AccessToken, digest
+
+DESK_GROUP = "Operations desk"
+DESK_PERMISSIONS = ("view_airport", "view_country", "view_notice", "add_notice", "change_notice")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A user that every start makes sure of."""
+
+    username: str
+    password: str
+    purpose: str
+    is_staff: bool = False
+    is_superuser: bool = False
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedToken:
+    """A derived token; `is_usable` is false once somebody revoked it in the admin."""
+
+    plaintext: str
+    is_usable: bool
+
+
+ADMIN = Account(
+    username="admin",
+    password="airports-admin",
+    purpose="may do everything",
+    is_staff=True,
+    is_superuser=True,
+)
+DESK = Account(
+    username="desk",
+    password="airports-desk",
+    purpose="publishes and closes notices",
+    is_staff=True,
+    groups=(DESK_GROUP,),
+)
+GUEST = Account(username="guest", password="airports-guest", purpose="asks about airports")
+ACCOUNTS = (ADMIN, DESK, GUEST)
+
+
+def create_accounts() -> None:
+    """Add the accounts that are missing; one that was changed stays as it is."""
+    group, created = Group.objects.get_or_create(name=DESK_GROUP)
+    if created:
+        group.permissions.set(Permission.objects.filter(codename__in=DESK_PERMISSIONS))
+    for account in ACCOUNTS:
+        if not User.objects.filter(username=account.username).exists():
+            _create(account)
+
+
+def issue_token(account: Account) -> IssuedToken:
+    """The account's token, the same at each call; issued at the first."""
+    key = salted_hmac("demo_project.desk.accounts", account.username, algorithm="sha256").digest()
+    secret = base64.urlsafe_b64encode(key).decode().rstrip("=")
+    plaintext = TOKEN_PREFIX + secret
+    token = AccessToken.objects.filter(digest=digest(plaintext)).first()
+    if token is None:
+        user = User.objects.get(username=account.username)
+        token, plaintext = AccessToken.objects.issue(user, name="Demo", secret=secret)
+    return IssuedToken(plaintext=plaintext, is_usable=token.is_usable)
+
+
+def _create(account: Account) -> None:
+    user = User.objects.create_user(
+        account.username,
+        password=account.password,
+        is_staff=account.is_staff,
+        is_superuser=account.is_superuser,
+    )
+    user.groups.set(Group.objects.filter(name__in=account.groups))

@@ -1,0 +1,37 @@
+"""Tells the clients that subscribed to the notices of an airport that they changed.
+
+Hooked to the model and not to the tools, so that the admin announces too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models.signals import post_delete, post_save
+
+from demo_project.desk.models import Notice
+from demo_project.servers import staff
+from mcp_django import mcp
+
+
+def notices_uri(code: str) -> str:
+    """Where the current notices of an airport are read."""
+    return f"notices://{code}"
+
+
+def connect() -> None:
+    """Listen to every change of a notice."""
+    for signal in (post_save, post_delete):
+        signal.connect(_notice_changed, sender=Notice)
+
+
+def _notice_changed(*, instance: Notice, **kwargs: Any) -> None:
+    transaction.on_commit(partial(_announce, instance.airport.known_as))
+
+
+def _announce(codes: list[str]) -> None:
+    for code in codes:
+        for server in (mcp, staff):
+            server.notify_resource_updated(notices_uri(code))

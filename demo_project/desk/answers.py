@@ -1,0 +1,57 @@
+"""What the desk's tools and resources answer with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Self
+
+from demo_project.airports.models import Airport
+from demo_project.desk.models import Notice
+
+Severity = Literal["information", "caution", "warning"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeCard:
+    """One notice."""
+
+    number: int
+    airport: str
+    severity: Severity
+    title: str
+    text: str
+    published_at: datetime
+    closed_at: datetime | None
+
+    @classmethod
+    def of(cls, notice: Notice) -> Self:
+        return cls(
+            number=notice.pk,
+            airport=notice.airport.icao,
+            severity=notice.severity,
+            title=notice.title,
+            text=notice.text,
+            published_at=notice.published_at,
+            closed_at=notice.closed_at,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirportNotices:
+    """The current notices of an airport, newest first."""
+
+    airport: str
+    name: str
+    notices: list[NoticeCard]
+
+    @classmethod
+    def of(cls, airport: Airport) -> Self:
+        return cls(
+            airport=airport.icao,
+            name=airport.name,
+            notices=[
+                NoticeCard.of(notice)
+                for notice in airport.notices.current().select_related("airport")
+            ],
+        )

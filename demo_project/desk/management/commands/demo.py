@@ -1,0 +1,77 @@
+"""`manage.py demo`: from a fresh clone to a running site in one command."""
+
+from __future__ import annotations
+
+import ipaddress
+from importlib.util import find_spec
+from typing import Any
+
+from django.conf import settings
+from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from demo_project.desk.accounts import DESK, GUEST, create_accounts, issue_token
+from demo_project.desk.welcome import welcome
+
+
+class Command(BaseCommand):
+    help = (
+        "Prepares the database, loads the airports, creates the demo's users and serves the site. "
+        "A later start keeps everything and takes a moment."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--port", type=int, default=8000, help="0 picks a free one.")
+        parser.add_argument("--host", default="127.0.0.1")
+
+    def handle(self, *, host: str, port: int, **options: Any) -> None:
+        self._refuse_outside_of_debug()
+        if not _is_loopback(host):
+            self.stderr.write(
+                f"{host} may be reached by others, who know the demo's passwords as well as you do."
+            )
+        call_command("migrate", interactive=False, verbosity=0)
+        call_command("load_airports", stdout=self.stdout)
+        create_accounts()
+        self._serve(host, port)
+
+    def _refuse_outside_of_debug(self) -> None:
+        if not settings.DEBUG:
+            raise CommandError(
+                "The demo creates users whose passwords are published, so it wants DEBUG. "
+                "Without it, use migrate, load_airports, createsuperuser and an ASGI server."
+            )
+
+    def _serve(self, host: str, port: int) -> None:
+        if find_spec("daphne") is None:
+            raise CommandError("The demo is served by Daphne: pip install daphne")
+        from demo_project.asgi import application
+        from demo_project.desk import serving
+
+        guest, desk = issue_token(GUEST), issue_token(DESK)
+
+        def greet(port: int) -> None:
+            base_url = f"http://{_in_url(host)}:{port}"
+            self.stdout.write(welcome(base_url, guest=guest, desk=desk))
+            self.stdout.write(f"\nServing on {base_url}/ (Ctrl-C stops it)")
+            # Whoever started the process with a pipe waits for that line.
+            self.stdout.flush()
+
+        try:
+            serving.serve(
+                ASGIStaticFilesHandler(application), host=host, port=port, when_listening=greet
+            )
+        except serving.CannotListenError as exc:
+            raise CommandError(f"{exc} Choose another port with --port.") from exc
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

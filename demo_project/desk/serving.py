@@ -1,0 +1,33 @@
+"""Runs an ASGI application with Daphne in this process, and says when it really listens."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+# Twisted picks its event loop when it is first imported, so this module is imported late.
+from daphne.access import AccessLogGenerator
+from daphne.endpoints import build_endpoint_description_strings
+from daphne.server import Server
+
+
+class CannotListenError(Exception):
+    """The address is taken, or is not one of this machine."""
+
+
+def serve(application: Any, *, host: str, port: int, when_listening: Callable[[int], None]) -> None:
+    """Serve until interrupted; `when_listening` gets the port, which matters if 0 was asked for.
+
+    Raises:
+        CannotListenError: nothing was served.
+    """
+    server = Server(
+        application,
+        endpoints=build_endpoint_description_strings(host=host, port=port),
+        action_logger=AccessLogGenerator(sys.stderr),
+        ready_callable=lambda: when_listening(server.listening_addresses[0][1]),
+    )
+    server.run()
+    if not server.listening_addresses:
+        raise CannotListenError(f"Cannot listen on {host}, port {port}.")

@@ -1,0 +1,106 @@
+"""Settings of the demo site: one SQLite file, one process, loopback only.
+
+`DEMO_VAR` moves everything that the site writes to another directory; `DEMO_DEBUG=0` turns
+debugging off, and with it the users and tokens that `manage.py demo` makes.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+from demo_project import secret_key
+
+BASE_DIR = Path(__file__).resolve().parent
+VAR_DIR = Path(os.environ.get("DEMO_VAR") or BASE_DIR / "var")
+
+SECRET_KEY = secret_key.read_or_create(VAR_DIR / "secret_key.txt")
+DEBUG = os.environ.get("DEMO_DEBUG", "1") == "1"
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
+
+ROOT_URLCONF = "demo_project.urls"
+ASGI_APPLICATION = "demo_project.asgi.application"
+WSGI_APPLICATION = "demo_project.wsgi.application"
+
+INSTALLED_APPS = [
+    # Daphne comes first: it replaces `runserver` and has to import Twisted before anyone else.
+    *(["daphne"] if find_spec("daphne") else []),
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    *(["rest_framework"] if find_spec("rest_framework") else []),
+    "mcp_django",
+    "demo_project.airports",
+    "demo_project.desk",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": VAR_DIR / "db.sqlite3",
+        "OPTIONS": {
+            # Readers do not wait for a writer, and a transaction that will write says so at its
+            # beginning: otherwise two threads that both read first end in "database is locked".
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+        },
+    },
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+]
+
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = "UTC"
+USE_TZ = True
+STATIC_URL = "static/"
+
+MCP_DJANGO = {
+    "TITLE": "Airport operations desk",
+    "INSTRUCTIONS": (
+        "Facts about 28 000 airports: search by name, find the nearest ones, measure great "
+        "circles, plan routes with a maximum leg, draw maps, read the notices of an airport. "
+        "Airports are named by ICAO code (EGLL) or IATA code (LHR), countries by ISO code (GB). "
+        "Notices are published and closed on the staff server."
+    ),
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"console": {"class": "logging.StreamHandler"}},
+    "loggers": {"mcp_django": {"handlers": ["console"], "level": "INFO"}},
+}

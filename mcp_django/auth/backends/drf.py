@@ -1,0 +1,28 @@
+"""Django REST framework's authentication classes, as the site has configured them."""
+
+from __future__ import annotations
+
+from rest_framework.exceptions import APIException
+from rest_framework.request import Request
+from rest_framework.settings import api_settings
+
+from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.principal import Principal, principal_for
+from mcp_django.exceptions import AuthenticationRequired
+
+
+class DRFBackend(BaseBackend):
+    """Asks ``DEFAULT_AUTHENTICATION_CLASSES`` in their order."""
+
+    def authenticate(self, credentials: Credentials) -> Principal | None:
+        """The user that REST framework finds, ``None`` when it finds none."""
+        authenticators = [cls() for cls in api_settings.DEFAULT_AUTHENTICATION_CLASSES]
+        request = Request(credentials.request(), authenticators=authenticators)
+        try:
+            user = request.user
+        except APIException as exc:
+            raise AuthenticationRequired(str(exc.detail), error="invalid_token") from exc
+        if user is None or not user.is_authenticated or not user.is_active:
+            return None
+        return principal_for(user, backend="drf")

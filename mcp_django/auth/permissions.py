@@ -1,0 +1,85 @@
+"""Who may: permission classes for servers and components, in the manner of REST framework.
+
+A permission is a class or instance of ``BasePermission``, a codename
+(``"shop.refund_order"``) or a list of them, all of which must hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from mcp_django.auth.principal import Principal
+
+
+class BasePermission:
+    """Says yes or no for one caller; subclass it and override ``has_permission``."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        """Whether this caller may use what the permission guards."""
+        return True
+
+
+class AllowAny(BasePermission):
+    """Everybody, also without credentials."""
+
+
+class IsAuthenticated(BasePermission):
+    """Whoever presented a valid credential."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        """Whether the caller is known."""
+        return principal.is_authenticated
+
+
+class IsStaff(IsAuthenticated):
+    """Users who may enter the admin."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        """Whether the caller is an active member of staff."""
+        return bool(super().has_permission(principal) and principal.user.is_staff)
+
+
+class HasCodename(BasePermission):
+    """Users who hold a Django permission (``app_label.codename``)."""
+
+    def __init__(self, codename: str) -> None:
+        if codename.count(".") != 1:
+            raise ImproperlyConfigured(
+                f"{codename!r} is no permission: write 'app_label.codename', "
+                "a permission class or a list of both."
+            )
+        self.codename = codename
+
+    def has_permission(self, principal: Principal) -> bool:
+        """Whether the user's permissions hold the codename."""
+        return bool(principal.user.has_perm(self.codename))
+
+
+def permissions(declared: Any) -> tuple[BasePermission, ...]:
+    """What was declared, as permission objects; nothing declared guards nothing.
+
+    Raises:
+        ImproperlyConfigured: something else than a permission class or codename was declared.
+    """
+    if declared is None:
+        return ()
+    if isinstance(declared, Sequence) and not isinstance(declared, str):
+        return tuple(permission for one in declared for permission in permissions(one))
+    return (_permission(declared),)
+
+
+@cache
+def _permission(declared: Any) -> BasePermission:
+    if isinstance(declared, str):
+        return HasCodename(declared)
+    if isinstance(declared, type) and issubclass(declared, BasePermission):
+        return declared()
+    if isinstance(declared, BasePermission):
+        return declared
+    raise ImproperlyConfigured(
+        f"{declared!r} is no permission: use a subclass of BasePermission or 'app_label.codename'."
+    )

@@ -1,0 +1,1 @@
+"""What a developer declares: tools, resources, resource templates, prompts and completions."""

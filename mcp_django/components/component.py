@@ -1,0 +1,56 @@
+"""What every component has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from django.core.exceptions import ImproperlyConfigured
+
+from mcp_django.components.function import ComponentFunction
+from mcp_django.protocol.content import Icon
+from mcp_django.protocol.meta import check_author_meta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """A declared tool, resource, resource template or prompt.
+
+    ``permission`` and ``scopes`` narrow what its server lets in (runtime.policy reads them);
+    ``atomic`` opens a transaction around the function (``None``: as ``ATOMIC_REQUESTS`` says);
+    ``timeout`` is in seconds. ``kind`` is the specification's word for it.
+    """
+
+    kind: ClassVar[str]
+
+    name: str
+    function: ComponentFunction
+    title: str = ""
+    description: str = ""
+    icons: tuple[Icon, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    permission: Any = None
+    scopes: tuple[str, ...] = ()
+    atomic: bool | None = None
+    timeout: float | None = None
+    slow: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            check_author_meta(self.meta)
+        except ValueError as exc:
+            raise ImproperlyConfigured(f"{self}: {exc}") from None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}"
+
+    @property
+    def key(self) -> str:
+        """What identifies the component among those of its kind on a server."""
+        return self.name
+
+    @property
+    def callable(self) -> Callable[..., Any]:
+        """The developer's own function."""
+        return self.function.function

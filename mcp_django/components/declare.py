@@ -1,0 +1,148 @@
+"""From a decorated function and its options to a component."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from mcp_django.components.completion import Completion
+from mcp_django.components.function import ComponentFunction, inspect_function
+from mcp_django.components.prompt import Prompt
+from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
+from mcp_django.components.tool import Tool
+from mcp_django.protocol.uritemplate import URITemplate
+from mcp_django.schema.annotations import SignatureArguments
+from mcp_django.schema.arguments import ArgumentSource
+from mcp_django.schema.output import OutputAdapter, output_adapter
+from mcp_django.schema.raw import RawArguments
+from mcp_django.schema.raw_output import RawOutput
+
+SCHEMA_SOURCES = ("input_schema", "form", "serializer")
+
+
+def tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
+    """A tool from a function."""
+    looked_at = inspect_function(function)
+    given = dict(options)
+    strict = given.pop("strict_schema", False)
+    sources = {name: given.pop(name, None) for name in SCHEMA_SOURCES}
+    output_schema = given.pop("output_schema", None)
+    return Tool(
+        **_common(looked_at, given),
+        arguments=_arguments(looked_at, sources, strict=strict),
+        output=_output(looked_at, output_schema),
+        **given,
+    )
+
+
+def resource(function: Callable[..., Any], options: Mapping[str, Any]) -> ReadableComponent:
+    """A resource, or a resource template when the URI has variables."""
+    looked_at = inspect_function(function)
+    given = dict(options)
+    uri, size = given.pop("uri"), given.pop("size")
+    common = _common(looked_at, given)
+    try:
+        template = URITemplate(uri)
+    except ValueError as exc:
+        raise ImproperlyConfigured(f"resource {uri!r}: {exc}") from None
+    arguments = SignatureArguments(function, skip=looked_at.internal_parameters)
+    _match_parameters(uri, template, arguments)
+    if not template.variables:
+        return Resource(**common, **given, uri=uri, size=size)
+    if size is not None:
+        raise ImproperlyConfigured(f"{uri!r} is a template; size belongs to a fixed resource.")
+    return ResourceTemplate(**common, **given, template=template, arguments=arguments)
+
+
+def prompt(function: Callable[..., Any], options: Mapping[str, Any]) -> Prompt:
+    """A prompt from a function."""
+    looked_at = inspect_function(function)
+    given = dict(options)
+    arguments = SignatureArguments(function, skip=looked_at.internal_parameters)
+    return Prompt(**_common(looked_at, given), arguments=arguments, **given)
+
+
+def completion(
+    target: Prompt | ResourceTemplate, argument: str, function: Callable[..., Any]
+) -> Completion:
+    """A completion for one argument of a prompt or template."""
+    known = tuple(target.arguments.json_schema.get("properties", {}))
+    if argument not in known:
+        raise ImproperlyConfigured(
+            f"{target} has no argument {argument!r}; it has {', '.join(known) or 'none'}."
+        )
+    looked_at = inspect_function(function)
+    if not set(inspect.signature(function).parameters) - looked_at.internal_parameters:
+        raise ImproperlyConfigured(
+            f"{looked_at.name}() completes {argument!r}: its first parameter is the typed value."
+        )
+    return Completion(
+        kind="prompt" if isinstance(target, Prompt) else "resource template",
+        key=target.key,
+        argument=argument,
+        function=looked_at,
+    )
+
+
+def _common(function: ComponentFunction, given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of every component, taken out of the options or derived from the function."""
+    return {
+        "function": function,
+        "name": given.pop("name", None) or function.name,
+        "title": given.pop("title", ""),
+        "description": given.pop("description", "") or function.doc,
+        "icons": tuple(given.pop("icons", ())),
+        "meta": dict(given.pop("meta", None) or {}),
+        "permission": given.pop("permission", None),
+        "scopes": _scopes(given.pop("scopes", ())),
+    }
+
+
+def _scopes(scopes: Any) -> tuple[str, ...]:
+    if isinstance(scopes, str):
+        raise ImproperlyConfigured(f"scopes is a list: write scopes=[{scopes!r}].")
+    return tuple(scopes)
+
+
+def _arguments(
+    function: ComponentFunction, sources: Mapping[str, Any], *, strict: bool
+) -> ArgumentSource:
+    used = [name for name, source in sources.items() if source is not None]
+    if len(used) > 1:
+        raise ImproperlyConfigured(
+            f"{function.name}() has several schemas ({', '.join(used)}); keep one."
+        )
+    if not used:
+        return SignatureArguments(
+            function.function, skip=function.internal_parameters, strict=strict
+        )
+    if used == ["input_schema"]:
+        return RawArguments(dict(sources["input_schema"]))
+    if used == ["form"]:
+        from mcp_django.schema.forms import FormArguments
+
+        return FormArguments(sources["form"])
+    # Django REST framework is optional and cannot be imported before settings exist.
+    from mcp_django.schema.serializers import SerializerArguments
+
+    return SerializerArguments(sources["serializer"])
+
+
+def _output(function: ComponentFunction, schema: Mapping[str, Any] | None) -> OutputAdapter | None:
+    if schema is not None:
+        return RawOutput(dict(schema))
+    return output_adapter(function.returns)
+
+
+def _match_parameters(uri: str, template: URITemplate, arguments: SignatureArguments) -> None:
+    properties = set(arguments.json_schema.get("properties", {}))
+    variables = set(template.variables)
+    for name in sorted(variables - properties):
+        raise ImproperlyConfigured(f"{uri!r} has a variable {name!r} and no parameter takes it.")
+    for name in sorted(set(arguments.json_schema.get("required", ())) - variables):
+        raise ImproperlyConfigured(
+            f"The parameter {name!r} has no default and {uri!r} has no such variable."
+        )

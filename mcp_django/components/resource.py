@@ -1,0 +1,71 @@
+"""Resources and resource templates: what a client can read by URI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+from django.core.exceptions import ImproperlyConfigured
+
+from mcp_django.components.component import Component
+from mcp_django.protocol.content import Annotations
+from mcp_django.protocol.uritemplate import URITemplate, check_uri
+from mcp_django.schema.arguments import ArgumentSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadableComponent(Component):
+    """What resources and templates share.
+
+    ``cache_ttl`` and ``cache_public`` become the cache hints of 2026-07-28 (CCH-1); ``subscribe``
+    says whether a client may ask to hear of changes.
+    """
+
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    subscribe: bool = True
+    cache_ttl: timedelta = timedelta(0)
+    cache_public: bool = False
+
+    def __post_init__(self) -> None:
+        super(ReadableComponent, self).__post_init__()
+        if self.cache_ttl < timedelta(0):
+            raise ImproperlyConfigured(f"{self}: cache_ttl is negative.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource(ReadableComponent):
+    """One resource with a fixed URI."""
+
+    kind: ClassVar[str] = "resource"
+
+    uri: str
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        super(Resource, self).__post_init__()
+        try:
+            check_uri(self.uri)
+        except ValueError as exc:
+            raise ImproperlyConfigured(f"{self}: {exc}") from None
+
+    @property
+    def key(self) -> str:
+        """The URI."""
+        return self.uri
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceTemplate(ReadableComponent):
+    """A family of resources; the template's variables are the function's parameters."""
+
+    kind: ClassVar[str] = "resource template"
+
+    template: URITemplate
+    arguments: ArgumentSource
+
+    @property
+    def key(self) -> str:
+        """The template as it was written."""
+        return self.template.template

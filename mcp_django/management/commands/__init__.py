@@ -1,0 +1,1 @@
+"""One command, ``mcp``; what it can do is in ``subcommands``."""

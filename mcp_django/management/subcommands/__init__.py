@@ -1,0 +1,1 @@
+"""The subcommands of ``manage.py mcp``, one file each."""

@@ -1,0 +1,94 @@
+"""What the package keeps in the database."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+if TYPE_CHECKING:
+    from django.contrib.auth.base_user import AbstractBaseUser
+
+TOKEN_PREFIX = "mcp_"
+
+
+def digest(plaintext: str) -> str:
+    """The form in which a token is stored.
+
+    A plain SHA-256 is enough: tokens carry 256 random bits, so there is nothing to guess, and a
+    slow hash would be paid on every request.
+    """
+    return hashlib.sha256(plaintext.encode()).hexdigest()
+
+
+class AccessTokenManager(models.Manager["AccessToken"]):
+    """Issues tokens."""
+
+    def issue(
+        self,
+        user: AbstractBaseUser,
+        *,
+        name: str,
+        scopes: Iterable[str] = (),
+        expires: datetime | None = None,
+        secret: str | None = None,
+    ) -> tuple[AccessToken, str]:
+        """Make a token and return it with its plaintext, which is not stored and never shown again.
+
+        ``secret`` replaces the random part, for a site that derives it from a key of its own.
+        """
+        plaintext = TOKEN_PREFIX + (secret or secrets.token_urlsafe(32))
+        token = self.create(
+            digest=digest(plaintext),
+            hint=plaintext[-4:],
+            user=user,
+            name=name,
+            scopes=sorted(set(scopes)),
+            expires_at=expires,
+        )
+        return token, plaintext
+
+
+class AccessToken(models.Model):
+    """A bearer token that a user made for one client: only its digest is kept."""
+
+    digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
+    hint = models.CharField(_("last characters"), max_length=4, editable=False)
+    name = models.CharField(_("name"), max_length=100, help_text=_("What the token is for."))
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
+    )
+    scopes = models.JSONField(_("scopes"), default=list, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
+    last_used_at = models.DateTimeField(_("last used"), null=True, blank=True, editable=False)
+    revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True, editable=False)
+
+    objects = AccessTokenManager()
+
+    class Meta:
+        verbose_name = _("access token")
+        verbose_name_plural = _("access tokens")
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.name} (…{self.hint})"
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a request that carries the token is let in now."""
+        expired = self.expires_at is not None and self.expires_at <= timezone.now()
+        return self.revoked_at is None and not expired and self.user.is_active
+
+    def revoke(self) -> None:
+        """End the token; requests that carry it are refused from now on."""
+        if self.revoked_at is None:
+            self.revoked_at = timezone.now()
+            self.save(update_fields=["revoked_at"])

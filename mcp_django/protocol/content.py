@@ -1,0 +1,274 @@
+"""What tools, resources and prompts hand back: content blocks, messages, contents, results.
+
+Each value writes itself in the richest wire shape, that of 2026-07-28; `shapes` cuts it down for
+older revisions. What is wrong with a value is said where it is made, not when it is sent.
+MCP 2026-07-28, "Tools", "Resources", "Prompts".
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from mcp_django.protocol.display import Annotations, Icon, Role, check_role
+from mcp_django.protocol.meta import check_author_meta
+from mcp_django.protocol.uritemplate import check_uri
+
+__all__ = [
+    "UNSET",
+    "Annotations",
+    "Audio",
+    "Block",
+    "EmbeddedResource",
+    "Icon",
+    "Image",
+    "Message",
+    "ResourceContents",
+    "ResourceLink",
+    "Role",
+    "Text",
+    "ToolResult",
+    "Unset",
+]
+
+
+class Unset(Enum):
+    """The type of `UNSET`, which tells "no value" from `None`."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text for the model."""
+
+    text: str
+    _: KW_ONLY
+    annotations: Annotations | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_meta(self.meta)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the content block."""
+        return _extend({"type": "text", "text": self.text}, self.annotations, self.meta)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture for the model."""
+
+    data: bytes
+    _: KW_ONLY
+    mime_type: str = "image/png"
+    annotations: Annotations | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_bytes(self.data)
+        _check_meta(self.meta)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the content block."""
+        block = {"type": "image", "data": _base64(self.data), "mimeType": self.mime_type}
+        return _extend(block, self.annotations, self.meta)
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """Sound for the model."""
+
+    data: bytes
+    _: KW_ONLY
+    mime_type: str = "audio/wav"
+    annotations: Annotations | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_bytes(self.data)
+        _check_meta(self.meta)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the content block."""
+        block = {"type": "audio", "data": _base64(self.data), "mimeType": self.mime_type}
+        return _extend(block, self.annotations, self.meta)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedResource:
+    """The contents of a resource, within a result or a message: either `text` or `data`."""
+
+    uri: str
+    _: KW_ONLY
+    text: str | None = None
+    data: bytes | None = None
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_uri(self.uri)
+        if (self.text is None) == (self.data is None):
+            raise ValueError("An embedded resource has either text or data")
+        if self.data is not None:
+            _check_bytes(self.data)
+        _check_meta(self.meta)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the content block."""
+        value = self.text if self.data is None else self.data
+        resource = {"uri": self.uri, **_contents(value, self.mime_type)}
+        return _extend({"type": "resource", "resource": resource}, self.annotations, self.meta)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLink:
+    """A resource that the client may read if it wants to."""
+
+    uri: str
+    name: str
+    _: KW_ONLY
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    """In bytes."""
+    icons: tuple[Icon, ...] = ()
+    annotations: Annotations | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_uri(self.uri)
+        _check_meta(self.meta)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the content block."""
+        block: dict[str, Any] = {"type": "resource_link", "uri": self.uri, "name": self.name}
+        optional = {
+            "title": self.title,
+            "description": self.description,
+            "mimeType": self.mime_type,
+            "size": self.size,
+        }
+        block.update({key: value for key, value in optional.items() if value is not None})
+        if self.icons:
+            block["icons"] = [icon.to_wire() for icon in self.icons]
+        return _extend(block, self.annotations, self.meta)
+
+
+Block: TypeAlias = Text | Image | Audio | EmbeddedResource | ResourceLink
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a prompt; a string is text."""
+
+    content: str | Block
+    _: KW_ONLY
+    role: Role = "user"
+
+    def __post_init__(self) -> None:
+        check_role(self.role)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the prompt message."""
+        return {"role": self.role, "content": _block(self.content).to_wire()}
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceContents:
+    """One entry of what reading a resource gives; a string is text, bytes are a blob."""
+
+    content: str | bytes
+    _: KW_ONLY
+    uri: str | None = None
+    """Where it differs from the URI that was read."""
+    mime_type: str | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.content, str):
+            _check_bytes(self.content)
+        if self.uri is not None:
+            check_uri(self.uri)
+        _check_meta(self.meta)
+
+    def to_wire(self, default_uri: str, default_mime: str | None = None) -> dict[str, Any]:
+        """Return the entry; the defaults are those of the resource."""
+        mime_type = default_mime if self.mime_type is None else self.mime_type
+        uri = default_uri if self.uri is None else self.uri
+        return _extend({"uri": uri, **_contents(self.content, mime_type)}, None, self.meta)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ToolResult:
+    """The whole result of a tool, for those who need to say all of it."""
+
+    content: tuple[str | Block, ...]
+    structured: Any
+    """Any JSON value, `None` among them; `UNSET` leaves the member out."""
+    is_error: bool
+    meta: Mapping[str, Any] | None
+
+    def __init__(
+        self,
+        *content: str | Block,
+        structured: Any = UNSET,
+        is_error: bool = False,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        _check_meta(meta)
+        object.__setattr__(self, "content", content)
+        object.__setattr__(self, "structured", structured)
+        object.__setattr__(self, "is_error", is_error)
+        object.__setattr__(self, "meta", meta)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the result; `content` is there even if there is none."""
+        wire: dict[str, Any] = {"content": [_block(item).to_wire() for item in self.content]}
+        if self.structured is not UNSET:
+            wire["structuredContent"] = self.structured
+        if self.is_error:
+            wire["isError"] = True
+        return _extend(wire, None, self.meta)
+
+
+def _block(content: str | Block) -> Block:
+    return Text(content) if isinstance(content, str) else content
+
+
+def _contents(content: str | bytes | None, mime_type: str | None) -> dict[str, Any]:
+    value = {"text": content} if isinstance(content, str) else {"blob": _base64(content or b"")}
+    return value if mime_type is None else {"mimeType": mime_type, **value}
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def _extend(
+    wire: dict[str, Any], annotations: Annotations | None, meta: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Add what is optional everywhere."""
+    if annotations is not None and (members := annotations.to_wire()):
+        wire["annotations"] = members
+    if meta:
+        wire["_meta"] = dict(meta)
+    return wire
+
+
+def _check_bytes(data: object) -> None:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"Binary content is bytes, not {type(data).__name__}")
+
+
+def _check_meta(meta: Mapping[str, Any] | None) -> None:
+    if meta is not None:
+        check_author_meta(meta)

@@ -1,0 +1,102 @@
+"""Cursors of list methods: where the last page ended, signed, and good for one list only.
+
+A cursor holds the key of the last item, not its position, so items may come and go between two
+pages and none is skipped or repeated. MCP 2026-07-28, "Pagination".
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from mcp_django.protocol.errors import InvalidParams
+
+T = TypeVar("T")
+
+MAX_CURSOR_LENGTH = 4096
+
+
+class Signer(Protocol):
+    """Makes text tamper-proof; the keys and their rotation are its own affair."""
+
+    def sign(self, value: str) -> str:
+        """Return the text together with its signature."""
+        ...
+
+    def unsign(self, value: str) -> str:
+        """Return the text that was signed.
+
+        Raises:
+            ValueError: the signature does not fit.
+        """
+        ...
+
+
+def encode_cursor(key: list[Any], *, scope: str, signer: Signer) -> str:
+    """Return a cursor behind the item with `key`.
+
+    `scope` names the list and whose view of it is meant; a cursor is refused in any other.
+    """
+    payload = msgspec.json.encode([_digest(scope), key])
+    return signer.sign(base64.urlsafe_b64encode(payload).decode())
+
+
+def decode_cursor(cursor: str, *, scope: str, signer: Signer) -> list[Any]:
+    """Return the key of the item that the last page ended with.
+
+    Raises:
+        InvalidParams: the cursor was altered, is of another list, or never was one.
+    """
+    if len(cursor) > MAX_CURSOR_LENGTH:
+        raise _invalid()
+    try:
+        payload = base64.urlsafe_b64decode(signer.unsign(cursor))
+        digest, key = msgspec.json.decode(payload, type=tuple[str, list[Any]])
+    except (ValueError, msgspec.MsgspecError) as exc:
+        raise _invalid() from exc
+    if digest != _digest(scope):
+        raise _invalid()
+    return key
+
+
+def _digest(scope: str) -> str:
+    # The scope may name the caller, which is nobody's business who gets to see the cursor.
+    return hashlib.sha256(scope.encode()).hexdigest()[:16]
+
+
+def _invalid() -> InvalidParams:
+    return InvalidParams("The cursor is not valid here; begin again without one")
+
+
+def paginate(
+    items: Sequence[T],
+    *,
+    cursor: str | None,
+    size: int,
+    scope: str,
+    key: Callable[[T], str],
+    signer: Signer,
+) -> tuple[list[T], str | None]:
+    """Return the page behind `cursor`, in the order of `key`, and the cursor of the next.
+
+    Keys are unique. The next cursor is `None` on the last page.
+
+    Raises:
+        InvalidParams: the cursor is not one of this list.
+    """
+    ordered = sorted(items, key=key)
+    start = 0
+    if cursor is not None:
+        last = decode_cursor(cursor, scope=scope, signer=signer)
+        if len(last) != 1 or not isinstance(last[0], str):
+            raise _invalid()
+        start = bisect_right(ordered, last[0], key=key)
+    page = ordered[start : start + size]
+    if start + size >= len(ordered):
+        return page, None
+    return page, encode_cursor([key(page[-1])], scope=scope, signer=signer)

@@ -1,0 +1,299 @@
+"""Which era a message belongs to, decided from the message itself.
+
+Stateless revisions put an envelope into each request: members of `params._meta` that name the
+revision and the client. Whatever has none is left to the handshake, whose revision a session
+knows. The body decides and the headers have to agree, since a proxy may have stripped them.
+MCP 2026-07-28, "Versioning" and "Transports"; nothing here depends on an earlier message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from mcp_django.protocol import meta
+from mcp_django.protocol.errors import (
+    InvalidEnvelope,
+    InvalidParams,
+    InvalidRequest,
+    UnsupportedProtocolVersion,
+    clip,
+)
+from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers, check_routing
+from mcp_django.protocol.jsonrpc import Batch, Notification, Request, Response, read_params
+from mcp_django.protocol.methods import REQUESTS
+from mcp_django.protocol.revisions import REVISIONS, Revision, advertised
+
+LOG_LEVELS = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+"""Least to most severe (RFC 5424)."""
+
+_SEVERITY = {level: rank for rank, level in enumerate(LOG_LEVELS)}
+_ENVELOPE_KEYS = frozenset({meta.PROTOCOL_VERSION, meta.CLIENT_CAPABILITIES, meta.CLIENT_INFO})
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request says about itself and its client."""
+
+    revision: Revision
+    client_capabilities: Mapping[str, Any]
+    client_info: Mapping[str, Any] | None = None
+    """Self-reported: for display, never for decisions."""
+    log_level: str | None = None
+    """Send log messages of this level and above; `None` asks for silence."""
+    progress_token: str | int | None = None
+    trace: Mapping[str, str] = {}
+
+
+class Stateless(msgspec.Struct, frozen=True):
+    """Serve the request by its envelope."""
+
+    envelope: Envelope
+
+
+class Handshake(msgspec.Struct, frozen=True):
+    """Serve the message by its session, or the lack of one."""
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """Accept the message and do nothing.
+
+    A cancellation over stdio is the exception that the transport takes out before: there it means
+    something at every revision.
+    """
+
+
+Route: TypeAlias = Stateless | Handshake | Drop
+
+
+class _Params(msgspec.Struct):
+    """The part of any request's parameters that is needed before its method is known."""
+
+    meta: Any = msgspec.field(default=None, name="_meta")
+    name: Any = None
+    uri: Any = None
+    protocol_version: Any = msgspec.field(default=None, name="protocolVersion")
+
+
+def severity(level: str) -> int:
+    """Return the rank of a log level; higher is more severe.
+
+    Raises:
+        InvalidParams: there is no such level.
+    """
+    try:
+        return _SEVERITY[level]
+    except KeyError:
+        raise InvalidParams(
+            f"No log level {clip(level)!r}; use one of {', '.join(LOG_LEVELS)}"
+        ) from None
+
+
+def classify(
+    message: Request | Notification | Response | Batch,
+    headers: Headers | None,
+    *,
+    enabled: Sequence[str],
+) -> Route:
+    """Return where a message is to be served.
+
+    `headers` is `None` on transports that have none, and the rules about headers are skipped.
+    `enabled` are the versions that the server speaks.
+
+    Raises:
+        MCPError: the message cannot be served; write it for `claimed_revision(message)`.
+    """
+    if isinstance(message, Request):
+        params = read_params(message.params, _Params)
+        fields = _fields(params)
+        if _has_envelope(fields):
+            return _stateless(message.method, params, fields, headers, enabled)
+        return _unenveloped(message.method, params, _version_header(headers), enabled)
+    if isinstance(message, Notification):
+        return _notification(message, _version_header(headers), enabled)
+    if isinstance(message, Response):
+        return _response(_version_header(headers), enabled)
+    return _batch(message, _version_header(headers), enabled)
+
+
+def claimed_revision(message: Request | Notification | Response | Batch) -> Revision | None:
+    """Return the stateless revision that a message names, for an error about that very message."""
+    fields = _peek(message) if isinstance(message, Request | Notification) else {}
+    version = fields.get(meta.PROTOCOL_VERSION)
+    revision = REVISIONS.get(version) if isinstance(version, str) else None
+    return revision if revision is not None and revision.stateless else None
+
+
+def read_handshake_meta(params: bytes) -> tuple[str | int | None, dict[str, str]]:
+    """Return the progress token and the trace context of a request without envelope.
+
+    Raises:
+        InvalidParams: the token is neither a string nor an integer.
+    """
+    fields = _fields(read_params(params, _Params))
+    return _progress_token(fields), meta.read_trace(fields)
+
+
+def _stateless(
+    method: str,
+    params: _Params,
+    fields: Mapping[str, Any],
+    headers: Headers | None,
+    enabled: Sequence[str],
+) -> Stateless:
+    version = fields.get(meta.PROTOCOL_VERSION)
+    if not isinstance(version, str):
+        raise InvalidEnvelope(f"params._meta: {meta.PROTOCOL_VERSION!r} must be a string")
+    capabilities = fields.get(meta.CLIENT_CAPABILITIES)
+    if not isinstance(capabilities, dict):
+        raise InvalidEnvelope(f"params._meta: {meta.CLIENT_CAPABILITIES!r} must be an object")
+    client_info = fields.get(meta.CLIENT_INFO)
+    if client_info is not None and not isinstance(client_info, dict):
+        raise InvalidEnvelope(f"params._meta: {meta.CLIENT_INFO!r} must be an object")
+    if headers is not None:
+        check_routing(headers, version=version, method=method, name=_name(method, params))
+    revision = REVISIONS.get(version)
+    if revision is None or not revision.stateless or version not in enabled:
+        raise _unsupported(version, enabled)
+    return Stateless(
+        Envelope(
+            revision=revision,
+            client_capabilities=capabilities,
+            client_info=client_info,
+            log_level=_log_level(fields),
+            progress_token=_progress_token(fields),
+            trace=meta.read_trace(fields),
+        )
+    )
+
+
+def _unenveloped(
+    method: str, params: _Params, header: str | None, enabled: Sequence[str]
+) -> Handshake:
+    if method == "initialize" and _speaks_handshake(enabled):
+        return Handshake()
+    if method == "initialize":
+        # An old client shows the error and nothing else, so the error names what would work.
+        asked = params.protocol_version
+        raise _unsupported(asked if isinstance(asked, str) else "", enabled)
+    _check_header(header, enabled)
+    if _is_modern(header) or not _speaks_handshake(enabled):
+        raise InvalidEnvelope(
+            f"params._meta lacks {meta.PROTOCOL_VERSION!r} and {meta.CLIENT_CAPABILITIES!r}"
+        )
+    return Handshake()
+
+
+def _notification(
+    message: Notification, header: str | None, enabled: Sequence[str]
+) -> Handshake | Drop:
+    if _is_modern(header) or _has_envelope(_peek(message)) or not _speaks_handshake(enabled):
+        return Drop()
+    _check_header(header, enabled)
+    return Handshake()
+
+
+def _response(header: str | None, enabled: Sequence[str]) -> Handshake | Drop:
+    revision = REVISIONS.get(header or "")
+    if revision is not None and revision.is_alias:
+        # The draft still let clients post responses; there is nothing here that waits for one.
+        return Drop()
+    if _is_modern(header) or not _speaks_handshake(enabled):
+        raise InvalidRequest("A client sends no responses at this revision")
+    _check_header(header, enabled)
+    return Handshake()
+
+
+def _batch(message: Batch, header: str | None, enabled: Sequence[str]) -> Handshake:
+    enveloped = any(
+        isinstance(member, Request | Notification) and _has_envelope(_peek(member))
+        for member in message.members
+    )
+    some_batches = any(REVISIONS[version].batches for version in enabled)
+    if enveloped or _is_modern(header) or not some_batches:
+        raise InvalidRequest("Send one message at a time; this revision has no batches")
+    _check_header(header, enabled)
+    return Handshake()
+
+
+def _version_header(headers: Headers | None) -> str | None:
+    # Lines are joined as proxies and WSGI servers do; two of them make no known version.
+    if headers is None or MCP_PROTOCOL_VERSION not in headers:
+        return None
+    return ", ".join(headers.getlist(MCP_PROTOCOL_VERSION))
+
+
+def _check_header(header: str | None, enabled: Sequence[str]) -> None:
+    if header is not None and header not in enabled:
+        raise _unsupported(header, enabled)
+
+
+def _unsupported(requested: str, enabled: Sequence[str]) -> UnsupportedProtocolVersion:
+    supported = advertised(enabled, requested=requested)
+    return UnsupportedProtocolVersion(
+        f"Protocol version {clip(requested)!r} is not supported; use {', '.join(supported)}",
+        data={"supported": supported, "requested": requested},
+    )
+
+
+def _is_modern(header: str | None) -> bool:
+    revision = REVISIONS.get(header or "")
+    return revision is not None and revision.stateless
+
+
+def _speaks_handshake(enabled: Sequence[str]) -> bool:
+    return any(not REVISIONS[version].stateless for version in enabled)
+
+
+def _fields(params: _Params) -> Mapping[str, Any]:
+    return params.meta if isinstance(params.meta, dict) else {}
+
+
+def _peek(message: Request | Notification) -> Mapping[str, Any]:
+    """Return `_meta` of a message that may turn out to be malformed."""
+    try:
+        return _fields(read_params(message.params, _Params))
+    except InvalidParams:
+        return {}
+
+
+def _has_envelope(fields: Mapping[str, Any]) -> bool:
+    return not _ENVELOPE_KEYS.isdisjoint(fields)
+
+
+def _name(method: str, params: _Params) -> str | None:
+    """Return what `Mcp-Name` has to repeat; a body without it is the handler's to refuse."""
+    known = REQUESTS.get(method)
+    if known is None or known.name_member is None:
+        return None
+    value = params.name if known.name_member == "name" else params.uri
+    return value if isinstance(value, str) else None
+
+
+def _log_level(fields: Mapping[str, Any]) -> str | None:
+    level = fields.get(meta.LOG_LEVEL)
+    if level is None:
+        return None
+    if not isinstance(level, str):
+        raise InvalidParams(f"params._meta: {meta.LOG_LEVEL!r} must be a string")
+    severity(level)
+    return level
+
+
+def _progress_token(fields: Mapping[str, Any]) -> str | int | None:
+    token = fields.get(meta.PROGRESS_TOKEN)
+    if token is None or isinstance(token, str):
+        return token
+    if isinstance(token, int) and not isinstance(token, bool):
+        return token
+    raise InvalidParams(f"params._meta: {meta.PROGRESS_TOKEN!r} must be a string or an integer")

@@ -1,0 +1,181 @@
+"""Errors that travel as JSON-RPC error objects, with their codes and HTTP statuses.
+
+    MCPDjangoError
+    └── MCPError                        code, message, data
+        ├── ParseError                  the bytes are no JSON
+        ├── InvalidRequest              JSON, but no JSON-RPC message of ours
+        ├── MethodNotFound              unknown, or not offered here
+        ├── InvalidParams               the method is fine, what it was given is not
+        │   ├── InvalidEnvelope         the request does not say what every request has to say
+        │   └── ResourceNotFound        nothing under this URI, or nothing the caller may see
+        ├── HeaderMismatch              a routing header and the body disagree
+        ├── MissingCapability           the client cannot do what the work needs
+        ├── UnsupportedProtocolVersion  a revision that is not spoken here
+        ├── RateLimited                 too many calls
+        ├── Busy                        no capacity left
+        └── InternalError               our fault; says nothing about it
+
+Failures that a model should read and repair are tool results, not errors, and live elsewhere.
+Codes: JSON-RPC 2.0 section 5.1; MCP 2026-07-28, "Error codes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from mcp_django.protocol.revisions import Revision
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+RESOURCE_NOT_FOUND = -32002
+URL_ELICITATION_REQUIRED = -32042
+HEADER_MISMATCH = -32020
+MISSING_CAPABILITY = -32021
+UNSUPPORTED_VERSION = -32022
+
+# Our own codes stay out of -32768..-32000, which JSON-RPC and MCP keep for themselves.
+RATE_LIMITED = -31429
+BUSY = -31503
+
+
+def clip(text: object, *, limit: int = 80) -> str:
+    """Return `text` short enough for an error message: what a client sent may be megabytes."""
+    shown = str(text)
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
+class MCPDjangoError(Exception):
+    """Base of every exception that this package defines."""
+
+
+class MCPError(MCPDjangoError):
+    """An answer in the form of a JSON-RPC error object."""
+
+    code: ClassVar[int] = INTERNAL_ERROR
+    http_status: ClassVar[int] = 200
+    """The status at 2026-07-28; `http_status()` knows the earlier revisions."""
+
+    def __init__(self, message: str, *, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+
+
+class ParseError(MCPError):
+    """The bytes are not JSON in UTF-8."""
+
+    code = PARSE_ERROR
+    http_status = 400
+
+
+class InvalidRequest(MCPError):
+    """JSON, but not a message that may be sent here."""
+
+    code = INVALID_REQUEST
+    http_status = 400
+
+
+class MethodNotFound(MCPError):
+    """The method does not exist in this revision, or its capability is not offered."""
+
+    code = METHOD_NOT_FOUND
+    http_status = 404
+
+
+class InvalidParams(MCPError):
+    """Parameters are missing, malformed, or name something unknown."""
+
+    code = INVALID_PARAMS
+
+
+class InvalidEnvelope(InvalidParams):
+    """`params._meta` lacks what every stateless request has to carry."""
+
+    http_status = 400
+
+
+class ResourceNotFound(InvalidParams):
+    """No such resource, or none that the caller may see; `data` is `{"uri": ...}`.
+
+    The code is the one of the handshake revisions; the stateless ones substitute -32602.
+    """
+
+    code = RESOURCE_NOT_FOUND
+
+
+class HeaderMismatch(MCPError):
+    """A routing header is missing, malformed, or differs from the body."""
+
+    code = HEADER_MISMATCH
+    http_status = 400
+
+
+class MissingCapability(MCPError):
+    """The request cannot be served without something the client did not declare.
+
+    `data` is `{"requiredCapabilities": {...}}`, in the shape in which clients declare them.
+    """
+
+    code = MISSING_CAPABILITY
+    http_status = 400
+
+
+class UnsupportedProtocolVersion(MCPError):
+    """The revision asked for is not spoken here.
+
+    `data` is `{"supported": [...], "requested": "..."}`; clients rely on both members.
+    """
+
+    code = UNSUPPORTED_VERSION
+    http_status = 400
+
+
+class RateLimited(MCPError):
+    """Too many calls; `data.retryAfter` may say for how many seconds to wait."""
+
+    code = RATE_LIMITED
+    http_status = 429
+
+
+class Busy(MCPError):
+    """There is no capacity for the request at the moment."""
+
+    code = BUSY
+    http_status = 503
+
+
+class InternalError(MCPError):
+    """Something failed on our side; the reason is in the log, never in the message."""
+
+    code = INTERNAL_ERROR
+
+
+# What is decided before a method of a handshake revision runs keeps its status. The rest rides
+# on 200: those clients take a 404 for a dead session and begin again, in a loop.
+_STATUS_AT_EVERY_REVISION = frozenset(
+    {PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION, RATE_LIMITED, BUSY}
+)
+
+
+def error_object(exc: MCPError, revision: Revision | None) -> dict[str, Any]:
+    """Return the `error` member for `exc`, with the code that `revision` uses for it."""
+    code = exc.code
+    if revision is not None:
+        code = revision.error_codes.get(code, code)
+    error: dict[str, Any] = {"code": code, "message": exc.message}
+    if exc.data is not None:
+        error["data"] = dict(exc.data)
+    return error
+
+
+def http_status(exc: MCPError, revision: Revision | None) -> int:
+    """Return the HTTP status that carries `exc`; `None` stands for a revision not yet known."""
+    if revision is None or revision.stateless or exc.code in _STATUS_AT_EVERY_REVISION:
+        return exc.http_status
+    return 200

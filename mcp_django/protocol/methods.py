@@ -1,0 +1,137 @@
+"""Which method exists in which revision: tables in which absence means "method not found".
+
+Tasks are not in the tables; a revision that defines them as optional is complete without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from mcp_django.protocol.revisions import (
+    DRAFT_2026_V1,
+    HANDSHAKE,
+    MODERN,
+    V2025_11_25,
+    Revision,
+)
+
+
+def _versions(revisions: Iterable[Revision]) -> frozenset[str]:
+    return frozenset(revision.version for revision in revisions)
+
+
+_HANDSHAKE = _versions(HANDSHAKE)
+_MODERN = _versions(MODERN)
+_ALL = _HANDSHAKE | _MODERN
+_DRAFT = _versions([DRAFT_2026_V1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A request that a client may send."""
+
+    name: str
+    revisions: frozenset[str]
+    """Versions that define it."""
+    capability: str | None = None
+    """The server capability it belongs to; without that capability it is not found."""
+    name_member: str | None = None
+    """The member of `params` that the header `Mcp-Name` repeats."""
+    cacheable: bool = False
+    """Complete results carry `ttlMs` and `cacheScope` where the revision has them."""
+    may_ask: bool = False
+    """The result may be `input_required`."""
+    is_list: bool = False
+    """Takes a `cursor`, answers with a page."""
+
+
+_METHODS = (
+    Method(name="initialize", revisions=_HANDSHAKE),
+    Method(name="ping", revisions=_HANDSHAKE),
+    Method(name="server/discover", revisions=_MODERN, cacheable=True),
+    Method(name="tools/list", revisions=_ALL, capability="tools", cacheable=True, is_list=True),
+    Method(name="tools/call", revisions=_ALL, capability="tools", name_member="name", may_ask=True),
+    Method(
+        name="resources/list",
+        revisions=_ALL,
+        capability="resources",
+        cacheable=True,
+        is_list=True,
+    ),
+    Method(
+        name="resources/templates/list",
+        revisions=_ALL,
+        capability="resources",
+        cacheable=True,
+        is_list=True,
+    ),
+    Method(
+        name="resources/read",
+        revisions=_ALL,
+        capability="resources",
+        name_member="uri",
+        cacheable=True,
+        may_ask=True,
+    ),
+    Method(name="resources/subscribe", revisions=_HANDSHAKE, capability="resources"),
+    Method(name="resources/unsubscribe", revisions=_HANDSHAKE, capability="resources"),
+    Method(name="prompts/list", revisions=_ALL, capability="prompts", cacheable=True, is_list=True),
+    Method(
+        name="prompts/get",
+        revisions=_ALL,
+        capability="prompts",
+        name_member="name",
+        may_ask=True,
+    ),
+    Method(name="completion/complete", revisions=_ALL, capability="completions"),
+    Method(name="logging/setLevel", revisions=_HANDSHAKE, capability="logging"),
+    Method(name="subscriptions/listen", revisions=_MODERN),
+)
+
+REQUESTS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _METHODS})
+"""Requests from client to server."""
+
+SERVER_REQUESTS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "ping": _HANDSHAKE,
+        "roots/list": _HANDSHAKE,
+        "sampling/createMessage": _HANDSHAKE,
+        "elicitation/create": _versions(r for r in HANDSHAKE if r.elicitation_form),
+    }
+)
+"""Requests from server to client. The stateless revisions have none: they put their questions
+into the result of the client's own request."""
+
+CLIENT_NOTIFICATIONS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "notifications/initialized": _HANDSHAKE,
+        "notifications/cancelled": _ALL,
+        "notifications/progress": _HANDSHAKE | _DRAFT,
+        "notifications/roots/list_changed": _HANDSHAKE,
+    }
+)
+"""Notifications from client to server. From `2026-07-28` on, `notifications/cancelled` means
+something on stdio only: over HTTP ids of unrelated clients collide."""
+
+SERVER_NOTIFICATIONS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "notifications/cancelled": _ALL,
+        "notifications/progress": _ALL,
+        "notifications/message": _ALL,
+        "notifications/tools/list_changed": _ALL,
+        "notifications/prompts/list_changed": _ALL,
+        "notifications/resources/list_changed": _ALL,
+        "notifications/resources/updated": _ALL,
+        "notifications/elicitation/complete": _versions([V2025_11_25]) | _DRAFT,
+        "notifications/subscriptions/acknowledged": _MODERN,
+    }
+)
+"""Notifications from server to client."""
+
+
+def lookup(method: str, revision: Revision) -> Method | None:
+    """Return the request `method` of `revision`, or `None` if that revision has no such method."""
+    found = REQUESTS.get(method)
+    return found if found is not None and revision.version in found.revisions else None

@@ -1,0 +1,251 @@
+"""From the richest shape to the one a revision defines: the only place that knows what it lacks.
+
+Results and notifications are built as 2026-07-28 has them and cut down here, because older clients
+stumble over unknown content types, extra members of empty results and schemas they cannot read.
+What is given is never changed. What exists in which revision: docs/protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from mcp_django.protocol.meta import SERVER_INFO, SUBSCRIPTION_ID
+from mcp_django.protocol.methods import REQUESTS, SERVER_NOTIFICATIONS
+from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.wrapping import is_object_schema, wrap_schema, wrap_value
+
+Wire = Mapping[str, Any]
+
+# Peers validate these strictly: at the handshake revisions they are `{}` and nothing else.
+_EMPTY_RESULTS = frozenset(
+    {"ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+)
+_STATELESS_MEMBERS = frozenset({"resultType", "ttlMs", "cacheScope"})
+
+
+def project_result(
+    method: str,
+    result: Wire,
+    revision: Revision,
+    *,
+    identity: Wire | None,
+    output_schema: Wire | None = None,
+) -> dict[str, Any]:
+    """Return the result of `method` as `revision` has it.
+
+    `identity` is the server's, for revisions whose results name it; `None` leaves it out.
+    `output_schema` is the one of the tool that was called, without which its value decides
+    whether it is wrapped for revisions that know objects only.
+    """
+    if revision.stateless:
+        return _stateless_result(method, result, revision, identity)
+    if method in _EMPTY_RESULTS:
+        return {}
+    projected = {key: value for key, value in result.items() if key not in _STATELESS_MEMBERS}
+    project = _PROJECTIONS.get(method)
+    if project is not None:
+        project(projected, revision)
+    if method == "tools/call":
+        _project_structured(projected, revision, output_schema)
+    return projected
+
+
+def _stateless_result(
+    method: str, result: Wire, revision: Revision, identity: Wire | None
+) -> dict[str, Any]:
+    projected = {"resultType": "complete", **result}
+    if projected["resultType"] != "complete":
+        projected.pop("ttlMs", None)
+        projected.pop("cacheScope", None)
+    elif (known := REQUESTS.get(method)) is not None and known.cacheable:
+        projected.setdefault("ttlMs", 0)
+        projected.setdefault("cacheScope", "private")
+    meta = result.get("_meta")
+    if identity is not None:
+        meta = {**(meta or {}), SERVER_INFO: identity}
+        projected["_meta"] = meta
+        if revision.identity_in_discover and method == "server/discover":
+            projected["serverInfo"] = identity
+    if meta and revision.string_subscription_ids:
+        projected["_meta"] = _with_string_id(meta)
+    return projected
+
+
+def project_notification(
+    method: str, params: Wire | None, revision: Revision
+) -> dict[str, Any] | None:
+    """Return the parameters of a notification, or `None` if the revision does not have it."""
+    if revision.version not in SERVER_NOTIFICATIONS.get(method, ()):
+        return None
+    projected = dict(params or {})
+    if method == "notifications/progress" and not revision.progress_message:
+        projected.pop("message", None)
+    meta = projected.get("_meta")
+    if meta and revision.string_subscription_ids:
+        projected["_meta"] = _with_string_id(meta)
+    return projected
+
+
+def _with_string_id(meta: Wire) -> dict[str, Any]:
+    if SUBSCRIPTION_ID not in meta:
+        return dict(meta)
+    return {**meta, SUBSCRIPTION_ID: str(meta[SUBSCRIPTION_ID])}
+
+
+def implementation(info: Wire, revision: Revision) -> dict[str, Any]:
+    """Return a server's or client's description of itself."""
+    lacks = set()
+    if not revision.implementation_title:
+        lacks.add("title")
+    if not revision.implementation_details:
+        lacks.update(("description", "icons", "websiteUrl"))
+    return _without(info, lacks)
+
+
+def project_capabilities(capabilities: Wire, revision: Revision) -> dict[str, Any]:
+    """Return the server's capabilities without those that the revision has no name for."""
+    lacks = set()
+    if not revision.completions_capability:
+        lacks.add("completions")
+    if not revision.extensions:
+        lacks.add("extensions")
+    return _without(capabilities, lacks)
+
+
+def project_tool(tool: Wire, revision: Revision) -> dict[str, Any]:
+    """Return a listed tool."""
+    projected = _listed(tool, revision)
+    annotations = tool.get("annotations")
+    if not revision.tool_annotations:
+        projected.pop("annotations", None)
+    elif not revision.titles and "title" in tool:
+        # The one place for a title that such a client knows.
+        projected["annotations"] = {"title": tool["title"], **(annotations or {})}
+    projected["inputSchema"] = _project_schema(tool["inputSchema"], revision)
+    output = projected.pop("outputSchema", None)
+    if output is not None and revision.structured_output != "none":
+        if revision.structured_output == "object" and not is_object_schema(output):
+            output = wrap_schema(output)
+        projected["outputSchema"] = _project_schema(output, revision)
+    return projected
+
+
+def _project_schema(schema: Wire, revision: Revision) -> dict[str, Any]:
+    return _without(schema, () if revision.schema_dialect else {"$schema"})
+
+
+def project_resource(resource: Wire, revision: Revision) -> dict[str, Any]:
+    """Return a listed resource or resource template."""
+    return _annotated(_listed(resource, revision), revision)
+
+
+def project_prompt(prompt: Wire, revision: Revision) -> dict[str, Any]:
+    """Return a listed prompt."""
+    projected = _listed(prompt, revision)
+    if "arguments" in prompt and not revision.titles:
+        projected["arguments"] = [_without(a, {"title"}) for a in prompt["arguments"]]
+    return projected
+
+
+def project_block(block: Wire, revision: Revision) -> dict[str, Any]:
+    """Return a content block; what the revision has no type for becomes one that it has."""
+    kind = block["type"]
+    if kind == "audio" and not revision.audio:
+        return project_block(_audio_as_resource(block), revision)
+    if kind == "resource_link" and not revision.resource_links:
+        return project_block(_link_as_text(block), revision)
+    projected = _annotated(_listed(block, revision), revision)
+    if kind == "resource":
+        projected["resource"] = _project_contents(block["resource"], revision)
+    return projected
+
+
+def _audio_as_resource(block: Wire) -> dict[str, Any]:
+    # A resource needs a URI; there is nothing to be read under this one.
+    contents = {"uri": "attachment:audio", "mimeType": block["mimeType"], "blob": block["data"]}
+    return {**_without(block, {"data", "mimeType"}), "type": "resource", "resource": contents}
+
+
+def _link_as_text(block: Wire) -> dict[str, Any]:
+    text = {"type": "text", "text": f"{block.get('title') or block['name']}: {block['uri']}"}
+    if "annotations" in block:
+        text["annotations"] = block["annotations"]
+    return text
+
+
+def _project_contents(contents: Wire, revision: Revision) -> dict[str, Any]:
+    return _without(contents, () if revision.object_meta else {"_meta"})
+
+
+def _project_structured(
+    projected: dict[str, Any], revision: Revision, output_schema: Wire | None
+) -> None:
+    if "structuredContent" not in projected:
+        return
+    value = projected["structuredContent"]
+    if revision.structured_output == "none":
+        del projected["structuredContent"]
+        return
+    fits = isinstance(value, Mapping)
+    if output_schema is not None:
+        fits = is_object_schema(output_schema)
+    if not fits:
+        projected["structuredContent"] = wrap_value(value)
+
+
+def _project_initialize(projected: dict[str, Any], revision: Revision) -> None:
+    projected["capabilities"] = project_capabilities(projected["capabilities"], revision)
+    projected["serverInfo"] = implementation(projected["serverInfo"], revision)
+
+
+def _project_message(message: Wire, revision: Revision) -> dict[str, Any]:
+    return {**message, "content": project_block(message["content"], revision)}
+
+
+def _listed(described: Wire, revision: Revision) -> dict[str, Any]:
+    lacks = set()
+    if not revision.titles:
+        lacks.add("title")
+    if not revision.icons:
+        lacks.add("icons")
+    if not revision.object_meta:
+        lacks.add("_meta")
+    return _without(described, lacks)
+
+
+def _annotated(projected: dict[str, Any], revision: Revision) -> dict[str, Any]:
+    """Cut the annotations of a resource or a content block, in place."""
+    annotations = projected.get("annotations")
+    if annotations is not None and not revision.last_modified:
+        kept = _without(annotations, {"lastModified"})
+        projected.pop("annotations")
+        if kept:
+            projected["annotations"] = kept
+    return projected
+
+
+def _without(wire: Wire, keys: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in wire.items() if key not in keys} if keys else dict(wire)
+
+
+Projection = Callable[[dict[str, Any], Revision], None]
+
+
+def _each(member: str, project: Callable[[Wire, Revision], dict[str, Any]]) -> Projection:
+    def project_each(projected: dict[str, Any], revision: Revision) -> None:
+        projected[member] = [project(one, revision) for one in projected[member]]
+
+    return project_each
+
+
+_PROJECTIONS: Mapping[str, Projection] = {
+    "initialize": _project_initialize,
+    "tools/list": _each("tools", project_tool),
+    "tools/call": _each("content", project_block),
+    "resources/list": _each("resources", project_resource),
+    "resources/templates/list": _each("resourceTemplates", project_resource),
+    "resources/read": _each("contents", _project_contents),
+    "prompts/list": _each("prompts", project_prompt),
+    "prompts/get": _each("messages", _project_message),
+}

@@ -1,0 +1,245 @@
+"""URIs, and templates for them that can be read backwards (RFC 3986, RFC 6570).
+
+RFC 6570 defines expansion only, and the Python libraries for it stop there; recovering the values
+needs a subset in which that is unambiguous: `{var}` for one path segment or a part of it, one
+`{+path}` for several, and `{?a,b}` at the end for an optional query. Matching takes time linear in
+the URI whatever the template, so it is not done with a backtracking regular expression.
+Nothing is looked up here, and symbolic links are for whoever opens a file to deal with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from mcp_django.protocol.errors import clip
+
+MAX_URI_LENGTH = 8192
+
+_ENCODED = r"%[0-9A-Fa-f]{2}"
+_PCHAR = rf"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|{_ENCODED})"
+_URI = re.compile(
+    rf"""
+    [A-Za-z][A-Za-z0-9+.-]*:
+    (?://                                                           # an authority, or
+        (?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|{_ENCODED})*@)?
+        (?:\[[0-9A-Fa-fvV.:]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|{_ENCODED})*)
+        (?::[0-9]*)?
+        (?=[/?\#]|\Z)
+    |   (?!//)                                                      # no two slashes
+    )
+    (?:{_PCHAR}|/)*
+    (?:\?(?:{_PCHAR}|[/?])*)?
+    (?:\#(?:{_PCHAR}|[/?])*)?
+    """,
+    re.VERBOSE,
+)
+_LITERAL = re.compile(rf"(?:[A-Za-z0-9._~:/?\#\[\]@!$&'()*+,;=-]|{_ENCODED})*")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_EXPRESSION = re.compile(r"\{([^{}]*)\}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_QUERY = re.compile(r"\{\?([^{}]*)\}$")
+_QUERY_DELIMITER = re.compile(r"[?#]")
+_DELIMITER = re.compile(r"[/?#]")
+_ENCODED_AGAIN = re.compile(r"%(?:25)*(?:2e|2f|5c)", re.IGNORECASE)
+_SEPARATOR = re.compile(r"[/\\]")
+
+# Kept as they are when a path is expanded; the rest is percent-encoded.
+_PATH_SAFE = "/:@!$&'()*+,;="
+
+
+def check_uri(uri: str) -> None:
+    """Refuse what is not a URI by RFC 3986.
+
+    Raises:
+        ValueError: saying which URI, and what would be one.
+    """
+    if len(uri) > MAX_URI_LENGTH:
+        raise ValueError(f"A URI has at most {MAX_URI_LENGTH} characters, not {len(uri)}")
+    if not _URI.fullmatch(uri):
+        raise ValueError(
+            f"{clip(repr(uri))} is not a URI: it needs a scheme, and other characters than "
+            "RFC 3986 allows have to be percent-encoded"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Variable:
+    name: str
+    is_path: bool
+
+    def fits(self, text: str) -> bool:
+        return bool(text) and (self.is_path or not _DELIMITER.search(text))
+
+
+class URITemplate:
+    """A template for URIs: made once, expanded and matched often.
+
+    Raises:
+        ValueError: naming the expression that is not supported.
+    """
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+        path, self._query = self._split_query()
+        pieces = _EXPRESSION.split(path)
+        self._literals = tuple(pieces[::2])
+        self._path = tuple(map(self._path_variable, pieces[1::2]))
+        self.variables: tuple[str, ...] = (*(v.name for v in self._path), *self._query)
+        self._is_file = template.lower().startswith("file:")
+        self._check()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.template!r})"
+
+    @property
+    def specificity(self) -> tuple[int, int, int]:
+        """A key that is greater for the template that says more about the URIs it matches."""
+        literal = sum(map(len, self._literals))
+        paths = sum(variable.is_path for variable in self._path)
+        return literal, -paths, -len(self.variables)
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """Return the values that `uri` has for the variables, or `None` if it is no such URI.
+
+        Values are percent-decoded once. An absent query variable is left out. A value that could
+        lead out of the place at which the template points makes the URI one that does not match.
+        """
+        if len(uri) > MAX_URI_LENGTH:
+            return None
+        path, mark, query = uri.partition("?") if self._query else (uri, "", "")
+        texts = self._match_path(path)
+        if texts is None:
+            return None
+        values: dict[str, str] = {}
+        for variable, before, text in zip(self._path, self._literals, texts, strict=False):
+            value = _decode(text)
+            if value is None or self._is_unsafe(variable, before, value):
+                return None
+            values[variable.name] = value
+        arguments = self._match_query(query) if mark else {}
+        return None if arguments is None else values | arguments
+
+    def expand(self, values: Mapping[str, str]) -> str:
+        """Return the URI for `values`, one that gives them back when it is matched.
+
+        Raises:
+            ValueError: there is no such URI, because a value is missing, empty, ambiguous or
+                unsafe.
+        """
+        uri = self._literals[0]
+        for variable, literal in zip(self._path, self._literals[1:], strict=True):
+            value = values.get(variable.name)
+            if not value:
+                raise self._error(f"{variable.name} is missing or empty")
+            uri += quote(value, safe=_PATH_SAFE if variable.is_path else "") + literal
+        query = [f"{name}={quote(values[name], safe='')}" for name in self._query if name in values]
+        if query:
+            uri += f"?{'&'.join(query)}"
+        if self.match(uri) != {name: values[name] for name in self.variables if name in values}:
+            raise self._error(f"{clip(uri)!r} would not give the same values back")
+        return uri
+
+    def _split_query(self) -> tuple[str, tuple[str, ...]]:
+        match = _QUERY.search(self.template)
+        if match is None:
+            return self.template, ()
+        names = tuple(match[1].split(","))
+        if not all(map(_VARIABLE.fullmatch, names)):
+            raise self._unsupported(match[0])
+        return self.template[: match.start()], names
+
+    def _path_variable(self, expression: str) -> _Variable:
+        name = expression.removeprefix("+")
+        if not _VARIABLE.fullmatch(name):
+            raise self._unsupported(f"{{{expression}}}")
+        return _Variable(name, expression.startswith("+"))
+
+    def _check(self) -> None:
+        if len(set(self.variables)) < len(self.variables):
+            raise self._error("a variable occurs more than once")
+        for literal in self._literals:
+            if not _LITERAL.fullmatch(literal):
+                raise self._error(f"{clip(literal)!r} has to be percent-encoded")
+            if self._query and _QUERY_DELIMITER.search(literal):
+                raise self._error("{?…} cannot follow a query or a fragment")
+        if not _SCHEME.match(self._literals[0]):
+            raise self._error("it has to begin with a scheme, as in shop://orders/{number}")
+        if "" in self._literals[1:-1]:
+            raise self._error("two variables need something between them")
+        if sum(variable.is_path for variable in self._path) > 1:
+            raise self._error("only one variable can be a {+path}")
+
+    def _unsupported(self, expression: str) -> ValueError:
+        return self._error(f"{clip(expression)} is not supported; use {{var}}, {{+path}}, {{?a,b}}")
+
+    def _error(self, problem: str) -> ValueError:
+        return ValueError(f"URI template {clip(repr(self.template))}: {problem}")
+
+    def _match_path(self, path: str) -> list[str] | None:
+        """Return the text of each variable in the path, still encoded."""
+        first, *separators, last = self._literals if self._path else (*self._literals, "")
+        rest = path.removeprefix(first)
+        if rest == path or not rest.endswith(last):
+            return None
+        rest = rest[: len(rest) - len(last)]
+        if not self._path:
+            return None if rest else []
+        texts = self._split(rest, separators)
+        fit = texts and all(v.fits(text) for v, text in zip(self._path, texts, strict=True))
+        return texts if fit else None
+
+    def _split(self, rest: str, separators: list[str]) -> list[str] | None:
+        # What stands before the {+path} is cut at the first separator that fits and what stands
+        # after it at the last one, so the path takes all it can and nothing is tried twice.
+        at_path = next((i for i, v in enumerate(self._path) if v.is_path), len(separators))
+        before: list[str] = []
+        for separator in separators[:at_path]:
+            at = rest.find(separator, 1)
+            if at < 0:
+                return None
+            before.append(rest[:at])
+            rest = rest[at + len(separator) :]
+        after: list[str] = []
+        for separator in reversed(separators[at_path:]):
+            at = rest.rfind(separator, 1, max(len(rest) - 1, 0))
+            if at < 0:
+                return None
+            after.append(rest[at + len(separator) :])
+            rest = rest[:at]
+        return [*before, rest, *reversed(after)]
+
+    def _match_query(self, query: str) -> dict[str, str] | None:
+        values: dict[str, str] = {}
+        for pair in filter(None, query.split("&")):
+            name, _, text = pair.partition("=")
+            value = _decode(text)
+            if name not in self._query or name in values or value is None or "#" in text:
+                return None
+            values[name] = value
+        return values
+
+    def _is_unsafe(self, variable: _Variable, before: str, value: str) -> bool:
+        # Whatever the scheme: authors join such values to directories and URLs.
+        if ".." in map(str.strip, _SEPARATOR.split(value)):
+            return True
+        if not self._is_file:
+            return False
+        if "\\" in value or _ENCODED_AGAIN.search(value):
+            return True
+        # A file name is one segment; a path under a directory is relative to it.
+        return (
+            value.startswith("/")
+            if variable.is_path and before.endswith("/")
+            else ("/" in value and not variable.is_path)
+        )
+
+
+def _decode(text: str) -> str | None:
+    try:
+        value = unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in value else value

@@ -1,0 +1,117 @@
+"""What an exception of the developer's function means to the client.
+
+Django's exceptions keep the meaning that they have in a view. Everything else is a bug: logged
+with its traceback, answered with a neutral sentence (ERR-5).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NoReturn
+
+from django.core.exceptions import (
+    ObjectDoesNotExist,
+    PermissionDenied,
+    SuspiciousOperation,
+    ValidationError,
+)
+from django.http import Http404
+
+from mcp_django.components.completion import Completion
+from mcp_django.components.component import Component
+from mcp_django.components.prompt import Prompt
+from mcp_django.components.resource import ReadableComponent
+from mcp_django.components.tool import Tool
+from mcp_django.exceptions import (
+    InternalError,
+    InvalidParams,
+    MCPError,
+    ResourceNotFound,
+    ToolError,
+)
+from mcp_django.runtime.results import tool_error
+
+logger = logging.getLogger("mcp_django")
+
+MISSING = (Http404, ObjectDoesNotExist)
+
+
+class CallTimedOut(Exception):
+    """The call took longer than its time limit; its thread may still be at it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"took longer than {seconds:g} seconds")
+        self.seconds = seconds
+
+
+def tool_failure(tool: Tool, exc: Exception) -> dict[str, Any]:
+    """A failed tool answers in-band, so that the model can try something else (TOOL-10)."""
+    if isinstance(exc, MCPError):
+        raise exc
+    return tool_error(_sentence(tool, exc) or _bug(tool, exc))
+
+
+def resource_failure(component: ReadableComponent, uri: str, exc: Exception) -> NoReturn:
+    """A resource that cannot be read is an error; missing and forbidden look the same."""
+    if isinstance(exc, MCPError):
+        raise exc
+    if isinstance(exc, (*MISSING, PermissionDenied)):
+        raise ResourceNotFound(
+            "Resource not found; see resources/list and resources/templates/list.",
+            data={"uri": uri},
+        ) from exc
+    _refuse(component, exc)
+
+
+def prompt_failure(prompt: Prompt, exc: Exception) -> NoReturn:
+    """A prompt that cannot be written is an error of its arguments, or ours."""
+    if isinstance(exc, MCPError):
+        raise exc
+    _refuse(prompt, exc)
+
+
+def completion_failure(completion: Completion, exc: Exception) -> dict[str, Any]:
+    """Suggestions are a convenience: what fails has none, and the log says why."""
+    if isinstance(exc, MCPError):
+        raise exc
+    if not isinstance(exc, (*MISSING, PermissionDenied, ValidationError, ToolError)):
+        logger.error("The completion of %s failed.", completion.key, exc_info=exc)
+    return {"completion": {"values": []}}
+
+
+def _refuse(component: Component, exc: Exception) -> NoReturn:
+    sentence = _sentence(component, exc)
+    if sentence is None:
+        raise InternalError(_bug(component, exc)) from exc
+    if isinstance(exc, CallTimedOut):
+        raise InternalError(sentence) from exc
+    raise InvalidParams(sentence) from exc
+
+
+def _sentence(component: Component, exc: Exception) -> str | None:
+    """What to tell the model, ``None`` for a bug."""
+    if isinstance(exc, ToolError):
+        return str(exc)
+    if isinstance(exc, CallTimedOut):
+        return f"{component} {exc}. Ask for less, or try again later."
+    if isinstance(exc, ValidationError):
+        return _validation_text(exc)
+    if isinstance(exc, MISSING):
+        return str(exc) or "Not found."
+    if isinstance(exc, PermissionDenied):
+        return str(exc) or "You may not do this."
+    if isinstance(exc, SuspiciousOperation):
+        logger.warning("%s refused a suspicious request: %s", component, exc)
+        return "The request was refused."
+    return None
+
+
+def _validation_text(exc: ValidationError) -> str:
+    if not hasattr(exc, "error_dict"):
+        return " ".join(exc.messages)
+    return "\n".join(f"{name}: {' '.join(texts)}" for name, texts in exc.message_dict.items())
+
+
+def _bug(component: Component, exc: Exception) -> str:
+    logger.error("%s failed.", component, exc_info=exc)
+    return f"{component} failed for a reason that is no fault of the request; it was logged."

@@ -1,0 +1,62 @@
+"""``subscriptions/listen``: decide what a stream of changes may carry (2026-07-28)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mcp_django.exceptions import MethodNotFound
+from mcp_django.protocol.jsonrpc import read_params
+from mcp_django.protocol.uritemplate import check_uri
+from mcp_django.runtime.handlers.discover import capabilities
+from mcp_django.runtime.incoming import Incoming, Listening
+from mcp_django.runtime.policy import visible
+
+# More addresses than this on one stream are left out of the acknowledgement.
+MAX_URIS = 1000
+
+
+class Filter(msgspec.Struct, rename="camel"):
+    """What the client wants to hear of; absent and false are the same."""
+
+    tools_list_changed: bool = False
+    prompts_list_changed: bool = False
+    resources_list_changed: bool = False
+    resource_subscriptions: list[str] = []
+
+
+class ListenParams(msgspec.Struct):
+    """Parameters of ``subscriptions/listen``."""
+
+    notifications: Filter
+
+
+def listen(incoming: Incoming) -> Listening:
+    """The subset of the wishes that will be honored (SUB-8)."""
+    wanted = read_params(incoming.request.params, ListenParams).notifications
+    offered = capabilities(incoming.server, can_stream=incoming.can_stream)
+    if not incoming.can_stream or not offered:
+        raise MethodNotFound("This server has no changes to listen for.")
+    flags = {
+        "tools": wanted.tools_list_changed,
+        "prompts": wanted.prompts_list_changed,
+        "resources": wanted.resources_list_changed,
+    }
+    return Listening(
+        incoming=incoming,
+        kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in offered),
+        uris=tuple(
+            uri
+            for uri in dict.fromkeys(wanted.resource_subscriptions[:MAX_URIS])
+            if may_hear_of(incoming, uri)
+        ),
+    )
+
+
+def may_hear_of(incoming: Incoming, uri: str) -> bool:
+    """Whether the caller may know of this resource and the resource can be subscribed to."""
+    try:
+        check_uri(uri)
+    except ValueError:
+        return False
+    found = incoming.server.find_resource(uri)
+    return found is not None and found[0].subscribe and visible(incoming.principal, found[0])

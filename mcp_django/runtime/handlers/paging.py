@@ -1,0 +1,69 @@
+"""What the four list methods share: the caller's view of a table, cut into pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from mcp_django.components.component import Component
+from mcp_django.protocol.cursors import paginate
+from mcp_django.protocol.jsonrpc import read_params
+from mcp_django.runtime.incoming import Incoming
+from mcp_django.runtime.policy import depends_on_caller, visible
+from mcp_django.runtime.signer import CURSORS
+
+C = TypeVar("C", bound=Component)
+
+
+class ListParams(msgspec.Struct):
+    """Parameters of every list method."""
+
+    cursor: str | None = None
+
+
+def page(
+    incoming: Incoming,
+    components: Iterable[C],
+    *,
+    member: str,
+    describe: Callable[[C], dict[str, Any]],
+) -> dict[str, Any]:
+    """One page of what the caller may see, in a stable order (TOOL-3), with its cache hints."""
+    params = read_params(incoming.request.params, ListParams)
+    shown = [one for one in components if visible(incoming.principal, one)]
+    shown.sort(key=lambda one: one.key)
+    entries, cursor = paginate(
+        shown,
+        cursor=params.cursor,
+        size=incoming.server.page_size,
+        # Bound to the caller too: a cursor is no way to learn of another's view (PAG-4).
+        scope=f"{incoming.server.name}:{incoming.request.method}:{incoming.principal.key}",
+        key=lambda one: one.key,
+        signer=CURSORS,
+    )
+    result: dict[str, Any] = {
+        member: [describe(one) for one in entries],
+        "ttlMs": 0,
+        "cacheScope": "private" if depends_on_caller(incoming.server) else "public",
+    }
+    if any(one.permission is not None for one in components):
+        result["cacheScope"] = "private"
+    if cursor is not None:
+        result["nextCursor"] = cursor
+    return result
+
+
+def common(component: Component) -> dict[str, Any]:
+    """The members that every listed component has, where the author gave them."""
+    members: dict[str, Any] = {"name": component.name}
+    if component.title:
+        members["title"] = component.title
+    if component.description:
+        members["description"] = component.description
+    if component.icons:
+        members["icons"] = [icon.to_wire() for icon in component.icons]
+    if component.meta:
+        members["_meta"] = dict(component.meta)
+    return members

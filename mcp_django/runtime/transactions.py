@@ -1,0 +1,47 @@
+"""Which transactions are opened around a component.
+
+The runtime owns them, not the mount: they enclose the developer's function alone, so a
+``ToolError`` rolls back and rows of this package are written outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+
+from mcp_django.components.component import Component
+
+
+@contextmanager
+def around(component: Component) -> Iterator[None]:
+    """Open what the component declares; inside a transaction it is a savepoint."""
+    with ExitStack() as stack:
+        for alias in aliases(component):
+            stack.enter_context(transaction.atomic(using=alias))
+        yield
+
+
+def aliases(component: Component) -> list[str]:
+    """The databases to open a transaction on; an async function gets none automatically."""
+    if component.function.is_async or component.atomic is False:
+        return []
+    found = [alias for alias in connections if connections[alias].settings_dict["ATOMIC_REQUESTS"]]
+    if component.atomic and DEFAULT_DB_ALIAS not in found:
+        found.append(DEFAULT_DB_ALIAS)
+    return found
+
+
+def after_commit(function: Callable[[], Any], *, using: str | None = None) -> None:
+    """Run a function once the current transaction is committed, at once outside of one.
+
+    ``transaction.on_commit`` alone would open a connection to find out, which an event loop may
+    not do.
+    """
+    connection = connections[using or DEFAULT_DB_ALIAS]
+    if connection.in_atomic_block:
+        transaction.on_commit(function, using=using, robust=True)
+    else:
+        function()

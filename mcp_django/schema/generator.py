@@ -1,0 +1,82 @@
+"""pydantic's JSON Schema with the few types changed whose own schema misleads a model.
+
+A decimal is a string, so that nobody rounds it through a float, and its bounds are words, as no
+keyword bounds a string by value. Bytes are Base64 (RFC 4648). A named tuple is an object where it
+is read, because pydantic accepts one and a model understands it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+from typing_extensions import TypedDict
+
+from mcp_django.schema.rewriting import RULES
+
+Mode = Literal["validation", "serialization"]
+
+BASE64 = ConfigDict(val_json_bytes="base64", ser_json_bytes="base64")
+
+
+def json_schema_of(adapter: TypeAdapter[Any], mode: Mode) -> dict[str, Any]:
+    """Return the schema of a pydantic adapter, not yet in the portable subset."""
+    return adapter.json_schema(mode=mode, schema_generator=SchemaGenerator)
+
+
+def typed_dict(fields: Mapping[str, Any], *, config: ConfigDict) -> Any:
+    """Return a `TypedDict` made at run time: any name, and a configuration that is inherited.
+
+    pydantic passes the configuration on to dataclasses and to `TypedDict`s inside, not to models.
+    """
+    create: Any = TypedDict
+    result = create("Fields", dict(fields))
+    result.__pydantic_config__ = config
+    return result
+
+
+class SchemaGenerator(GenerateJsonSchema):
+    """Writes the schema of one pydantic adapter."""
+
+    # A default that JSON cannot say is left out of the schema; it is a default all the same.
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        result: JsonSchemaValue = {"type": "string", "format": "decimal"}
+        if rules := _decimal_rules(schema):
+            result[RULES] = ", ".join(rules)
+        return result
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        if self._config.val_json_bytes != "base64":
+            return {"type": "string"}
+        # pydantic reads both alphabets and writes the one for URLs.
+        is_read = self.mode == "validation"
+        return {"type": "string", "contentEncoding": "base64" if is_read else "base64url"}
+
+    def arguments_schema(self, schema: core_schema.ArgumentsSchema) -> JsonSchemaValue:
+        if self.mode == "validation":
+            schema = {**schema, "metadata": {}}
+        return super().arguments_schema(schema)
+
+
+def _decimal_rules(schema: core_schema.DecimalSchema) -> list[str]:
+    bounds: dict[str, Any] = {**schema}
+    return [words.format(bounds[key]) for key, words in _DECIMAL_RULES if key in bounds]
+
+
+_DECIMAL_RULES = (
+    ("gt", "greater than {}"),
+    ("ge", "at least {}"),
+    ("lt", "less than {}"),
+    ("le", "at most {}"),
+    ("multiple_of", "a multiple of {}"),
+    ("max_digits", "of at most {} digits"),
+    ("decimal_places", "of at most {} decimal places"),
+)

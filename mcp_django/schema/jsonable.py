@@ -1,0 +1,198 @@
+"""Results without a declared type, written as plain JSON.
+
+Takes what Django code usually has at hand and refuses what has no single meaning as data, saying
+what to return instead: a model instance, for one, may hold columns that the caller must not see.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import io
+import json
+import math
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from decimal import Decimal
+from enum import Enum
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Manager, Model, QuerySet
+from django.db.models.query import ModelIterable
+from django.http.response import HttpResponseBase
+from django.utils.functional import Promise
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from mcp_django.protocol import content
+from mcp_django.schema.arguments import format_path
+from mcp_django.schema.structure import Path
+
+MAX_DEPTH = 64
+
+CONTENT_CLASSES = (
+    content.Text,
+    content.Image,
+    content.Audio,
+    content.EmbeddedResource,
+    content.ResourceLink,
+    content.Message,
+    content.ResourceContents,
+    content.ToolResult,
+)
+
+
+def jsonable(value: Any) -> Any:
+    """Return the value as None, bool, int, float, str, list and dict, whatever it was made of.
+
+    Raises:
+        TypeError: something in it is no data; the message says what to return instead.
+        ValueError: NaN, Infinity, or nesting without an end.
+    """
+    return _convert(value, ())
+
+
+def check_finite(value: Any, path: Path = ()) -> None:
+    """Refuse NaN and Infinity in what is plain JSON otherwise.
+
+    Raises:
+        ValueError: naming the place.
+    """
+    if isinstance(value, float):
+        _float(value, path)
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            check_finite(member, (*path, name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            check_finite(item, (*path, index))
+
+
+def _convert(value: Any, path: Path) -> Any:
+    if len(path) > MAX_DEPTH:
+        raise ValueError(f"{_place(path[:3])}… is nested deeper than {MAX_DEPTH} levels.")
+    exact = _EXACT.get(type(value))
+    if exact is not None:
+        return exact(value, path)
+    for kinds, instead in _REFUSED:
+        if isinstance(value, kinds):
+            raise _refusal(value, path, instead)
+    for kinds, convert in _CONVERSIONS:
+        if isinstance(value, kinds):
+            return convert(value, path)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _mapping({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, path)
+    raise _refusal(value, path, "a dict, a list, a dataclass or text")
+
+
+def _place(path: Path) -> str:
+    return format_path(("result", *path))
+
+
+def _refusal(value: Any, path: Path, instead: str) -> TypeError:
+    name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    return TypeError(f"{_place(path)} is of type {name}, which is no data; return {instead}.")
+
+
+def _unchanged(value: Any, path: Path) -> Any:
+    return value
+
+
+def _float(value: float, path: Path) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{_place(path)} is {value}, which JSON cannot say; return None instead.")
+    return float(value)
+
+
+def _decimal(value: Decimal, path: Path) -> str:
+    if not value.is_finite():
+        raise ValueError(f"{_place(path)} is {value}, which is no amount; return None instead.")
+    return str(value)
+
+
+def _mapping(value: Mapping[Any, Any], path: Path) -> dict[str, Any]:
+    named = ((_key(key, path), member) for key, member in value.items())
+    return {name: _convert(member, (*path, name)) for name, member in named}
+
+
+def _key(key: Any, path: Path) -> str:
+    plain = _convert(key, path)
+    if isinstance(plain, dict | list):
+        raise TypeError(f"{_place(path)} has {key!r} for a key; JSON has only strings.")
+    return plain if isinstance(plain, str) else json.dumps(plain)
+
+
+def _items(value: Any, path: Path) -> list[Any]:
+    return [_convert(item, (*path, index)) for index, item in enumerate(value)]
+
+
+def _set(value: AbstractSet[Any], path: Path) -> list[Any]:
+    try:
+        # The order of a set of strings differs from process to process.
+        return _items(sorted(value), path)
+    except TypeError:
+        return _items(value, path)
+
+
+def _tuple(value: tuple[Any, ...], path: Path) -> Any:
+    return _mapping(value._asdict(), path) if hasattr(value, "_asdict") else _items(value, path)
+
+
+def _queryset(value: QuerySet[Any], path: Path) -> list[Any]:
+    if issubclass(value._iterable_class, ModelIterable):
+        instead = "the fields that the caller may see, as with .values('id', 'name')"
+        raise _refusal(value, path, instead)
+    return _items(value, path)
+
+
+def _model(value: BaseModel, path: Path) -> Any:
+    try:
+        return _convert(value.model_dump(mode="json", by_alias=True), path)
+    except (PydanticSerializationError, UnicodeDecodeError) as exc:
+        raise TypeError(f"{_place(path)} cannot be written as JSON: {exc}") from exc
+
+
+_Convert = Callable[[Any, Path], Any]
+
+_EXACT: Mapping[type, _Convert] = {
+    type(None): _unchanged,
+    bool: _unchanged,
+    int: _unchanged,
+    str: _unchanged,
+    float: _float,
+    dict: _mapping,
+    list: _items,
+}
+
+_REFUSED: tuple[tuple[Any, str], ...] = (
+    (CONTENT_CLASSES, "content by itself or in a list, with nothing else around it"),
+    ((bytes, bytearray, memoryview), "Image, Audio or EmbeddedResource, or text"),
+    (Model, "the fields that the caller may see, in a dict or a dataclass"),
+    (Manager, "the fields that the caller may see, as with .values('id', 'name')"),
+    (HttpResponseBase, "the data that the response was made of"),
+    (io.IOBase, "what the file holds, as text or an EmbeddedResource"),
+    (Awaitable, "what it gives when awaited"),
+    (AsyncIterable, "a list of what it gives: [item async for item in ...]"),
+)
+
+# A member of TextChoices is a string too, and a datetime is a date: the narrower comes first.
+_CONVERSIONS: tuple[tuple[Any, _Convert], ...] = (
+    (Enum, lambda value, path: _convert(value.value, path)),
+    (Promise, lambda value, path: str(value)),
+    (str, lambda value, path: str.__str__(value)),
+    (int, lambda value, path: int(value)),
+    (float, _float),
+    (Decimal, _decimal),
+    ((dt.date, dt.time), lambda value, path: value.isoformat()),
+    (dt.timedelta, lambda value, path: to_jsonable_python(value)),
+    ((UUID, PurePath, IPv4Address, IPv6Address), lambda value, path: str(value)),
+    (BaseModel, _model),
+    (Mapping, _mapping),
+    (tuple, _tuple),
+    (AbstractSet, _set),
+    (QuerySet, _queryset),
+    ((Collection, Iterator), _items),
+)

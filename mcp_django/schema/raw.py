@@ -1,0 +1,39 @@
+"""Arguments described by a schema that was written by hand.
+
+It is published as it was written: whoever writes JSON Schema means what it says, and `lint` names
+what hosts will not like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from mcp_django.schema.arguments import InvalidArguments
+from mcp_django.schema.compiled import CompiledSchema
+from mcp_django.schema.decoding import decode_arguments
+
+
+class RawArguments:
+    """Checks arguments against a JSON Schema and hands them on as plain JSON values."""
+
+    def __init__(self, input_schema: Mapping[str, Any]) -> None:
+        self._schema = CompiledSchema(input_schema, what="input_schema")
+        self.json_schema = self._schema.schema
+        if self.json_schema.get("type") != "object":
+            raise ImproperlyConfigured(
+                'input_schema has to have "type": "object" at its root, as arguments have names.'
+            )
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        """Return the arguments by name.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        arguments = decode_arguments(raw, parse_float=float)
+        if problems := self._schema.problems(arguments):
+            raise InvalidArguments(problems)
+        return arguments

@@ -1,0 +1,207 @@
+"""The single steps from an arbitrary schema to a portable one, each a function of one schema.
+
+Nested schemas have been rewritten already when a step sees the one around them. Which host needs
+which step is written in `lint`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mcp_django.schema.references import merge
+from mcp_django.schema.structure import JSON_TYPES, Schema, accepts_null
+
+RULES: Final = "x-rules"
+"""What no portable keyword can say, in words; becomes part of the description."""
+
+_NOISE = frozenset({"title", "$schema", "$comment", "discriminator", "propertyNames"})
+
+_NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_MEANT_FOR: Mapping[str, tuple[str, ...]] = {
+    "string": ("minLength", "maxLength", "pattern", "format", "contentEncoding"),
+    "number": _NUMERIC,
+    "integer": _NUMERIC,
+    "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems"),
+    "object": ("properties", "required", "additionalProperties", "patternProperties"),
+}
+_TYPED = frozenset(keyword for keywords in _MEANT_FOR.values() for keyword in keywords)
+
+
+def without_noise(schema: Schema) -> Schema:
+    """Drop what repeats a name or speaks to tools that are not there."""
+    return {key: value for key, value in schema.items() if key not in _NOISE}
+
+
+def enum_for_const(schema: Schema) -> Schema:
+    """`const` came with draft 6; some hosts stopped before."""
+    if "const" not in schema:
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "const"}
+    return {**rest, "enum": [schema["const"]]}
+
+
+def one_type_each(schema: Schema) -> Schema:
+    """Write `type: [a, b]`, and an `enum` over several types, as alternatives of one type each."""
+    types, values = schema.get("type"), schema.get("enum")
+    if types is None and values:
+        types = list(dict.fromkeys(JSON_TYPES.get(type(value), "string") for value in values))
+    if not isinstance(types, list) or "anyOf" in schema:
+        return schema
+    shared = {key: value for key, value in schema.items() if key not in _TYPED | {"type", "enum"}}
+    members = [_of_type(schema, kind) for kind in types]
+    members = [member for member in members if member.get("enum") != []]
+    return {**members[0], **shared} if len(members) == 1 else {"anyOf": members, **shared}
+
+
+def _of_type(schema: Schema, kind: str) -> Schema:
+    member: Schema = {"type": kind}
+    member |= {key: schema[key] for key in _MEANT_FOR.get(kind, ()) if key in schema}
+    if "enum" in schema and kind != "null":
+        member["enum"] = [value for value in schema["enum"] if _is_of_type(value, kind)]
+    return member
+
+
+def _is_of_type(value: Any, kind: str) -> bool:
+    own = JSON_TYPES.get(type(value), "string")
+    return own == kind or (own, kind) == ("integer", "number")
+
+
+def any_of_for_combinations(schema: Schema) -> Schema:
+    """Leave `anyOf` as the only combination wherever the others say no more than it does."""
+    result = dict(schema)
+    if "oneOf" in result and "anyOf" not in result:
+        result["anyOf"] = result.pop("oneOf")
+    for keyword in ("allOf", "anyOf"):
+        members = _distinct(result.get(keyword, []))
+        if len(members) == 1 and isinstance(members[0], dict):
+            beside = {key: value for key, value in result.items() if key != keyword}
+            merged = merge(members[0], beside)
+            result = merged if "allOf" not in merged else result
+        elif members:
+            result[keyword] = members
+    return result
+
+
+def _distinct(members: list[Any]) -> list[Any]:
+    return [member for index, member in enumerate(members) if member not in members[:index]]
+
+
+def items_for_tuples(schema: Schema) -> Schema:
+    """Describe a fixed sequence as an array whose items may be any of its kinds."""
+    if "prefixItems" not in schema:
+        return schema
+    result = dict(schema)
+    fixed, rest = result.pop("prefixItems"), result.get("items", {})
+    if rest is False:
+        result["maxItems"] = min(len(fixed), result.get("maxItems", len(fixed)))
+    is_closed = rest is False or result.get("maxItems", math.inf) <= len(fixed)
+    kinds = _distinct(fixed if is_closed else [*fixed, rest])
+    result["items"] = {} if {} in kinds else _any_of(kinds)
+    return result
+
+
+def _any_of(kinds: list[Any]) -> Any:
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
+
+
+def items_always(schema: Schema) -> Schema:
+    """An array without `items` loses the whole server in some hosts."""
+    is_bare = schema.get("type") == "array" and not isinstance(schema.get("items"), dict | list)
+    return {**schema, "items": {}} if is_bare else schema
+
+
+def inclusive_bounds(schema: Schema) -> Schema:
+    """`exclusiveMinimum` was a boolean in draft 4, and a number there throws in some hosts."""
+    result = dict(schema)
+    is_whole = schema.get("type") == "integer"
+    for keyword, plain, tighter, words, step in _BOUNDS:
+        bound = schema.get(keyword)
+        if not is_number(bound):
+            continue
+        del result[keyword]
+        closed = step(bound) if is_whole else bound
+        result[plain] = tighter(closed, result.get(plain, closed))
+        if not is_whole and result[plain] == bound:
+            result[RULES] = _also(result.get(RULES), f"{words} {number(bound)}")
+    return result
+
+
+_BOUNDS: tuple[tuple[str, str, Callable[..., Any], str, Callable[[float], int]], ...] = (
+    ("exclusiveMinimum", "minimum", max, "greater than", lambda bound: math.floor(bound) + 1),
+    ("exclusiveMaximum", "maximum", min, "less than", lambda bound: math.ceil(bound) - 1),
+)
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a bound is one; in draft 4 it could be a boolean."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _also(rules: str | None, rule: str) -> str:
+    return f"{rules}, {rule}" if rules else rule
+
+
+def number(value: float) -> str:
+    """Return a bound as a person writes it: `5`, not `5.0`."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def rules_in_words(schema: Schema) -> Schema:
+    """Say in the description what the remaining keywords cannot."""
+    if RULES not in schema:
+        return schema
+    result = {key: value for key, value in schema.items() if key != RULES}
+    result["description"] = with_sentence(
+        result.get("description", ""), f"Must be {schema[RULES]}."
+    )
+    return result
+
+
+def with_sentence(text: str, sentence: str) -> str:
+    """Return `text` with a sentence more, its own full stop put where it is missing."""
+    text = text.rstrip()
+    if not text:
+        return sentence
+    return f"{text} {sentence}" if re.search(r"[.!?:]$", text) else f"{text}. {sentence}"
+
+
+def without_optional_null(schema: Schema) -> Schema:
+    """Let `null` disappear from members that may be left out, where it would say the same."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return schema
+    required = schema.get("required", ())
+    return schema | {
+        "properties": {
+            name: member if name in required else _not_null(member)
+            for name, member in properties.items()
+        }
+    }
+
+
+def _not_null(schema: Any) -> Any:
+    # With another default, `null` means something that leaving the member out does not.
+    if not isinstance(schema, dict) or schema.get("default") is not None:
+        return schema
+    result = dict(schema)
+    if "anyOf" in result:
+        members = [member for member in result.pop("anyOf") if member != {"type": "null"}]
+        result = merge(members[0], result) if len(members) == 1 else {"anyOf": members, **result}
+    if not accepts_null(result, result):
+        result.pop("default", None)
+    return result
+
+
+REWRITES: tuple[Callable[[Schema], Schema], ...] = (
+    without_noise,
+    enum_for_const,
+    one_type_each,
+    any_of_for_combinations,
+    items_for_tuples,
+    items_always,
+    inclusive_bounds,
+    rules_in_words,
+)

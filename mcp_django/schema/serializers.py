@@ -1,0 +1,192 @@
+"""Arguments declared by a REST framework serializer, and validated by it.
+
+The function receives the valid serializer as `serializer`: `serializer.validated_data` to read,
+`serializer.save()` to write. Read-only fields are no arguments. REST framework is optional, and
+this is the only module of the layer that imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from rest_framework import fields, relations, serializers
+from rest_framework.settings import api_settings
+
+from mcp_django.schema.arguments import MISSING, InvalidArguments, Problem, format_path
+from mcp_django.schema.decoding import decode_arguments, drop_nulls, unknown_members
+from mcp_django.schema.fields import (
+    bounded,
+    choice_schema,
+    decimal_schema,
+    described,
+    key_schema,
+    with_default,
+)
+from mcp_django.schema.portable import portable_input
+from mcp_django.schema.structure import Path, Schema, at
+
+
+class SerializerArguments:
+    """Reads arguments through a serializer class."""
+
+    def __init__(self, serializer_class: type[serializers.BaseSerializer[Any]]) -> None:
+        self._serializer_class = serializer_class
+        try:
+            self._shape = _schema(serializer_class())
+            self.json_schema = portable_input(self._shape)
+        except (ImproperlyConfigured, ValueError) as exc:
+            raise ImproperlyConfigured(f"{serializer_class.__qualname__}: {exc}") from exc
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        """Return the valid serializer under the name `serializer`; may query the database.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        arguments = drop_nulls(decode_arguments(raw), self._shape, self._shape)
+        if problems := [*unknown_members(arguments, self._shape)]:
+            raise InvalidArguments(problems)
+        serializer = self._serializer_class(data=arguments)
+        if not serializer.is_valid():
+            raise InvalidArguments(_problems(serializer.errors, arguments, self._shape))
+        return {"serializer": serializer}
+
+
+def _schema(field: Any) -> Schema:
+    for kind in type(field).__mro__:
+        if kind in _SCHEMAS:
+            schema = _SCHEMAS[kind](field)
+            return {"anyOf": [schema, {"type": "null"}]} if field.allow_null else schema
+    return {}
+
+
+def _serializer(serializer: Any) -> Schema:
+    writable = {
+        name: field
+        for name, field in serializer.fields.items()
+        if not (field.read_only or isinstance(field, fields.HiddenField))
+    }
+    return {
+        "type": "object",
+        "properties": {name: _member(name, field) for name, field in writable.items()},
+        "required": [name for name, field in writable.items() if field.required],
+        "additionalProperties": False,
+    }
+
+
+def _member(name: str, field: Any) -> Schema:
+    try:
+        schema = _schema(field)
+    except ImproperlyConfigured as exc:
+        raise ImproperlyConfigured(f"{name}: {exc}") from exc
+    if field.style.get("input_type") == "password":
+        schema = {**schema, "writeOnly": True}
+    if field.default is not fields.empty and not callable(field.default):
+        schema = with_default(schema, field.default)
+    return described(schema, name, label=field.label, help_text=field.help_text)
+
+
+def _plain(**schema: Any) -> Callable[[Any], Schema]:
+    return lambda field: dict(schema)
+
+
+def _text(field: Any) -> Schema:
+    shortest = field.min_length or (None if field.allow_blank else 1)
+    return bounded({"type": "string"}, minLength=shortest, maxLength=field.max_length)
+
+
+def _string(**more: Any) -> Callable[[Any], Schema]:
+    return lambda field: _text(field) | more
+
+
+def _number(kind: str) -> Callable[[Any], Schema]:
+    return lambda field: bounded({"type": kind}, minimum=field.min_value, maximum=field.max_value)
+
+
+def _choices(field: Any) -> Schema:
+    return choice_schema(field.choices.items())
+
+
+def _key(field: Any) -> Schema:
+    if field.pk_field is not None:
+        return _schema(field.pk_field)
+    return {} if field.queryset is None else key_schema(field.queryset.model._meta.pk)
+
+
+def _slug(field: Any) -> Schema:
+    if field.queryset is None:
+        return {}
+    return key_schema(field.queryset.model._meta.get_field(field.slug_field))
+
+
+def _array_of(item: Schema, field: Any) -> Schema:
+    shortest = getattr(field, "min_length", None) or (None if field.allow_empty else 1)
+    longest = getattr(field, "max_length", None)
+    return bounded({"type": "array", "items": item}, minItems=shortest, maxItems=longest)
+
+
+def _refuse(field: Any) -> Schema:
+    raise ImproperlyConfigured(
+        f"a {type(field).__name__} cannot be filled with JSON. Leave it out of the serializer, or "
+        "take its contents in fields of their own."
+    )
+
+
+_SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
+    serializers.Serializer: _serializer,
+    serializers.ListSerializer: lambda field: _array_of(_schema(field.child), field),
+    fields.BooleanField: _plain(type="boolean"),
+    fields.CharField: _text,
+    fields.EmailField: _string(format="email"),
+    fields.URLField: _string(format="uri"),
+    fields.UUIDField: _plain(type="string", format="uuid"),
+    fields.IntegerField: _number("integer"),
+    fields.FloatField: _number("number"),
+    fields.DecimalField: decimal_schema,
+    fields.DateTimeField: _plain(type="string", format="date-time"),
+    fields.DateField: _plain(type="string", format="date"),
+    fields.TimeField: _plain(type="string", format="time"),
+    fields.DurationField: _plain(type="string", format="duration"),
+    fields.ChoiceField: _choices,
+    fields.MultipleChoiceField: lambda field: _array_of(_choices(field), field),
+    fields.ListField: lambda field: _array_of(_schema(field.child), field),
+    fields.DictField: lambda field: {
+        "type": "object",
+        "additionalProperties": _schema(field.child),
+    },
+    fields.FileField: _refuse,
+    relations.PrimaryKeyRelatedField: _key,
+    relations.SlugRelatedField: _slug,
+    relations.HyperlinkedRelatedField: _plain(type="string", format="uri"),
+    relations.ManyRelatedField: lambda field: _array_of(_schema(field.child_relation), field),
+}
+
+
+def _problems(errors: Any, data: Any, shape: Schema, path: Path = ()) -> Iterator[Problem]:
+    """Yield the messages of REST framework's nested dicts and lists of errors."""
+    if isinstance(errors, dict):
+        for step, inner in errors.items():
+            is_own = step == api_settings.NON_FIELD_ERRORS_KEY
+            yield from _problems(inner, data, shape, path if is_own else (*path, step))
+        return
+    for index, error in enumerate(errors):
+        if isinstance(error, dict):
+            yield from _problems(error, data, shape, (*path, index))
+        else:
+            yield Problem(
+                path=format_path(path),
+                value=_value(data, shape, path),
+                message="is required" if error.code == "required" else str(error).rstrip("."),
+            )
+
+
+def _value(data: Any, shape: Schema, path: Path) -> Any:
+    for step in path:
+        if isinstance(data, dict):
+            data = data.get(step, MISSING)
+        else:
+            data = data[step] if isinstance(data, list) and isinstance(step, int) else MISSING
+    is_secret = any(schema.get("writeOnly") for schema in at(shape, path))
+    return MISSING if is_secret or isinstance(data, dict | list) else data

@@ -1,0 +1,173 @@
+"""Walking through a JSON Schema: which keywords hold schemas, and where a path leads.
+
+Pure functions on dictionaries that never change their input. JSON Schema 2020-12, core sections
+8.2.3 (`$ref`), 10 (applicators); pointers are RFC 6901 in the fragment form of section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+Schema = dict[str, Any]
+Path = tuple[str | int, ...]
+
+MAX_SCHEMA_DEPTH = 64
+MAX_SUBSCHEMAS = 5000
+"""More than this is no schema a person wrote or a model can use."""
+
+_ONE = (
+    "items",
+    "additionalItems",
+    "additionalProperties",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "contains",
+    "contentSchema",
+    "propertyNames",
+    "not",
+    "if",
+    "then",
+    "else",
+)
+_MANY = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+_NAMED = (
+    "properties",
+    "patternProperties",
+    "dependentSchemas",
+    "dependencies",
+    "$defs",
+    "definitions",
+)
+
+JSON_TYPES: Mapping[type, str] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+
+
+def map_children(schema: Schema, change: Callable[[Any], Any]) -> Schema:
+    """Return a copy of `schema` with `change` applied to each schema directly inside it."""
+    result = dict(schema)
+    for keyword in _ONE:
+        if isinstance(schema.get(keyword), dict | bool):
+            result[keyword] = change(schema[keyword])
+    for keyword in _MANY:
+        if isinstance(schema.get(keyword), list):
+            result[keyword] = [change(member) for member in schema[keyword]]
+    for keyword in _NAMED:
+        if isinstance(schema.get(keyword), dict):
+            result[keyword] = {name: change(member) for name, member in schema[keyword].items()}
+    return result
+
+
+def children(schema: Schema) -> Iterator[tuple[Path, Any]]:
+    """Yield each schema directly inside `schema`, with the keywords and names that lead to it."""
+    for keyword in _ONE:
+        if isinstance(schema.get(keyword), dict | bool):
+            yield (keyword,), schema[keyword]
+    for keyword in _MANY:
+        if isinstance(schema.get(keyword), list):
+            for index, member in enumerate(schema[keyword]):
+                yield (keyword, index), member
+    for keyword in _NAMED:
+        if isinstance(schema.get(keyword), dict):
+            for name, member in schema[keyword].items():
+                yield (keyword, name), member
+
+
+def walk(schema: Schema) -> Iterator[tuple[Path, Schema]]:
+    """Yield the schema and every schema inside it, outermost first.
+
+    Raises:
+        ValueError: deeper or larger than any schema in good faith.
+    """
+    pending: list[tuple[Path, int, Any]] = [((), 0, schema)]
+    count = 0
+    while pending:
+        path, depth, member = pending.pop()
+        if not isinstance(member, dict):
+            continue
+        count += 1
+        if depth > MAX_SCHEMA_DEPTH:
+            raise ValueError(f"The schema is nested deeper than {MAX_SCHEMA_DEPTH} levels.")
+        if count > MAX_SUBSCHEMAS:
+            raise ValueError(f"The schema has more than {MAX_SUBSCHEMAS} parts.")
+        yield path, member
+        inner = [((*path, *steps), depth + 1, child) for steps, child in children(member)]
+        pending.extend(reversed(inner))
+
+
+def resolve(root: Schema, pointer: str) -> Any:
+    """Return what a local reference such as `#/$defs/Order` points at, or `None`."""
+    if pointer == "#":
+        return root
+    if not pointer.startswith("#/"):
+        return None
+    here: Any = root
+    for part in unquote(pointer[2:]).split("/"):
+        step = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, dict) and step in here:
+            here = here[step]
+        elif isinstance(here, list) and step.isdecimal() and int(step) < len(here):
+            here = here[int(step)]
+        else:
+            return None
+    return here
+
+
+def alternatives(root: Schema, schema: Any) -> Iterator[Schema]:
+    """Yield the schemas of which a value here has to satisfy one or all."""
+    pending, seen = [schema], 0
+    # A definition may refer to itself without any value in between.
+    while pending and (seen := seen + 1) <= MAX_SUBSCHEMAS:
+        member = pending.pop(0)
+        if not isinstance(member, dict):
+            continue
+        yield member
+        if "$ref" in member:
+            pending.append(resolve(root, member["$ref"]))
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            pending.extend(member.get(keyword, ()))
+
+
+def at(root: Schema, path: Sequence[str | int]) -> list[Schema]:
+    """Return every schema that may speak about the value found by following `path`."""
+    found = list(alternatives(root, root))
+    for step in path:
+        inner = [child for member in found for child in _child(member, step)]
+        found = [member for child in inner for member in alternatives(root, child)]
+    return found
+
+
+def _child(schema: Schema, step: str | int) -> Iterator[Any]:
+    if isinstance(step, int):
+        fixed = schema.get("prefixItems", [])
+        yield fixed[step] if step < len(fixed) else schema.get("items")
+    else:
+        yield schema.get("properties", {}).get(step, schema.get("additionalProperties"))
+
+
+def accepts_null(root: Schema, schema: Any) -> bool:
+    """Tell whether `null` is among the values of a schema made of types and alternatives."""
+    if not isinstance(schema, dict):
+        return schema is True
+    if "$ref" in schema:
+        return accepts_null(root, resolve(root, schema["$ref"]))
+    if "const" in schema:
+        return schema["const"] is None
+    if "enum" in schema:
+        return None in schema["enum"]
+    for keyword in ("anyOf", "oneOf"):
+        if keyword in schema:
+            return any(accepts_null(root, member) for member in schema[keyword])
+    if "allOf" in schema:
+        return all(accepts_null(root, member) for member in schema["allOf"])
+    kind = schema.get("type", "null")
+    return "null" in (kind if isinstance(kind, list) else [kind])

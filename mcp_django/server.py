@@ -1,0 +1,182 @@
+"""``MCPServer``: a registry with a name, rules for who may enter, and URLs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any, Literal, cast
+
+from django.apps import apps
+from django.urls import URLPattern, re_path
+from django.utils.functional import LazyObject
+from django.utils.module_loading import import_string
+
+from mcp_django.auth.permissions import IsAuthenticated
+from mcp_django.conf import get_settings
+from mcp_django.protocol.content import Icon, ResourceContents
+from mcp_django.registry import Registry
+from mcp_django.runtime.handlers.resources import read_contents
+from mcp_django.runtime.incoming import Incoming
+from mcp_django.runtime.transactions import after_commit
+from mcp_django.store.hub import Topic, ring
+from mcp_django.transports.raw import RawMount
+from mcp_django.transports.view import EndpointView
+
+ListKind = Literal["tools", "resources", "prompts"]
+_servers: weakref.WeakSet[MCPServer] = weakref.WeakSet()
+
+
+class MCPServer(Registry):
+    """One MCP server of the site; ``mcp`` is the default one.
+
+    ``permission`` says who may enter (a permission class, a codename or a list of them): nobody
+    without credentials unless it is ``AllowAny``. ``auth`` replaces ``MCP_DJANGO["AUTH"]`` for
+    this server. ``page_size`` is the number of entries on a page of a list.
+    """
+
+    def __init__(
+        self,
+        name: str = "default",
+        *,
+        title: str = "",
+        version: str = "",
+        description: str = "",
+        instructions: str = "",
+        icons: Sequence[Icon] = (),
+        website_url: str = "",
+        permission: Any = IsAuthenticated,
+        auth: Sequence[str] | None = None,
+        page_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.title = title
+        self.version = version
+        self.description = description
+        self.icons = tuple(icons)
+        self.website_url = website_url
+        self.permission = permission
+        self._instructions = instructions
+        self._auth = auth
+        self._page_size = page_size
+        _servers.add(self)
+
+    def __repr__(self) -> str:
+        return f"<MCPServer {self.name!r}>"
+
+    # What it says of itself -------------------------------------------------------------------
+
+    @property
+    def auth(self) -> tuple[str, ...]:
+        """The authentication backends, tried in this order."""
+        return tuple(self._auth) if self._auth is not None else get_settings().auth
+
+    @property
+    def instructions(self) -> str:
+        """What a model should know before it uses the server."""
+        return self._instructions or (get_settings().instructions if self.is_default else "")
+
+    @property
+    def page_size(self) -> int:
+        """Entries on a page of a list."""
+        return self._page_size or get_settings().page_size
+
+    @property
+    def protocol_versions(self) -> tuple[str, ...]:
+        """The revisions served."""
+        return get_settings().protocol_versions
+
+    @property
+    def is_default(self) -> bool:
+        """Whether this is the server that ``mcp`` stands for."""
+        return self.name == "default"
+
+    def identity(self) -> dict[str, Any]:
+        """Who answers, as clients show it (``serverInfo``)."""
+        settings = get_settings()
+        title = self.title or (settings.title if self.is_default else "")
+        icons = [icon.to_wire() for icon in self.icons] or list(settings.icons)
+        optional = {
+            "title": title,
+            "description": self.description,
+            "icons": icons,
+            "websiteUrl": self.website_url,
+        }
+        given = {name: value for name, value in optional.items() if value}
+        return {"name": self.name, "version": self.version or _package_version(), **given}
+
+    # Where it is ------------------------------------------------------------------------------
+
+    @property
+    def namespace(self) -> str:
+        """The URL namespace: ``mcp_django`` for the default server, ``mcp_django_NAME`` else."""
+        return "mcp_django" if self.is_default else f"mcp_django_{self.name}"
+
+    @property
+    def urls(self) -> tuple[list[URLPattern], str, str]:
+        """What ``path("mcp", mcp.urls)`` takes: serves ``/mcp`` and ``/mcp/`` without redirect."""
+        return [re_path(r"^/?$", self.view, name="endpoint")], "mcp_django", self.namespace
+
+    @cached_property
+    def view(self) -> EndpointView:
+        """The endpoint as a Django view."""
+        return EndpointView(self)
+
+    @cached_property
+    def asgi(self) -> RawMount:
+        """The endpoint as an ASGI application, for a ``URLRouter`` of Channels."""
+        return RawMount(self)
+
+    # What changed -----------------------------------------------------------------------------
+
+    def notify_resource_updated(self, uri: str, *, using: str | None = None) -> None:
+        """Tell the subscribers of a resource that it changed, once the transaction commits.
+
+        Call it from anywhere: a view, a command, a signal, a tool, sync or async. ``using`` names
+        the database of the transaction.
+        """
+        self._ring_after_commit(Topic(self.name, "resource", uri), using)
+
+    def notify_list_changed(self, kind: ListKind, *, using: str | None = None) -> None:
+        """Tell listeners that the list of tools, resources or prompts changed.
+
+        Raises:
+            ValueError: there is no such list.
+        """
+        if kind not in ("tools", "resources", "prompts"):
+            raise ValueError(f"{kind!r} is no list: use 'tools', 'resources' or 'prompts'.")
+        self._ring_after_commit(Topic(self.name, kind), using)
+
+    def _ring_after_commit(self, topic: Topic, using: str | None) -> None:
+        after_commit(partial(ring, topic), using=using)
+
+    # What a running call may ask --------------------------------------------------------------
+
+    def read_resource(self, incoming: Incoming, uri: str) -> Sequence[ResourceContents]:
+        """Read a resource on behalf of the caller of a running call."""
+        return read_contents(incoming, uri)
+
+
+def all_servers() -> Iterator[MCPServer]:
+    """Every server of this process."""
+    yield from sorted(_servers, key=lambda server: server.name)
+
+
+def _package_version() -> str:
+    from mcp_django import __version__
+
+    return __version__
+
+
+class DefaultServer(LazyObject):
+    """``mcp``: made at first use, of the class that the app configuration names."""
+
+    def _setup(self) -> None:
+        cls: type[MCPServer] = MCPServer
+        if apps.apps_ready and apps.is_installed("mcp_django"):
+            cls = import_string(apps.get_app_config("mcp_django").default_server)  # type: ignore[attr-defined]
+        self._wrapped = cls()
+
+
+mcp = cast(MCPServer, DefaultServer())

@@ -1,0 +1,1 @@
+"""What outlives a request: in this release the doorbell that wakes listening streams."""

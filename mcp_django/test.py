@@ -1,0 +1,269 @@
+"""``MCPClient``: test a site's tools, resources and prompts in the process, without a network.
+
+    client = MCPClient(user=user)
+    assert client.call_tool("takings", {"day": "2026-03-01"}).structured == {...}
+
+It speaks 2026-07-28 to the same runtime that serves real clients, permissions included. The
+pytest fixture ``mcp_client`` makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, cast
+
+import msgspec
+
+from mcp_django.auth.principal import Principal, anonymous, principal_for
+from mcp_django.exceptions import MCPError
+from mcp_django.protocol import meta, sse
+from mcp_django.protocol.revisions import LATEST
+from mcp_django.runtime.incoming import Incoming, Listening
+from mcp_django.server import MCPServer, mcp
+from mcp_django.transports import listen as listen_stream
+from mcp_django.transports.memory import MemoryConnection, Response
+
+
+class ErrorResponse(MCPError):
+    """The JSON-RPC error that a server answered with; ``code`` and ``data`` are its own."""
+
+    def __init__(self, error: Mapping[str, Any]) -> None:
+        super().__init__(error["message"], data=error.get("data"))
+        self.code = error["code"]  # type: ignore[misc]  # the server's, not the class's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResult:
+    """What a tool answered."""
+
+    raw: Mapping[str, Any]
+    progress: Sequence[Mapping[str, Any]] = ()
+    logs: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        """The content blocks."""
+        return list(self.raw["content"])
+
+    @property
+    def text(self) -> str:
+        """All text blocks, one under the other."""
+        return "\n".join(block["text"] for block in self.content if block["type"] == "text")
+
+    @property
+    def structured(self) -> Any:
+        """The structured content, ``None`` when there is none."""
+        return self.raw.get("structuredContent")
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the tool said that it failed."""
+        return bool(self.raw.get("isError", False))
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Keeps the messages of a running call."""
+
+    progress_made: list[dict[str, Any]] = field(default_factory=list)
+    logged: list[dict[str, Any]] = field(default_factory=list)
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Keep progress that grows, as a stream would send it."""
+        if not self.progress_made or progress > self.progress_made[-1]["progress"]:
+            self.progress_made.append({"progress": progress, "total": total, "message": message})
+
+    def log(self, level: str, data: Any, logger: str | None) -> None:
+        """Keep a log message."""
+        self.logged.append({"level": level, "data": data, "logger": logger})
+
+
+class MCPClient:
+    """A client of one server, as one user.
+
+    ``scopes`` are those of the credential (``None``: not scoped), ``capabilities`` what the
+    client declares. Every method has an ``a`` twin for asynchronous tests.
+
+    Raises:
+        MCPError: the server answered with a JSON-RPC error (``.code``, ``.message``, ``.data``).
+        AccessRefused: the caller may not enter, has to authenticate or lacks a scope.
+    """
+
+    def __init__(
+        self,
+        *,
+        user: Any = None,
+        server: MCPServer = mcp,
+        scopes: Sequence[str] | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        protocol_version: str = LATEST.version,
+    ) -> None:
+        self._recorder = Recorder()
+        self._ids = count(1)
+        self._capabilities = dict(capabilities or {})
+        self._version = protocol_version
+        self._connection = MemoryConnection(
+            server, _principal(user, scopes), make_port=self._make_port
+        )
+
+    def _make_port(self, incoming: Incoming) -> Recorder:
+        self._recorder = Recorder()
+        return self._recorder
+
+    # One request ------------------------------------------------------------------------------
+
+    def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Send any request and return its result."""
+        return _result(self._connection.request(self._message(method, params)))
+
+    async def arequest(
+        self, method: str, params: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Send any request and return its result."""
+        return _result(await self._connection.arequest(self._message(method, params)))
+
+    def _message(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        envelope = {
+            meta.PROTOCOL_VERSION: self._version,
+            meta.CLIENT_CAPABILITIES: self._capabilities,
+            meta.CLIENT_INFO: {"name": "mcp_django.test", "version": "1"},
+            meta.PROGRESS_TOKEN: "test",
+            meta.LOG_LEVEL: "debug",
+        }
+        given = dict(params or {})
+        given["_meta"] = {**envelope, **given.get("_meta", {})}
+        return {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": given}
+
+    # The methods of the protocol --------------------------------------------------------------
+
+    def discover(self) -> dict[str, Any]:
+        """What the server says of itself."""
+        return self.request("server/discover")
+
+    def list_tools(self) -> list[dict[str, Any]]:
+        """Every tool that the user may see, from all pages."""
+        return self._all("tools/list", "tools")
+
+    def list_resources(self) -> list[dict[str, Any]]:
+        """Every fixed resource that the user may see, from all pages."""
+        return self._all("resources/list", "resources")
+
+    def list_resource_templates(self) -> list[dict[str, Any]]:
+        """Every resource template that the user may see, from all pages."""
+        return self._all("resources/templates/list", "resourceTemplates")
+
+    def list_prompts(self) -> list[dict[str, Any]]:
+        """Every prompt that the user may see, from all pages."""
+        return self._all("prompts/list", "prompts")
+
+    def _all(self, method: str, member: str) -> list[dict[str, Any]]:
+        page = self.request(method)
+        found = list(page[member])
+        while "nextCursor" in page:
+            page = self.request(method, {"cursor": page["nextCursor"]})
+            found.extend(page[member])
+        return found
+
+    def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallResult:
+        """Call a tool; a failure that it reports is a result with ``is_error``."""
+        return self._call_result(self.request("tools/call", _named(name, arguments)))
+
+    async def acall_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallResult:
+        """Call a tool from an asynchronous test."""
+        return self._call_result(await self.arequest("tools/call", _named(name, arguments)))
+
+    def _call_result(self, raw: dict[str, Any]) -> CallResult:
+        recorder, self._recorder = self._recorder, Recorder()
+        return CallResult(raw=raw, progress=recorder.progress_made, logs=recorder.logged)
+
+    def read_resource(self, uri: str) -> list[dict[str, Any]]:
+        """The contents of a resource."""
+        return list(self.request("resources/read", {"uri": uri})["contents"])
+
+    async def aread_resource(self, uri: str) -> list[dict[str, Any]]:
+        """The contents of a resource, from an asynchronous test."""
+        return list((await self.arequest("resources/read", {"uri": uri}))["contents"])
+
+    def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """The messages of a prompt."""
+        return list(self.request("prompts/get", _named(name, arguments))["messages"])
+
+    async def aget_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """The messages of a prompt, from an asynchronous test."""
+        return list((await self.arequest("prompts/get", _named(name, arguments)))["messages"])
+
+    def complete(
+        self,
+        ref: str,
+        argument: str,
+        value: str,
+        *,
+        context: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Suggestions for an argument of a prompt (by name) or of a template (by URI)."""
+        reference = (
+            {"type": "ref/resource", "uri": ref}
+            if "://" in ref
+            else {"type": "ref/prompt", "name": ref}
+        )
+        params: dict[str, Any] = {
+            "ref": reference,
+            "argument": {"name": argument, "value": value},
+        }
+        if context:
+            params["context"] = {"arguments": dict(context)}
+        return list(self.request("completion/complete", params)["completion"]["values"])
+
+    @asynccontextmanager
+    async def listen(
+        self, *, uris: Sequence[str] = (), lists: Sequence[str] = ()
+    ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+        """Notifications of changes, the acknowledgement first.
+
+        ``lists`` names kinds: ``tools``, ``resources``, ``prompts``.
+        """
+        wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in lists}
+        if uris:
+            wanted["resourceSubscriptions"] = list(uris)
+        message = self._message("subscriptions/listen", {"notifications": wanted})
+        opened = self._connection.open(message)
+        if not isinstance(opened, Listening):
+            _result(cast(Response, opened))
+            raise TypeError("subscriptions/listen answered without a stream")
+        place = listen_stream.take_place(opened.incoming.principal)
+        stream = listen_stream.stream(opened, place)
+        try:
+            yield _messages(stream)
+        finally:
+            await stream.aclose()
+
+
+async def _messages(stream: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
+    decoder = sse.Decoder()
+    async for part in stream:
+        for event in decoder.feed(part):
+            yield msgspec.json.decode(event.data)
+
+
+def _named(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"name": name, "arguments": dict(arguments or {})}
+
+
+def _result(response: Response) -> dict[str, Any]:
+    if "error" in response:
+        raise ErrorResponse(response["error"])
+    result: dict[str, Any] = response["result"]
+    return result
+
+
+def _principal(user: Any, scopes: Sequence[str] | None) -> Principal:
+    if user is None:
+        return anonymous()
+    return principal_for(user, scopes=None if scopes is None else frozenset(scopes))

@@ -1,0 +1,65 @@
+"""Reading an ASGI request and noticing that its client has gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeVar
+
+from mcp_django.conf import get_settings
+from mcp_django.context import Cancellation
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+T = TypeVar("T")
+
+
+class ClientGone(Exception):
+    """The client closed the connection before it was answered."""
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The body, up to the first part that is over the limit (the core then refuses it).
+
+    Raises:
+        ClientGone: the client closed before the end.
+    """
+    limit = get_settings().max_body_bytes
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        parts.append(part)
+        size += len(part)
+        if size > limit or not message.get("more_body", False):
+            return b"".join(parts)
+
+
+async def until_gone(receive: Receive, work: Awaitable[T], cancellation: Cancellation) -> T:
+    """The result of the work, which is cancelled when the client goes away first (HTTP-26).
+
+    Raises:
+        ClientGone: the client went away.
+    """
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_disconnect(receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientGone
+    finally:
+        for task in (working, watching):
+            if not task.done():
+                cancellation.cancel() if task is working else None
+                task.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

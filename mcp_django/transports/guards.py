@@ -1,0 +1,147 @@
+"""What is looked at before a body is parsed: host, origin, verb, types and size."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from django.conf import settings as django_settings
+from django.http.request import split_domain_port, validate_host
+
+from mcp_django.conf import get_settings
+from mcp_django.protocol.headers import Headers
+from mcp_django.transports.exchange import EVENT_STREAM, JSON, Exchange, HeaderList, Reply
+from mcp_django.transports.replies import refusal
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+LOCAL_HOSTS = [".localhost", "127.0.0.1", "[::1]"]
+
+ALLOWED_HEADERS = (
+    "Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Session-Id, Last-Event-ID, "
+    "Mcp-Method, Mcp-Name"
+)
+EXPOSED_HEADERS = "Mcp-Session-Id, WWW-Authenticate"
+
+
+def check(exchange: Exchange) -> Reply | None:
+    """The refusal of a request that is not worth parsing, ``None`` for one that is."""
+    return (
+        _check_host(exchange.headers)
+        or _check_origin(exchange.headers)
+        or _check_verb(exchange)
+        or _check_types(exchange.headers)
+        or _check_size(exchange)
+    )
+
+
+def _check_host(headers: Headers) -> Reply | None:
+    """HTTP-32: Django looks at the host only when somebody asks; a rebound name must not pass."""
+    domain, _ = split_domain_port(headers.get("host") or "")
+    if domain and validate_host(domain, _allowed_hosts()):
+        return None
+    return refusal(400, "The Host header names no host of this site; see ALLOWED_HOSTS.")
+
+
+def _allowed_hosts() -> list[str]:
+    if django_settings.DEBUG and not django_settings.ALLOWED_HOSTS:
+        return LOCAL_HOSTS
+    return list(django_settings.ALLOWED_HOSTS)
+
+
+def _check_origin(headers: Headers) -> Reply | None:
+    """HTTP-2: a page of another site may not talk to this one; no Origin means no browser."""
+    origin = headers.get("origin")
+    if origin is None or is_allowed_origin(origin, headers.get("host") or ""):
+        return None
+    named = f" {origin[:80]!r}" if django_settings.DEBUG else ""
+    return refusal(403, f"The origin{named} is not allowed; see MCP_DJANGO['ALLOWED_ORIGINS'].")
+
+
+def is_allowed_origin(origin: str, host: str) -> bool:
+    """Whether a browser page of this origin may call.
+
+    Listed origins may, and pages of the host itself where that host is named explicitly: under a
+    wildcard any rebound name would be its own origin.
+    """
+    settings = get_settings()
+    listed = {*settings.allowed_origins, *django_settings.CSRF_TRUSTED_ORIGINS}
+    if settings.base_url:
+        base = urlsplit(settings.base_url)
+        listed.add(f"{base.scheme}://{base.netloc}")
+    if origin in listed:
+        return True
+    parts = urlsplit(origin)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        return False
+    if django_settings.DEBUG and parts.hostname in LOOPBACK:
+        return True
+    explicit = [name for name in _allowed_hosts() if name != "*"]
+    same = parts.netloc.lower() == host.lower()
+    return same and validate_host(split_domain_port(host)[0], explicit)
+
+
+def _check_verb(exchange: Exchange) -> Reply | None:
+    if exchange.verb == "OPTIONS":
+        return Reply(status=204, headers=(*preflight(exchange.headers), ("Allow", "POST, OPTIONS")))
+    if exchange.verb == "POST":
+        return None
+    return refusal(405, "Send JSON-RPC messages with POST.", headers=(("Allow", "POST, OPTIONS"),))
+
+
+def _check_types(headers: Headers) -> Reply | None:
+    content_type = (headers.get("content-type") or "").partition(";")[0].strip().lower()
+    if content_type != JSON:
+        return refusal(415, f"Send the body as {JSON}.")
+    if not (accepts(headers, JSON) or accepts(headers, EVENT_STREAM)):
+        return refusal(406, f"Accept {JSON} and {EVENT_STREAM}.")
+    return None
+
+
+def _check_size(exchange: Exchange) -> Reply | None:
+    limit = get_settings().max_body_bytes
+    return too_large() if len(exchange.body) > limit else None
+
+
+def too_large() -> Reply:
+    """The refusal of a body over the limit."""
+    return refusal(413, f"The body is over {get_settings().max_body_bytes} bytes.")
+
+
+def accepts(headers: Headers, media_type: str) -> bool:
+    """Whether the client takes this type; one that says nothing takes everything (HTTP-8)."""
+    values = headers.getlist("accept")
+    if not values:
+        return True
+    kind = media_type.partition("/")[0]
+    for part in ",".join(values).lower().split(","):
+        name, *parameters = (piece.strip() for piece in part.split(";"))
+        refused = any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
+        if name in {media_type, f"{kind}/*", "*/*"} and not refused:
+            return True
+    return False
+
+
+def preflight(headers: Headers) -> HeaderList:
+    """The answer to a browser that asks before it calls (HTTP-11)."""
+    wanted = headers.get("access-control-request-headers") or ""
+    # Mcp-Param-* has no fixed names; a preflight has to be answered with the ones it asked for.
+    params = [
+        name.strip() for name in wanted.split(",") if name.strip().lower().startswith("mcp-param-")
+    ]
+    return (
+        ("Access-Control-Allow-Methods", "POST, GET, DELETE, OPTIONS"),
+        ("Access-Control-Allow-Headers", ", ".join([ALLOWED_HEADERS, *params])),
+        ("Access-Control-Max-Age", "86400"),
+    )
+
+
+def cors(headers: Headers) -> HeaderList:
+    """The headers by which a browser lets an allowed origin read an answer."""
+    origin = headers.get("origin")
+    if origin is None or not is_allowed_origin(origin, headers.get("host") or ""):
+        return ()
+    return (
+        ("Access-Control-Allow-Origin", origin),
+        ("Access-Control-Expose-Headers", EXPOSED_HEADERS),
+        ("Vary", "Origin"),
+    )

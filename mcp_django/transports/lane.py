@@ -1,0 +1,113 @@
+"""The lane: Django's synchronous middleware and the view in one hop to a pooled thread.
+
+Django's own ASGI handler crosses between threads and the loop at every synchronous middleware,
+which costs ten times as much and holds a thread for every open stream. The lane runs the whole
+chain in one thread, gives the thread back, and pumps streams on the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+from django.core.handlers.asgi import ASGIRequest, get_script_prefix
+from django.core.handlers.base import BaseHandler
+from django.http import HttpResponseBadRequest
+from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
+
+from mcp_django.exceptions import Busy
+from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.jsonrpc import Request
+from mcp_django.runtime.pools import pool, with_request_signals
+from mcp_django.transports.body import ClientGone, Receive, Scope, Send, read_body, until_gone
+from mcp_django.transports.exchange import Reply, Stream
+from mcp_django.transports.http import WORK_METHODS, afinish
+from mcp_django.transports.raw import send_reply, send_stream
+from mcp_django.transports.replies import error_reply
+from mcp_django.transports.ticket import Ticket, in_time
+from mcp_django.transports.view import DeferredResponse, EventStreamResponse
+
+
+class LaneHandler(BaseHandler):
+    """Serves the requests that the URLconf gives to an endpoint of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.load_middleware(is_async=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        ticket = Ticket()
+        try:
+            body = await read_body(receive)
+            answer = self._answer(scope, body, ticket, send)
+            await until_gone(receive, answer, ticket.cancellation)
+        except ClientGone:
+            ticket.cancellation.cancel()
+
+    async def _answer(self, scope: Scope, body: bytes, ticket: Ticket, send: Send) -> None:
+        work = partial(self._respond, scope, body, ticket)
+        request_id, name = _peek(body)
+        running = pool(name).run(partial(with_request_signals, work, scope=scope))
+        try:
+            response = await in_time(ticket, running)
+        except Busy as exc:
+            response = error_reply(exc, request_id)
+        if isinstance(response, Reply):
+            await send_reply(response, send)
+        elif isinstance(response, DeferredResponse):
+            await self._send_deferred(response, send)
+        elif isinstance(response, EventStreamResponse):
+            await self._send_events(response, send)
+        else:
+            await send_reply(_reply(response), send)
+
+    def _respond(self, scope: Scope, body: bytes, ticket: Ticket) -> HttpResponseBase:
+        """The whole of Django, in this thread."""
+        set_script_prefix(get_script_prefix(scope))
+        try:
+            request: Any = ASGIRequest(dict(scope), BytesIO(body))
+        except UnicodeDecodeError:
+            return HttpResponseBadRequest()
+        request.mcp_ticket = ticket
+        response = self.get_response(request)
+        if not isinstance(response, (DeferredResponse, EventStreamResponse)):
+            response.close()
+        return response
+
+    async def _send_deferred(self, response: DeferredResponse, send: Send) -> None:
+        """Run the async function now and send its answer under the middleware's headers."""
+        reply = await afinish(response.work)
+        names = {name.lower() for name, _ in reply.headers}
+        added = [pair for pair in _header_list(response) if pair[0].lower() not in names]
+        headers = (*reply.headers, *added)
+        await send_reply(Reply(status=reply.status, headers=headers, body=reply.body), send)
+
+    async def _send_events(self, response: EventStreamResponse, send: Send) -> None:
+        """Pump the events ourselves: whatever a middleware wrapped around them is left aside."""
+        stream = response.stream
+        await send_stream(Stream(headers=tuple(_header_list(response)), open=stream.open), send)
+
+
+def _peek(body: bytes) -> tuple[str | int | None, Any]:
+    """The id of a request and the pool that its method belongs to."""
+    message = jsonrpc.decode(body)
+    if isinstance(message, Request):
+        return message.id, "work" if message.method in WORK_METHODS else "desk"
+    return None, "desk"
+
+
+def _header_list(response: HttpResponseBase) -> list[tuple[str, str]]:
+    """The headers with the cookies; a length or an encoding would not be that of what is sent."""
+    cookies = [("Set-Cookie", cookie.OutputString()) for cookie in response.cookies.values()]
+    dropped = {"content-length"} | ({"content-encoding"} if response.streaming else set())
+    kept = [(name, value) for name, value in response.items() if name.lower() not in dropped]
+    return [*kept, *cookies]
+
+
+def _reply(response: HttpResponseBase) -> Reply:
+    body = b"".join(response) if isinstance(response, Iterable) else b""
+    return Reply(status=response.status_code, headers=tuple(_header_list(response)), body=body)

@@ -1,0 +1,186 @@
+"""The stream of ``subscriptions/listen``: changes, as long as the client stays (2026-07-28).
+
+Between two changes it holds a task and a mailbox: no thread and no database connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from django.db import DatabaseError
+from django.utils import timezone
+
+from mcp_django.auth.authentication import refresh
+from mcp_django.auth.principal import Principal
+from mcp_django.conf import get_settings
+from mcp_django.exceptions import AccessRefused, Busy, TooManyStreams
+from mcp_django.protocol import jsonrpc, meta, shapes, sse
+from mcp_django.runtime.dispatch import respond
+from mcp_django.runtime.handlers.listen import may_hear_of
+from mcp_django.runtime.incoming import Listening
+from mcp_django.runtime.policy import admit_connection
+from mcp_django.runtime.pools import pool, with_request_signals
+from mcp_django.store.hub import Topic, hub
+from mcp_django.transports import drain
+from mcp_django.transports.mailbox import Mailbox
+
+# How often an open stream makes sure that its caller would be let in again.
+RECHECK_SECONDS = 60
+# A client that stays longer is asked to come again, so that no stream lives forever.
+MAX_AGE_SECONDS = 3600
+
+
+class Place:
+    """One of the open streams of a caller; given back when nobody holds it any more."""
+
+
+_places: dict[str, weakref.WeakSet[Place]] = defaultdict(weakref.WeakSet)
+
+
+def take_place(principal: Principal) -> Place:
+    """Count one more stream of a caller in this process.
+
+    Raises:
+        TooManyStreams: the caller has as many open as ``STREAMS_PER_PRINCIPAL`` allows.
+    """
+    limit = get_settings().streams_per_principal
+    taken = _places[principal.key]
+    if len(taken) >= limit:
+        raise TooManyStreams(
+            f"You have {limit} open streams; close one first.", data={"retryAfter": 1}
+        )
+    place = Place()
+    taken.add(place)
+    return place
+
+
+async def stream(listening: Listening, place: Place) -> AsyncGenerator[bytes, None]:
+    """The acknowledgement, then one event for each change, then the closing result.
+
+    ``place`` is held for as long as the generator lives.
+    """
+    subscription = Subscription(listening)
+    mailbox = Mailbox()
+    # The hub is asked first and the acknowledgement sent second, so no change falls between the
+    # two (SUB-15).
+    unsubscribe = hub().subscribe(subscription.topics, lambda topic: mailbox.put(topic, topic))
+    try:
+        with drain.idle(mailbox.wake) as draining:
+            yield _event(subscription.acknowledgement())
+            async with aclosing(_changes(subscription, mailbox, draining)) as changes:
+                async for topics in changes:
+                    for topic in topics:
+                        yield _event(subscription.notice(topic))
+                    if not topics:
+                        yield sse.COMMENT
+        yield sse.encode_event(subscription.closing())
+    finally:
+        unsubscribe()
+        del place
+
+
+async def _changes(
+    subscription: Subscription, mailbox: Mailbox, draining: asyncio.Event
+) -> AsyncGenerator[list[Topic], None]:
+    """Changed topics in batches; an empty batch when a keep-alive is due; the end in time."""
+    loop = asyncio.get_running_loop()
+    keepalive = get_settings().keepalive_seconds
+    ends = loop.time() + subscription.lifetime()
+    recheck = loop.time() + RECHECK_SECONDS
+    while not draining.is_set() and loop.time() < ends:
+        patience = min(keepalive, ends - loop.time(), recheck - loop.time())
+        await mailbox.wait(max(patience, 0))
+        if loop.time() >= recheck:
+            recheck = loop.time() + RECHECK_SECONDS
+            if not await subscription.refresh():
+                return
+        topics = dict.fromkeys(mailbox.take())
+        yield [topic for topic in topics if subscription.covers(topic)]
+
+
+class Subscription:
+    """What one stream may carry, for a caller as last looked at."""
+
+    def __init__(self, listening: Listening) -> None:
+        self._listening = listening
+        self._incoming = listening.incoming
+        self._uris = frozenset(listening.uris)
+
+    @property
+    def topics(self) -> list[Topic]:
+        """What to listen for."""
+        server = self._incoming.server.name
+        return [
+            *(Topic(server, kind) for kind in sorted(self._listening.kinds)),
+            *(Topic(server, "resource", uri) for uri in self._listening.uris),
+        ]
+
+    def covers(self, topic: Topic) -> bool:
+        """Whether the caller may still hear of a change; lists are theirs to ask for."""
+        return not topic.uri or topic.uri in self._uris
+
+    def lifetime(self) -> float:
+        """The seconds until the stream ends by itself: no credential outlives its expiry."""
+        expires = self._incoming.principal.expires_at
+        if expires is None:
+            return MAX_AGE_SECONDS
+        return max(0.0, min(MAX_AGE_SECONDS, (expires - timezone.now()).total_seconds()))
+
+    async def refresh(self) -> bool:
+        """Whether the caller would be let in again: a revoked token ends its streams (SUB-16).
+
+        A database that cannot say keeps no stream open either.
+        """
+        try:
+            return await pool("desk").run(partial(with_request_signals, self._look_again))
+        except (AccessRefused, Busy, DatabaseError):
+            return False
+
+    def _look_again(self) -> bool:
+        principal = refresh(self._incoming.principal)
+        if principal is None:
+            return False
+        admit_connection(self._incoming.server, principal)
+        self._incoming = replace(self._incoming, principal=principal)
+        self._uris = frozenset(
+            uri for uri in self._listening.uris if may_hear_of(self._incoming, uri)
+        )
+        return True
+
+    def acknowledgement(self) -> dict[str, Any]:
+        """The first message: the part of the wishes that is honored (SUB-8)."""
+        kinds = sorted(self._listening.kinds)
+        honored: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
+        if self._listening.uris:
+            honored["resourceSubscriptions"] = list(self._listening.uris)
+        return self._tagged("notifications/subscriptions/acknowledged", {"notifications": honored})
+
+    def notice(self, topic: Topic) -> dict[str, Any]:
+        """The notification of a change."""
+        if topic.uri:
+            return self._tagged("notifications/resources/updated", {"uri": topic.uri})
+        return self._tagged(f"notifications/{topic.kind}/list_changed", {})
+
+    def closing(self) -> bytes:
+        """The result of the request, which ends the stream gracefully (SUB-12)."""
+        request_id: str | int = self._incoming.request.id
+        if self._incoming.revision.string_subscription_ids:
+            request_id = str(request_id)
+        return respond(self._incoming, {"_meta": {meta.SUBSCRIPTION_ID: request_id}})
+
+    def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """A notification that carries its subscription's id, verbatim (SUB-9)."""
+        tagged = {**params, "_meta": {meta.SUBSCRIPTION_ID: self._incoming.request.id}}
+        projected = shapes.project_notification(method, tagged, self._incoming.revision)
+        return jsonrpc.notification(method, projected)
+
+
+def _event(message: dict[str, Any]) -> bytes:
+    return sse.encode_event(jsonrpc.encode(message))

@@ -1,0 +1,56 @@
+"""The client of a running call, as seen through the stream of its answer."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+from mcp_django.protocol import jsonrpc, meta, shapes
+from mcp_django.protocol.envelope import LOG_LEVELS, severity
+from mcp_django.runtime.incoming import Incoming
+from mcp_django.schema.jsonable import jsonable
+from mcp_django.transports.mailbox import Mailbox
+
+
+class StreamPort:
+    """Puts progress and log messages that the client asked for into a mailbox."""
+
+    def __init__(self, incoming: Incoming, mailbox: Mailbox) -> None:
+        self._incoming = incoming
+        self._mailbox = mailbox
+        self._lock = threading.Lock()
+        self._progress = -math.inf
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Send progress; a value that does not grow is dropped (PRG-2, PRG-5)."""
+        token = self._incoming.envelope.progress_token
+        if token is None or not math.isfinite(progress):
+            return
+        with self._lock:
+            if progress <= self._progress:
+                return
+            self._progress = progress
+        params: dict[str, Any] = {meta.PROGRESS_TOKEN: token, "progress": progress}
+        if total is not None and math.isfinite(total):
+            params["total"] = total
+        if message is not None:
+            params["message"] = str(message)
+        self._send("notifications/progress", params, key="progress")
+
+    def log(self, level: str, data: Any, logger: str | None) -> None:
+        """Send a log message of the level asked for, or a more severe one (LOG-4)."""
+        if level not in LOG_LEVELS:
+            raise ValueError(f"{level!r} is no log level; use one of {', '.join(LOG_LEVELS)}.")
+        threshold = self._incoming.envelope.log_level
+        if threshold is None or severity(level) < severity(threshold):
+            return
+        params: dict[str, Any] = {"level": level, "data": jsonable(data)}
+        if logger is not None:
+            params["logger"] = str(logger)
+        self._send("notifications/message", params, key="log")
+
+    def _send(self, method: str, params: dict[str, Any], *, key: str) -> None:
+        projected = shapes.project_notification(method, params, self._incoming.revision)
+        if projected is not None:
+            self._mailbox.post(jsonrpc.notification(method, projected), key=key)

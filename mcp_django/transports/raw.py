@@ -1,0 +1,138 @@
+"""The raw ASGI mount: no Django middleware, the least time per request.
+
+Host, origin, size and authentication are checked by the core as on every mount. A request that
+needs the database, or whose function is synchronous, makes one hop to a pooled thread; an
+anonymous call of an async function makes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from io import BytesIO
+
+from django.core.handlers.asgi import ASGIRequest
+
+from mcp_django.auth.permissions import AllowAny, permissions
+from mcp_django.context import Cancellation
+from mcp_django.exceptions import Busy
+from mcp_django.protocol.headers import Headers
+from mcp_django.runtime.pools import pool, with_request_signals
+from mcp_django.runtime.ports import Server
+from mcp_django.transports.body import ClientGone, Receive, Scope, Send, read_body, until_gone
+from mcp_django.transports.exchange import Exchange, HeaderList, Outcome, Reply, Stream, Work
+from mcp_django.transports.http import Received, admit, afinish, finish, receive
+from mcp_django.transports.replies import error_reply
+from mcp_django.transports.ticket import Ticket, in_time
+
+
+class RawMount:
+    """One server as an ASGI application for a ``URLRouter``."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http":
+            raise ValueError(f"An MCP endpoint serves http, not {scope['type']!r}.")
+        ticket = Ticket()
+        try:
+            exchange = exchange_of(scope, await read_body(receive), ticket.cancellation)
+            answer = respond(self._server, exchange, ticket, send)
+            await until_gone(receive, answer, ticket.cancellation)
+        except ClientGone:
+            ticket.cancellation.cancel()
+
+
+def exchange_of(scope: Scope, body: bytes, cancellation: Cancellation) -> Exchange:
+    """An ASGI request in the form that the core reads."""
+    return Exchange(
+        verb=scope["method"],
+        headers=Headers(scope["headers"]),
+        body=body,
+        query=scope.get("query_string", b"").decode("latin-1"),
+        request=_once(lambda: ASGIRequest(scope, BytesIO(body))),
+        can_stream=True,
+        cancellation=cancellation,
+    )
+
+
+def _once(build: Callable[[], ASGIRequest]) -> Callable[[], ASGIRequest]:
+    built: list[ASGIRequest] = []
+
+    def get() -> ASGIRequest:
+        if not built:
+            built.append(build())
+        return built[0]
+
+    return get
+
+
+async def respond(server: Server, exchange: Exchange, ticket: Ticket, send: Send) -> None:
+    """Answer one request over ASGI."""
+    outcome = await outcome_of(server, exchange, ticket)
+    if isinstance(outcome, Stream):
+        await send_stream(outcome, send)
+    else:
+        assert isinstance(outcome, Reply)
+        await send_reply(outcome, send)
+
+
+async def outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Reply | Stream:
+    """What the request comes to, each part run where it belongs."""
+    received = receive(server, exchange)
+    if isinstance(received, Reply):
+        return received
+    try:
+        if needs_thread(received):
+            work = partial(_admit_and_finish, received, ticket)
+            running = pool(received.pool).run(partial(with_request_signals, work))
+            outcome = await in_time(ticket, running)
+        else:
+            outcome = admit(received)
+    except Busy as exc:
+        return error_reply(exc, getattr(received.message, "id", None))
+    return await afinish(outcome) if isinstance(outcome, Work) else outcome
+
+
+def needs_thread(received: Received) -> bool:
+    """Whether finding the caller may touch the database: not for anonymous ones let in by rule."""
+    server = received.server
+    if "authorization" in received.exchange.headers or "cookie" in received.exchange.headers:
+        return True
+    guards = permissions(server.permission)
+    if not all(type(guard) is AllowAny for guard in guards):
+        return True
+    return any(name != "tokens" for name in server.auth)
+
+
+def _admit_and_finish(received: Received, ticket: Ticket) -> Outcome:
+    """Admit a request and, if its function is synchronous, run it in this same thread."""
+    outcome = admit(received)
+    if isinstance(outcome, Work) and not outcome.is_async:
+        ticket.start(outcome)
+        return finish(outcome)
+    return outcome
+
+
+async def send_reply(reply: Reply, send: Send) -> None:
+    """Send a finished answer."""
+    headers = (*reply.headers, ("Content-Length", str(len(reply.body))))
+    await _start(reply.status, headers, send)
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+async def send_stream(stream: Stream, send: Send) -> None:
+    """Send events as they come."""
+    await _start(200, stream.headers, send)
+    async with aclosing(stream.open()) as events:
+        async for event in events:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _start(status: int, headers: HeaderList, send: Send) -> Awaitable[None]:
+    encoded = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+    return send({"type": "http.response.start", "status": status, "headers": encoded})

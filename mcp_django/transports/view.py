@@ -1,0 +1,144 @@
+"""The plain Django view: works everywhere, WSGI and Django's test client included.
+
+The site's own functions run in the thread that called the view. Under ASGI a stream is handed to
+Django as an asynchronous iterator; under WSGI there are none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.handlers.asgi import ASGIRequest
+from django.db import connections
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+
+from mcp_django.conf import get_settings
+from mcp_django.context import Cancellation
+from mcp_django.protocol.headers import Headers
+from mcp_django.runtime.ports import Server
+from mcp_django.transports.exchange import Exchange, HeaderList, Outcome, Reply, Stream, Work
+from mcp_django.transports.http import admit, finish, receive
+from mcp_django.transports.ticket import Ticket
+
+
+class EndpointView:
+    """The endpoint of one server as a view.
+
+    Exempt from CSRF checks, since foreign origins are refused by the core and clients are no
+    browsers with forms; never redirected to a login page, since a client can only read a 401; and
+    outside ``ATOMIC_REQUESTS``, since the runtime opens the transactions.
+    """
+
+    csrf_exempt = True
+    login_required = False
+
+    def __init__(self, server: Server) -> None:
+        self.mcp_server = server
+        self.__name__ = "mcp_endpoint"
+
+    @property
+    def _non_atomic_requests(self) -> frozenset[str]:
+        return frozenset(connections)
+
+    def __call__(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        """Answer one request."""
+        received = receive(self.mcp_server, exchange_of(request))
+        outcome = received if isinstance(received, Reply) else admit(received)
+        if isinstance(outcome, Work):
+            ticket = ticket_of(request)
+            if ticket is not None:
+                ticket.start(outcome)
+                if outcome.is_async:
+                    return DeferredResponse(request, outcome)
+            outcome = finish(outcome)
+        return response_of(request, outcome)
+
+
+class DeferredResponse(StreamingHttpResponse):
+    """An answer that the lane fills in on the event loop, after the middleware has seen it."""
+
+    def __init__(self, request: HttpRequest, work: Work) -> None:
+        _refuse_compression(request)
+        super().__init__(iter(()), content_type="application/json")
+        self.work = work
+
+
+class EventStreamResponse(StreamingHttpResponse):
+    """Events; they begin on the loop that sends them."""
+
+    def __init__(self, request: HttpRequest, stream: Stream) -> None:
+        _refuse_compression(request)
+        super().__init__(stream.open())
+        self.stream = stream
+
+
+def _refuse_compression(request: HttpRequest) -> None:
+    """Keep compressing middleware away.
+
+    It makes a gzip member of each event, and several clients read the first member only.
+    """
+    request.META["HTTP_ACCEPT_ENCODING"] = ""
+
+
+def exchange_of(request: HttpRequest) -> Exchange:
+    """A Django request in the form that the core reads."""
+    ticket = ticket_of(request)
+    return Exchange(
+        verb=request.method or "",
+        headers=_headers(request),
+        body=_body(request),
+        query=request.META.get("QUERY_STRING", ""),
+        request=lambda: request,
+        can_stream=isinstance(request, ASGIRequest),
+        cancellation=ticket.cancellation if ticket else Cancellation(),
+    )
+
+
+def ticket_of(request: HttpRequest) -> Ticket | None:
+    """The ticket of a request that the lane carries."""
+    return getattr(request, "mcp_ticket", None)
+
+
+def _headers(request: HttpRequest) -> Headers:
+    if isinstance(request, ASGIRequest):
+        # The raw list: Django joins repeated headers, which would hide spoofing (HDR-9).
+        return Headers(request.scope["headers"])
+    return Headers.from_environ(request.META)
+
+
+def _body(request: HttpRequest) -> bytes:
+    """The body up to one byte over the limit; Django's own limit is for forms."""
+    if request.method != "POST":
+        return b""
+    if not hasattr(request, "_body"):
+        request._body = request.read(get_settings().max_body_bytes + 1)  # type: ignore[attr-defined]
+    return request.body
+
+
+def response_of(request: HttpRequest, outcome: Outcome) -> HttpResponseBase:
+    """An outcome in the form that Django sends."""
+    response: HttpResponseBase
+    if isinstance(outcome, Stream):
+        _release_connections()
+        response = EventStreamResponse(request, outcome)
+        _set_headers(response, outcome.headers)
+        return response
+    assert isinstance(outcome, Reply)
+    response = HttpResponse(outcome.body, status=outcome.status)
+    if not outcome.body:
+        del response["Content-Type"]
+    _set_headers(response, outcome.headers)
+    return response
+
+
+def _set_headers(response: HttpResponseBase, headers: HeaderList) -> None:
+    for name, value in headers:
+        response[name] = value
+
+
+def _release_connections() -> None:
+    """Give this thread's connections back before a stream idles, but none in a transaction."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()

@@ -1,0 +1,194 @@
+"""Drive an ASGI application in this process, one HTTP request at a time, streams included."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp_django.protocol import meta, sse
+
+PATIENCE = 5
+VERSION = "2026-07-28"
+
+
+def message(
+    method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1, **extra: Any
+) -> dict[str, Any]:
+    """A request of 2026-07-28; `extra` goes into its `_meta` under the full keys."""
+    envelope = {meta.PROTOCOL_VERSION: VERSION, meta.CLIENT_CAPABILITIES: {}, **extra}
+    return {
+        "jsonrpc": "2.0",
+        "id": id,
+        "method": method,
+        "params": {**(params or {}), "_meta": envelope},
+    }
+
+
+def headers_for(body: Mapping[str, Any], **changes: str | None) -> dict[str, str]:
+    """The headers that belong to a request; `changes` sets (`_` stands for `-`) or removes some."""
+    params = body.get("params", {})
+    found: dict[str, str | None] = {
+        "host": "testserver",
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": params.get("_meta", {}).get(meta.PROTOCOL_VERSION, VERSION),
+        "mcp-method": body.get("method"),
+    }
+    if body.get("method") in {"tools/call", "prompts/get"}:
+        found["mcp-name"] = params.get("name")
+    if body.get("method") == "resources/read":
+        found["mcp-name"] = params.get("uri")
+    found.update({name.replace("_", "-"): value for name, value in changes.items()})
+    return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass
+class Answer:
+    """What came back."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def is_stream(self) -> bool:
+        return self.headers.get("content-type", "").startswith("text/event-stream")
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Every message: of the stream, or the one of the document."""
+        if not self.is_stream:
+            return [self.json()]
+        return [json.loads(event.data) for event in sse.Decoder().feed(self.body)]
+
+    def response(self) -> dict[str, Any]:
+        """The response, which is the last message."""
+        return self.messages()[-1]
+
+
+class Connection:
+    """One HTTP request to an ASGI application, read part by part."""
+
+    def __init__(
+        self, app: Any, path: str, body: bytes, headers: Mapping[str, str], verb: str
+    ) -> None:
+        self._parts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._gone = asyncio.Event()
+        self._sent = False
+        self._body = body
+        self.answer = Answer()
+        self._decoder = sse.Decoder()
+        self._events: list[Any] = []
+        path, _, query = path.partition("?")
+        self.scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": verb,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": query.encode(),
+            "headers": [
+                (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()
+            ],
+            "client": ("127.0.0.1", 5000),
+            "server": ("testserver", 80),
+        }
+        self.task = asyncio.create_task(app(self.scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        if not self._sent:
+            self._sent = True
+            return {"type": "http.request", "body": self._body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, part: dict[str, Any]) -> None:
+        await self._parts.put(part)
+
+    async def part(self) -> dict[str, Any]:
+        """The next ASGI message of the application."""
+        waiting = asyncio.ensure_future(self._parts.get())
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.wait((waiting, self.task), return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done() and self.task.done() and self._parts.empty():
+                waiting.cancel()
+                self.task.result()
+                raise EOFError("the application ended without finishing its answer")
+            return await waiting
+
+    async def start(self) -> Answer:
+        """Status and headers."""
+        part = await self.part()
+        assert part["type"] == "http.response.start", part
+        self.answer.status = part["status"]
+        self.answer.headers = {k.decode().lower(): v.decode("latin-1") for k, v in part["headers"]}
+        return self.answer
+
+    async def rest(self) -> Answer:
+        """The whole body."""
+        while True:
+            part = await self.part()
+            self.answer.body += part.get("body", b"")
+            if not part.get("more_body"):
+                return self.answer
+
+    async def event(self) -> dict[str, Any]:
+        """The next message of a stream; comments are skipped."""
+        while not self._events:
+            part = await self.part()
+            self._events.extend(self._decoder.feed(part.get("body", b"")))
+            if not part.get("more_body") and not self._events:
+                raise EOFError("the stream ended")
+        found: dict[str, Any] = json.loads(self._events.pop(0).data)
+        return found
+
+    def disconnect(self) -> None:
+        self._gone.set()
+
+    async def close(self) -> None:
+        """Leave, and see that the application ends."""
+        self.disconnect()
+        async with asyncio.timeout(PATIENCE):
+            await self.task
+
+
+@asynccontextmanager
+async def connect(
+    app: Any,
+    path: str,
+    body: Mapping[str, Any] | bytes,
+    *,
+    verb: str = "POST",
+    **changes: str | None,
+) -> AsyncIterator[Connection]:
+    """Send a request and leave at the end."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = headers_for({} if isinstance(body, bytes) else body, **changes)
+    connection = Connection(app, path, raw, headers, verb)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def send(
+    app: Any,
+    path: str,
+    body: Mapping[str, Any] | bytes,
+    *,
+    verb: str = "POST",
+    **changes: str | None,
+) -> Answer:
+    """Send a request and read the whole answer."""
+    async with connect(app, path, body, verb=verb, **changes) as connection:
+        await connection.start()
+        return await connection.rest()

@@ -1,0 +1,3 @@
+"""The example site's data. It grows with the components that need rows."""
+
+from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Strangers talk to the demo site over a socket, with the server in another process."""

@@ -1,0 +1,324 @@
+"""The demo does over a socket what its start says it does."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from tests.interop.demo_site import DemoServer, run_manage, running_demo
+from tests.interop.wire import Wire
+
+
+def test_printed_curl_command_finds_the_nearest_airports(demo_server: DemoServer) -> None:
+    response = _send_curl(demo_server.output)
+    assert response.status_code == 200
+    found = response.json()["result"]["structuredContent"]
+    assert [one["airport"]["icao"] for one in found] == ["EGLC", "EGKB", "EGWU"]
+
+
+def test_printed_configurations_are_json_with_address_and_token(demo_server: DemoServer) -> None:
+    for heading, key in [
+        ("VS Code", "servers"),
+        ("Cursor", "mcpServers"),
+        ("MCP Inspector", "mcpServers"),
+    ]:
+        servers = _json_after(heading, demo_server.output)[key]
+        assert servers["airports"]["url"] == demo_server.url
+        assert servers["airports-staff"]["url"] == demo_server.staff_url
+        header = servers["airports-staff"]["headers"]["Authorization"]
+        assert header == f"Bearer {demo_server.staff_token}"
+
+
+def test_second_start_adds_nothing_and_prints_the_same_tokens(demo_server: DemoServer) -> None:
+    with running_demo(demo_server.var) as again:
+        assert "Airports: 0 added, 28," in again.output
+        assert (again.token, again.staff_token) == (demo_server.token, demo_server.staff_token)
+        with Wire(again.url, token=demo_server.token) as guest:
+            assert guest.call("search_airports", query="LHR")["structuredContent"]
+
+
+def test_demo_refuses_to_run_without_debug(tmp_path: Path) -> None:
+    done = run_manage(tmp_path, "demo", "--port", "0", DEMO_DEBUG="0")
+    assert done.returncode == 1
+    assert "wants DEBUG" in done.stderr
+
+
+def test_demo_says_that_its_port_is_taken(demo_server: DemoServer) -> None:
+    port = demo_server.site.rpartition(":")[2]
+    done = run_manage(demo_server.var, "demo", "--port", port)
+    assert done.returncode == 1
+    assert f"Cannot listen on 127.0.0.1, port {port}. Choose another" in done.stderr
+
+
+def test_loading_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    run_manage(tmp_path, "migrate", "-v0").check_returncode()
+    outputs = [
+        run_manage(tmp_path, "load_airports", "--limit", limit).stdout.strip()
+        for limit in ("200", "200", "500")
+    ]
+    assert outputs == [
+        "Airports: 200 added, 0 already there.",
+        "Airports: 0 added, 200 already there.",
+        "Airports: 300 added, 200 already there.",
+    ]
+
+
+def test_pages_and_their_styles_are_served(demo_server: DemoServer) -> None:
+    with httpx.Client(base_url=demo_server.site, trust_env=False) as browser:
+        assert demo_server.staff_url in browser.get("/").text
+        assert browser.get("/admin/login/").status_code == 200
+        assert browser.get("/static/admin/css/base.css").status_code == 200
+
+
+def test_nobody_enters_without_a_token(demo_server: DemoServer) -> None:
+    with Wire(demo_server.url) as nobody, Wire(demo_server.url, token="mcp_wrong") as wrong:
+        assert nobody.post("tools/list").status_code == 401
+        assert wrong.post("tools/list").status_code == 401
+
+
+def test_guest_is_refused_at_the_staff_server(demo_server: DemoServer) -> None:
+    with Wire(demo_server.staff_url, token=demo_server.token) as guest:
+        assert guest.post("tools/list").status_code == 403
+
+
+def test_public_server_only_reads(guest: Wire) -> None:
+    tools = guest.result("tools/list")["tools"]
+    assert {tool["name"] for tool in tools} == {
+        "airport_map",
+        "current_notices",
+        "find_route",
+        "great_circle_distance",
+        "nearest_airports",
+        "search_airports",
+        "summarize_country",
+    }
+    assert all(tool["annotations"]["readOnlyHint"] for tool in tools)
+
+
+def test_distance_agrees_in_text_and_structure(guest: Wire) -> None:
+    result = guest.call("great_circle_distance", origin="jfk", destination="EGLL")
+    assert result["structuredContent"] == {
+        "origin": "KJFK",
+        "destination": "EGLL",
+        "distance_km": 5539.6,
+        "distance_nm": 2991.2,
+        "bearing_degrees": 51.4,
+    }
+    assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
+
+
+def test_nearest_airports_reach_across_the_antimeridian(guest: Wire) -> None:
+    result = guest.call("nearest_airports", latitude=-17, longitude=-179.99, count=2)
+    assert [one["airport"]["icao"] for one in result["structuredContent"]] == ["NFNM", "NFNH"]
+
+
+def test_nearest_airport_of_the_south_pole_is_there(guest: Wire) -> None:
+    result = guest.call("nearest_airports", latitude=-90, longitude=77, count=1)
+    (nearest,) = result["structuredContent"]
+    assert (nearest["airport"]["icao"], nearest["distance_km"]) == ("NZSP", 0.0)
+
+
+def test_unknown_code_is_an_answer_that_says_what_to_do(guest: Wire) -> None:
+    result = guest.call("great_circle_distance", origin="QQQ", destination="EGLL")
+    assert result["isError"] is True
+    assert result["content"][0]["text"] == (
+        "No airport has the code 'QQQ'; ICAO codes have four letters or digits (EGLL), "
+        "IATA codes three letters (LHR). Find one by name with search_airports."
+    )
+
+
+def test_search_does_not_mind_accents_and_keeps_to_a_country(guest: Wire) -> None:
+    accented = guest.call("search_airports", query="ZÜRICH", limit=1)["structuredContent"]
+    everywhere = guest.call("search_airports", query="santiago", limit=100)["structuredContent"]
+    chile = guest.call("search_airports", query="santiago", country="cl", limit=100)
+    assert [one["icao"] for one in accented] == ["LSZH"]
+    assert {one["country"] for one in everywhere} > {"CL"}
+    assert {one["country"] for one in chile["structuredContent"]} == {"CL"}
+
+
+def test_route_is_found_with_progress_that_grows(guest: Wire) -> None:
+    arguments = {"origin": "JFK", "destination": "NZSP", "max_leg_km": 3000}
+    params = {"name": "find_route", "arguments": arguments, "_meta": {"progressToken": "route"}}
+    with guest.stream("tools/call", params) as messages:
+        *notifications, response = messages
+    route = response["result"]["structuredContent"]
+    progress = [one["params"]["progress"] for one in notifications]
+    assert {one["method"] for one in notifications} == {"notifications/progress"}
+    assert {one["params"]["progressToken"] for one in notifications} == {"route"}
+    assert progress == sorted(set(progress))
+    assert [stop["icao"] for stop in (route["stops"][0], route["stops"][-1])] == ["KJFK", "NZSP"]
+    assert len(route["legs"]) == 6
+    assert max(leg["distance_km"] for leg in route["legs"]) <= 3000
+
+
+def test_impossible_route_says_how_near_it_came(guest: Wire) -> None:
+    result = guest.call("find_route", origin="JFK", destination="NZSP", max_leg_km=900)
+    assert result["isError"] is True
+    assert result["content"][0]["text"] == (
+        "No route from KJFK to NZSP has legs of at most 900 km: SCGZ is as close as it gets, "
+        "3,899 km short. Allow longer legs or stops='any'."
+    )
+
+
+@pytest.mark.parametrize("place", ["LHR", "FJ", "AQ"])
+def test_map_is_an_image(guest: Wire, place: str) -> None:
+    (block,) = guest.call("airport_map", place=place)["content"]
+    assert (block["type"], block["mimeType"]) == ("image", "image/png")
+    with Image.open(io.BytesIO(base64.b64decode(block["data"]))) as image:
+        assert image.format == "PNG"
+
+
+def test_country_is_summed_up_by_an_async_tool_with_progress(guest: Wire) -> None:
+    params = {
+        "name": "summarize_country",
+        "arguments": {"country": "ca"},
+        "_meta": {"progressToken": 7},
+    }
+    with guest.stream("tools/call", params) as messages:
+        *notifications, response = messages
+    summary = response["result"]["structuredContent"]
+    assert [one["params"]["progress"] for one in notifications] == [500, 1000]
+    assert (summary["code"], summary["northernmost"]["icao"]) == ("CA", "CYLT")
+    assert summary["airports"] > summary["with_iata_code"] > 300
+
+
+def test_airports_are_read_under_both_codes(guest: Wire) -> None:
+    one = _read_json(guest, "airports://EGLL")
+    assert one == _read_json(guest, "airports://LHR")
+    assert (one["name"], one["country"]) == ("London Heathrow Airport", "GB")
+    assert _read_json(guest, "airports://countries/FJ")["name"] == "Fiji"
+
+
+def test_text_about_the_data_is_listed_and_read(guest: Wire) -> None:
+    (about,) = guest.result("resources/list")["resources"]
+    assert about["uri"] == "airports://about"
+    (contents,) = guest.result("resources/read", {"uri": about["uri"]})["contents"]
+    assert contents["mimeType"] == "text/markdown"
+    assert contents["text"].startswith("# Airports")
+
+
+def test_templates_are_listed(guest: Wire) -> None:
+    templates = guest.result("resources/templates/list")["resourceTemplates"]
+    assert {template["uriTemplate"] for template in templates} == {
+        "airports://{code}",
+        "airports://countries/{country}",
+        "notices://{code}",
+    }
+
+
+def test_missing_airport_is_a_missing_resource(guest: Wire) -> None:
+    error = guest.post("resources/read", {"uri": "airports://QQQ"}).json()["error"]
+    assert (error["code"], error["data"]) == (-32602, {"uri": "airports://QQQ"})
+
+
+@pytest.mark.parametrize(
+    ("ref", "argument", "typed", "first"),
+    [
+        ({"type": "ref/resource", "uri": "airports://{code}"}, "code", "lh", "LHA"),
+        ({"type": "ref/resource", "uri": "airports://countries/{country}"}, "country", "nep", "NP"),
+        ({"type": "ref/resource", "uri": "notices://{code}"}, "code", "EGL", "EGLA"),
+        ({"type": "ref/prompt", "name": "shift_briefing"}, "airport", "lh", "LHA"),
+        ({"type": "ref/prompt", "name": "diversion_plan"}, "airport", "lh", "LHA"),
+    ],
+)
+def test_codes_are_completed_from_the_database(
+    guest: Wire, ref: dict[str, str], argument: str, typed: str, first: str
+) -> None:
+    params = {"ref": ref, "argument": {"name": argument, "value": typed}}
+    assert guest.result("completion/complete", params)["completion"]["values"][0] == first
+
+
+def test_shift_briefing_carries_the_notices(guest: Wire, desk: Wire) -> None:
+    notice = _publish(desk, airport="EDDF", title="Taxiway N closed")
+    arguments = {"airport": "fra", "shift": "night"}
+    result = guest.result("prompts/get", {"name": "shift_briefing", "arguments": arguments})
+    ask, attached = (message["content"] for message in result["messages"])
+    assert "night shift at Frankfurt am Main International Airport" in ask["text"]
+    assert attached["resource"]["uri"] == "notices://EDDF"
+    assert notice in json.loads(attached["resource"]["text"])["notices"]
+
+
+def test_shift_briefing_knows_three_shifts(guest: Wire) -> None:
+    arguments = {"airport": "FRA", "shift": "lunch"}
+    response = guest.post("prompts/get", {"name": "shift_briefing", "arguments": arguments})
+    assert response.json()["error"]["code"] == -32602
+
+
+def test_diversion_plan_is_rendered_from_its_template(guest: Wire) -> None:
+    arguments = {"airport": "LHR", "reason": "fog & ice"}
+    result = guest.result("prompts/get", {"name": "diversion_plan", "arguments": arguments})
+    (message,) = result["messages"]
+    lines = message["content"]["text"].splitlines()
+    assert lines[0] == "London Heathrow Airport (EGLL/LHR) cannot take traffic: fog & ice."
+    assert len([line for line in lines if line.startswith("- ") and " km, " in line]) == 5
+
+
+def test_notice_is_published_read_and_closed_once(guest: Wire, desk: Wire) -> None:
+    notice = _publish(desk, airport="NZAA", title="Runway inspection")
+    assert notice in _read_json(guest, "notices://AKL")["notices"]
+    assert notice in guest.call("current_notices", airport="AKL")["structuredContent"]["notices"]
+
+    closed = desk.call("close_notice", number=notice["number"])["structuredContent"]
+    assert closed == notice | {"closed_at": closed["closed_at"]}
+    assert notice not in _read_json(guest, "notices://AKL")["notices"]
+
+    again = desk.call("close_notice", number=notice["number"])
+    assert again["isError"] is True
+    assert again["content"][0]["text"].startswith(f"Notice {notice['number']} was closed on ")
+
+
+def test_staff_tools_say_what_they_do_to_data(desk: Wire) -> None:
+    tools = {tool["name"]: tool["annotations"] for tool in desk.result("tools/list")["tools"]}
+    assert set(tools) == {"current_notices", "publish_notice", "close_notice"}
+    assert tools["publish_notice"]["destructiveHint"] is False
+    assert tools["close_notice"]["destructiveHint"] is True
+
+
+def test_subscribers_hear_of_a_notice_under_the_code_that_they_named(
+    guest: Wire, desk: Wire
+) -> None:
+    wanted = {"resourceSubscriptions": ["notices://SIN", "notices://OSL"]}
+    with guest.stream("subscriptions/listen", {"notifications": wanted}) as messages:
+        assert next(messages)["method"] == "notifications/subscriptions/acknowledged"
+        _publish(desk, airport="WSSS", title="Haze")
+        heard = next(messages)
+    assert heard["method"] == "notifications/resources/updated"
+    assert heard["params"]["uri"] == "notices://SIN"
+
+
+def _publish(desk: Wire, *, airport: str, title: str) -> dict[str, Any]:
+    result = desk.call("publish_notice", airport=airport, title=title, text="Until further notice.")
+    assert "isError" not in result, result
+    return dict(result["structuredContent"])
+
+
+def _read_json(wire: Wire, uri: str) -> Any:
+    (contents,) = wire.result("resources/read", {"uri": uri})["contents"]
+    assert contents["mimeType"] == "application/json"
+    return json.loads(contents["text"])
+
+
+def _send_curl(output: str) -> httpx.Response:
+    """Do what the printed command does, without needing curl."""
+    command = output[output.index("curl -sS") : output.index("Claude Code")]
+    words = shlex.split(command)
+    url, options = words[2], words[3:]
+    given = list(zip(options[::2], options[1::2], strict=True))
+    headers = [tuple(value.split(": ", 1)) for option, value in given if option == "-H"]
+    (body,) = (value for option, value in given if option == "--data")
+    with httpx.Client(trust_env=False) as client:
+        return client.post(url, headers=headers, content=body)
+
+
+def _json_after(heading: str, output: str) -> Any:
+    """The JSON document that follows a heading."""
+    text = output[output.index(heading) :]
+    return json.JSONDecoder().raw_decode(text[text.index("{") :])[0]

@@ -1,0 +1,1 @@
+"""The protocol core, alone: no Django, no database, no transport."""

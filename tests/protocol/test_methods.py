@@ -1,0 +1,149 @@
+"""Which method exists where."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_django.protocol.methods import (
+    CLIENT_NOTIFICATIONS,
+    REQUESTS,
+    SERVER_NOTIFICATIONS,
+    SERVER_REQUESTS,
+    lookup,
+)
+from mcp_django.protocol.revisions import HANDSHAKE, MODERN, REVISIONS, V2025_11_25, Revision
+from tests.spec import spec
+
+EVERYWHERE = (
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+)
+HANDSHAKE_ONLY = (
+    "initialize",
+    "ping",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "logging/setLevel",
+)
+MODERN_ONLY = ("server/discover", "subscriptions/listen")
+
+
+@pytest.mark.parametrize("revision", REVISIONS.values(), ids=lambda r: r.version)
+@pytest.mark.parametrize("method", EVERYWHERE)
+def test_the_core_methods_exist_in_every_revision(method: str, revision: Revision) -> None:
+    found = lookup(method, revision)
+    assert found is not None
+    assert found.name == method
+
+
+@spec("PNG-3", "LOG-6", "RPC-10")
+@pytest.mark.parametrize("method", HANDSHAKE_ONLY)
+def test_methods_of_the_handshake_are_unknown_to_stateless_revisions(method: str) -> None:
+    assert all(lookup(method, revision) for revision in HANDSHAKE)
+    assert not any(lookup(method, revision) for revision in MODERN)
+
+
+@pytest.mark.parametrize("method", MODERN_ONLY)
+def test_stateless_methods_are_unknown_to_the_handshake(method: str) -> None:
+    assert all(lookup(method, revision) for revision in MODERN)
+    assert not any(lookup(method, revision) for revision in HANDSHAKE)
+
+
+def test_the_three_groups_are_all_there_is() -> None:
+    assert {*REQUESTS} == {*EVERYWHERE, *HANDSHAKE_ONLY, *MODERN_ONLY}
+
+
+@spec("RPC-10", "HDR-3")
+@pytest.mark.parametrize("method", ["TOOLS/LIST", "tools/list ", "", "x" * 10_000, "tasks/list"])
+def test_an_unknown_method_is_absent(method: str) -> None:
+    assert not any(lookup(method, revision) for revision in REVISIONS.values())
+
+
+@spec("HDR-4")
+def test_three_methods_repeat_a_member_in_a_header() -> None:
+    mirrored = {m.name: m.name_member for m in REQUESTS.values() if m.name_member}
+    assert mirrored == {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+@spec("CCH-1", "PRM-6")
+def test_six_methods_are_cacheable() -> None:
+    assert {m.name for m in REQUESTS.values() if m.cacheable} == {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+
+
+@spec("MRT-1")
+def test_three_methods_may_ask_the_user() -> None:
+    asking = {m.name for m in REQUESTS.values() if m.may_ask}
+    assert asking == {"tools/call", "resources/read", "prompts/get"}
+
+
+@spec("PAG-1")
+def test_four_methods_are_lists() -> None:
+    assert {m.name for m in REQUESTS.values() if m.is_list} == {
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+    }
+
+
+def test_methods_belong_to_the_capability_they_are_named_after() -> None:
+    owners = {m.name: m.capability for m in REQUESTS.values() if m.capability}
+    assert owners == {
+        "tools/list": "tools",
+        "tools/call": "tools",
+        "resources/list": "resources",
+        "resources/templates/list": "resources",
+        "resources/read": "resources",
+        "resources/subscribe": "resources",
+        "resources/unsubscribe": "resources",
+        "prompts/list": "prompts",
+        "prompts/get": "prompts",
+        "completion/complete": "completions",
+        "logging/setLevel": "logging",
+    }
+
+
+@spec("IO-3", "HTTP-27")
+def test_a_stateless_revision_has_no_requests_from_the_server() -> None:
+    modern = {revision.version for revision in MODERN}
+    assert not any(modern & versions for versions in SERVER_REQUESTS.values())
+
+
+@pytest.mark.parametrize(
+    ("table", "method", "versions"),
+    [
+        (
+            CLIENT_NOTIFICATIONS,
+            "notifications/progress",
+            {*(r.version for r in HANDSHAKE), "DRAFT-2026-v1"},
+        ),
+        (
+            SERVER_NOTIFICATIONS,
+            "notifications/elicitation/complete",
+            {V2025_11_25.version, "DRAFT-2026-v1"},
+        ),
+        (SERVER_REQUESTS, "elicitation/create", {"2025-06-18", "2025-11-25"}),
+        (
+            SERVER_NOTIFICATIONS,
+            "notifications/subscriptions/acknowledged",
+            {"2026-07-28", "DRAFT-2026-v1"},
+        ),
+    ],
+)
+def test_a_notification_or_server_request_exists_where_it_is_defined(
+    table: dict[str, frozenset[str]], method: str, versions: set[str]
+) -> None:
+    assert table[method] == versions

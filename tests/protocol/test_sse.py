@@ -1,0 +1,121 @@
+"""Server-sent events, written and read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_django.protocol.sse import COMMENT, Decoder, Event, encode_event
+from tests.spec import spec
+
+
+@spec("HTTP-33", "SSE-2", "SSE-10")
+def test_a_message_is_one_event_with_one_data_line() -> None:
+    assert encode_event(b'{"a":"\xe2\x80\xa8"}') == (
+        b'event: message\ndata: {"a":"\xe2\x80\xa8"}\n\n'
+    )
+    assert encode_event(b"/messages?x=1", event="endpoint") == (
+        b"event: endpoint\ndata: /messages?x=1\n\n"
+    )
+    assert encode_event(b"x", event=None) == b"data: x\n\n"
+
+
+@spec("RSM-5", "RSM-6")
+def test_an_event_may_have_an_id_and_a_delay() -> None:
+    assert encode_event(b"", id="a-1", event=None) == b"id: a-1\ndata: \n\n"
+    assert encode_event(b"x", id="a-1", retry=500) == (
+        b"event: message\nid: a-1\nretry: 500\ndata: x\n\n"
+    )
+    assert encode_event(None, retry=500) == b"retry: 500\n\n"
+
+
+@pytest.mark.parametrize("wrong", ["a\nb", "a\rb", "a\0b"])
+def test_an_id_or_name_that_would_break_its_line_is_refused(wrong: str) -> None:
+    with pytest.raises(ValueError, match="line break"):
+        encode_event(b"x", id=wrong)
+    with pytest.raises(ValueError, match="line break"):
+        encode_event(b"x", event=wrong)
+
+
+def test_line_breaks_in_data_cannot_forge_another_event() -> None:
+    stream = encode_event(b"a\n\nevent: evil\rdata: b\r\nc")
+    assert Decoder().feed(stream) == [Event(data="a\n\nevent: evil\ndata: b\nc")]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_lines_end_in_any_of_three_ways(end: bytes) -> None:
+    stream = end.join([b"event: x", b"data: a", b"data:b", b"", b"data", b"", b""])
+    assert Decoder().feed(stream) == [Event(data="a\nb", event="x"), Event(data="")]
+
+
+@spec("HTTP-7")
+def test_comments_and_unknown_fields_are_skipped() -> None:
+    decoder = Decoder()
+    assert decoder.feed(COMMENT) == []
+    assert decoder.feed(b"other: 1\ndata: a\n:x\n\n") == [Event(data="a")]
+
+
+def test_a_byte_order_mark_may_open_the_stream() -> None:
+    assert Decoder().feed(b"\xef\xbb\xbfdata: a\n\n") == [Event(data="a")]
+
+
+def test_an_id_stays_until_the_next_one() -> None:
+    decoder = Decoder()
+    assert decoder.feed(b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n") == [
+        Event(data="a", id="1"),
+        Event(data="b", id="1"),
+        Event(data="c", id=""),
+    ]
+    assert decoder.feed(b"id: 2\n\nid: 3\0\ndata: d\n\n") == [Event(data="d", id="2")]
+    assert decoder.last_event_id == "2"
+
+
+def test_the_delay_is_remembered_if_it_is_a_number() -> None:
+    decoder = Decoder()
+    assert decoder.feed(b"retry: 500\n\n") == []
+    assert decoder.retry == 500
+    decoder.feed(b"retry: soon\nretry: -1\nretry: \xd9\xa2\nretry: " + b"9" * 5000 + b"\n\n")
+    assert decoder.retry == 500
+
+
+def test_an_event_name_without_data_is_forgotten() -> None:
+    assert Decoder().feed(b"event: x\n\ndata: a\n\n") == [Event(data="a")]
+
+
+def test_an_unfinished_event_is_not_delivered() -> None:
+    decoder = Decoder()
+    assert decoder.feed(b"data: a\n") == []
+    assert decoder.feed(b"\n") == [Event(data="a")]
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(
+    st.lists(st.tuples(TEXT, st.none() | TEXT.filter(lambda t: not {*t} & {*"\r\n\0"}))),
+    st.sampled_from(["\n", "\r", "\r\n"]),
+    st.data(),
+)
+def test_events_survive_however_the_stream_is_cut(
+    events: list[tuple[str, str | None]], end: str, data: st.DataObject
+) -> None:
+    stream = b"".join(encode_event(text.encode(), id=id_) for text, id_ in events)
+    stream = stream.replace(b"\n", end.encode())
+    decoder, found = Decoder(), []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        found += decoder.feed(stream[:size])
+        found += decoder.feed(b"")
+        stream = stream[size:]
+    normalized = [text.replace("\r\n", "\n").replace("\r", "\n") for text, _ in events]
+    assert [event.data for event in found] == normalized
+    named = [id_ for _, id_ in events if id_ is not None]
+    assert decoder.last_event_id == (named[-1] if named else None)
+
+
+@given(st.lists(st.binary(max_size=30)))
+def test_any_bytes_are_read(chunks: list[bytes]) -> None:
+    decoder = Decoder()
+    for chunk in chunks:
+        assert all(isinstance(event, Event) for event in decoder.feed(chunk))

@@ -1,0 +1,69 @@
+"""What a test may need from the machine, and how to tell that it is there.
+
+`@pytest.mark.requires("node")` skips a test where the service is missing. With
+`MCP_TEST_REQUIRE=all` in the environment it fails instead, so that a run meant to be complete is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+NODE_MAJOR = 22
+
+
+def is_demanded() -> bool:
+    """Whether a missing service fails a test."""
+    return os.environ.get("MCP_TEST_REQUIRE") == "all"
+
+
+@cache
+def missing(service: str) -> str | None:
+    """Why `service` cannot be used here, or None when it can.
+
+    Raises:
+        LookupError: there is no such service.
+    """
+    if service not in SERVICES:
+        raise LookupError(f"No service named {service!r}; known: {', '.join(SERVICES)}.")
+    return SERVICES[service]()
+
+
+def _node() -> str | None:
+    program = shutil.which("node")
+    if program is None:
+        return f"node {NODE_MAJOR} or newer is not on PATH"
+    version = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=True, timeout=30
+    ).stdout.strip()
+    if int(version.removeprefix("v").partition(".")[0]) < NODE_MAJOR:
+        return f"node {NODE_MAJOR} or newer is needed, {version} is on PATH"
+    return None
+
+
+def _postgres() -> str | None:
+    # Debian keeps the server programs of each version out of PATH.
+    if shutil.which("initdb") or [*Path("/usr/lib/postgresql").glob("*/bin/initdb")]:
+        return None
+    return "initdb of PostgreSQL is not installed"
+
+
+def _redis() -> str | None:
+    return None if shutil.which("redis-server") else "redis-server is not on PATH"
+
+
+def _chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return None if any(map(shutil.which, names)) else "Chromium is not on PATH"
+
+
+SERVICES: Mapping[str, Callable[[], str | None]] = {
+    "node": _node,
+    "postgres": _postgres,
+    "redis": _redis,
+    "chromium": _chromium,
+}

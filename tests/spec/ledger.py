@@ -1,0 +1,101 @@
+"""Read the ledger, and read from the tests which requirements they name.
+
+The tests are read as source, not collected: the answer is the same when only a few of them run.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+LEDGER = TESTS / "spec" / "requirements.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One entry of the ledger."""
+
+    id: str
+    revisions: tuple[str, ...]
+    level: str
+    text: str
+    status: str
+
+    @property
+    def prefix(self) -> str:
+        """The part of the specification, such as `SES`."""
+        return self.id.rpartition("-")[0]
+
+    @property
+    def number(self) -> int:
+        """The place within that part."""
+        return int(self.id.rpartition("-")[2])
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a test has to name it."""
+        return self.status == "served"
+
+    @property
+    def is_declined(self) -> bool:
+        """Whether docs/protocol.md has to say why not."""
+        return self.status.startswith("declined")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """One id that a test names, and where."""
+
+    id: str
+    place: str
+
+
+def requirements() -> dict[str, Requirement]:
+    """Every requirement by id, in the order of the file."""
+    entries = tomllib.loads(LEDGER.read_text(encoding="utf-8"))
+    return {
+        name: Requirement(
+            id=name,
+            revisions=tuple(entry["revisions"]),
+            level=entry["level"],
+            text=entry["text"],
+            status=entry["status"],
+        )
+        for name, entry in entries.items()
+    }
+
+
+def mentions(root: Path = TESTS) -> list[Mention]:
+    """Every id named by a `spec(...)` or `pytest.mark.spec(...)` marker under `root`."""
+    return [
+        mention
+        for path in sorted(root.rglob("*.py"))
+        if "node_modules" not in path.parts
+        for mention in mentions_in(path.read_text(encoding="utf-8"), str(path.relative_to(root)))
+    ]
+
+
+def mentions_in(source: str, name: str) -> Iterator[Mention]:
+    """The ids named in one file.
+
+    Raises:
+        ValueError: an id is not written as a literal, so that no reader can find it.
+    """
+    for node in ast.walk(ast.parse(source, name)):
+        if not (isinstance(node, ast.Call) and _is_marker(node.func)):
+            continue
+        place = f"{name}:{node.lineno}"
+        for argument in node.args:
+            if not (isinstance(argument, ast.Constant) and isinstance(argument.value, str)):
+                raise ValueError(f"{place}: write the ids of a spec marker as literals.")
+            yield Mention(id=argument.value, place=place)
+
+
+def _is_marker(function: ast.expr) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id == "spec"
+    return ast.unparse(function) == "pytest.mark.spec"

@@ -1,0 +1,128 @@
+"""The ledger, the tests and the documentation agree."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import pytest
+
+from tests.spec.__main__ import report
+from tests.spec.ledger import TESTS, mentions, mentions_in, requirements
+
+# How many requirements each part has. The numbers only grow: an id that fell out is missed here.
+COUNTS = {
+    "RPC": 14,
+    "BAT": 9,
+    "VER": 21,
+    "IO": 11,
+    "HTTP": 33,
+    "SSE": 10,
+    "HDR": 19,
+    "SES": 11,
+    "RSM": 11,
+    "SUB": 18,
+    "TOOL": 18,
+    "OUT": 9,
+    "RSC": 12,
+    "PRM": 7,
+    "CMP": 6,
+    "LOG": 8,
+    "PAG": 5,
+    "CCH": 6,
+    "PRG": 6,
+    "CAN": 9,
+    "PNG": 3,
+    "ASK": 19,
+    "MRT": 14,
+    "TKD": 11,
+    "TKE": 15,
+    "ERR": 5,
+    "MET": 6,
+    "UIX": 4,
+    "EXT": 5,
+    "AUT": 34,
+    "ALS": 4,
+}
+LEVELS = {"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY", "PICK"}
+REVISIONS = (
+    "2024-11-05",
+    "2025-03-26",
+    "2025-06-18",
+    "2025-11-25",
+    "2026-07-28",
+    "DRAFT-2026-v1",
+)
+STATUS = re.compile(r"served|planned|declined: \S.*")
+PROTOCOL_PAGE = TESTS.parent / "docs" / "protocol.md"
+
+
+def test_no_requirement_disappears() -> None:
+    numbers = defaultdict(list)
+    for requirement in requirements().values():
+        numbers[requirement.prefix].append(requirement.number)
+    assert numbers == {prefix: [*range(1, count + 1)] for prefix, count in COUNTS.items()}
+
+
+def test_every_entry_is_well_formed() -> None:
+    broken = [
+        requirement.id
+        for requirement in requirements().values()
+        if requirement.level not in LEVELS
+        or not STATUS.fullmatch(requirement.status)
+        or not requirement.revisions
+        or [*requirement.revisions] != [r for r in REVISIONS if r in requirement.revisions]
+        or not re.fullmatch(r"[A-Z].+\.", requirement.text)
+    ]
+    assert broken == []
+
+
+def test_every_served_requirement_has_a_test() -> None:
+    tested = {mention.id for mention in mentions()}
+    untested = [r.id for r in requirements().values() if r.is_served and r.id not in tested]
+    assert untested == []
+
+
+def test_every_marker_names_a_known_requirement() -> None:
+    known = requirements()
+    unknown = [
+        f"{mention.place}: {mention.id}" for mention in mentions() if mention.id not in known
+    ]
+    assert unknown == []
+
+
+def test_every_declined_requirement_is_explained() -> None:
+    page = PROTOCOL_PAGE.read_text(encoding="utf-8") if PROTOCOL_PAGE.exists() else ""
+    named = {*re.findall(r"\b[A-Z]+-\d+\b", page)}
+    silent = [r.id for r in requirements().values() if r.is_declined and r.id not in named]
+    assert silent == []
+
+
+def test_markers_are_found_wherever_they_are_written() -> None:
+    source = """
+pytestmark = [spec("RPC-1")]
+
+@pytest.mark.spec("RPC-2", "RPC-3")
+class TestAll:
+    @pytest.mark.parametrize("x", [pytest.param(1, marks=spec("RPC-4"))])
+    def test_one(self, x): other("RPC-5"); thing.spec("RPC-6")
+"""
+    found = [(mention.id, mention.place) for mention in mentions_in(source, "a.py")]
+    assert sorted(found) == [
+        ("RPC-1", "a.py:2"),
+        ("RPC-2", "a.py:4"),
+        ("RPC-3", "a.py:4"),
+        ("RPC-4", "a.py:6"),
+    ]
+
+
+def test_a_marker_whose_id_is_computed_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"a\.py:1: write the ids"):
+        [*mentions_in("spec(name)", "a.py")]
+
+
+def test_the_report_counts_every_requirement_once() -> None:
+    *_, total = report().splitlines()
+    name, served, planned, declined, _tested = total.split()
+    assert name == "all"
+    assert int(served) + int(planned) + int(declined) == sum(COUNTS.values())
