@@ -6,15 +6,12 @@ import hashlib
 import secrets
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-
-if TYPE_CHECKING:
-    from django.contrib.auth.base_user import AbstractBaseUser
 
 TOKEN_PREFIX = "mcp_"
 
@@ -33,7 +30,7 @@ class AccessTokenManager(models.Manager["AccessToken"]):
 
     def issue(
         self,
-        user: AbstractBaseUser,
+        user: Any,
         *,
         name: str,
         scopes: Iterable[str] = (),

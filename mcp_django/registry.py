@@ -33,6 +33,7 @@ class Registry:
         self.templates: dict[str, ResourceTemplate] = {}
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str, str], Completion] = {}
+        self.is_guarded = False
 
     # Declaring --------------------------------------------------------------------------------
 
@@ -206,6 +207,7 @@ class Registry:
                 "give one of them another name, or unregister the first."
             )
         table[component.key] = component
+        self.is_guarded = self.is_guarded or component.permission is not None
 
     def unregister(self, target: Callable[..., Any] | Component) -> None:
         """Take a component away, given itself or its function, with its completions.
@@ -260,7 +262,11 @@ class Registry:
         return best
 
     def _completable(self, ref: Callable[..., Any] | str) -> Prompt | ResourceTemplate:
-        for component in (*self.prompts.values(), *self.templates.values()):
+        candidates: list[Prompt | ResourceTemplate] = [
+            *self.prompts.values(),
+            *self.templates.values(),
+        ]
+        for component in candidates:
             if component.callable is ref or component.key == ref:
                 return component
         raise NotRegistered(f"No prompt or resource template {ref!r} is registered here.")

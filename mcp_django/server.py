@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import Any, Literal, cast
 
 from django.apps import apps
+from django.conf import settings as django_settings
 from django.urls import URLPattern, re_path
 from django.utils.functional import LazyObject
 from django.utils.module_loading import import_string
@@ -104,7 +105,17 @@ class MCPServer(Registry):
             "websiteUrl": self.website_url,
         }
         given = {name: value for name, value in optional.items() if value}
-        return {"name": self.name, "version": self.version or _package_version(), **given}
+        return {
+            "name": self._program_name(),
+            "version": self.version or _package_version(),
+            **given,
+        }
+
+    def _program_name(self) -> str:
+        """The server's name; the default one is called like the site's own package."""
+        if not self.is_default:
+            return self.name
+        return str(getattr(django_settings, "ROOT_URLCONF", self.name)).partition(".")[0]
 
     # Where it is ------------------------------------------------------------------------------
 
@@ -116,7 +127,7 @@ class MCPServer(Registry):
     @property
     def urls(self) -> tuple[list[URLPattern], str, str]:
         """What ``path("mcp", mcp.urls)`` takes: serves ``/mcp`` and ``/mcp/`` without redirect."""
-        return [re_path(r"^/?$", self.view, name="endpoint")], "mcp_django", self.namespace
+        return [re_path(r"^(?:/)?$", self.view, name="endpoint")], "mcp_django", self.namespace
 
     @cached_property
     def view(self) -> EndpointView:
@@ -169,7 +180,7 @@ def _package_version() -> str:
     return __version__
 
 
-class DefaultServer(LazyObject):
+class DefaultServer(LazyObject):  # type: ignore[type-arg]  # generic in the stubs only
     """``mcp``: made at first use, of the class that the app configuration names."""
 
     def _setup(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -23,7 +24,8 @@ Code = Annotated[str, "ICAO code such as EGLL, or IATA code such as LHR"]
 CountryCode = Annotated[str, "ISO 3166-1 code of two letters, such as NZ"]
 Latitude = Annotated[float, Field(ge=-90, le=90, description="Degrees, north positive")]
 Longitude = Annotated[float, Field(ge=-180, le=180, description="Degrees, east positive")]
-Kilometers = Annotated[float, Field(gt=0, le=HALF_CIRCUMFERENCE_KM)]
+# Nothing is farther away than half way round.
+Kilometers = Annotated[float, Field(gt=0, le=math.ceil(HALF_CIRCUMFERENCE_KM))]
 
 
 @mcp.tool(title="Nearest airports", read_only=True)
@@ -48,7 +50,9 @@ def nearest_airports(
 @mcp.tool(title="Search airports", read_only=True)
 def search_airports(
     query: Annotated[str, Field(min_length=2, description="Words of its name or city, or a code")],
-    country: Annotated[CountryCode | None, "Only in this country"] = None,
+    country: Annotated[
+        str | None, "Only in the country of this ISO 3166-1 code, such as NZ"
+    ] = None,
     limit: Annotated[int, Field(ge=1, le=100, description="At most this many")] = 20,
 ) -> list[AirportCard]:
     """Find airports by name, city, state or code. Accents and case do not matter."""

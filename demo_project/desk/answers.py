@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 from demo_project.airports.models import Airport
 from demo_project.desk.models import Notice
@@ -29,7 +29,7 @@ class NoticeCard:
         return cls(
             number=notice.pk,
             airport=notice.airport.icao,
-            severity=notice.severity,
+            severity=cast(Severity, notice.severity),
             title=notice.title,
             text=notice.text,
             published_at=notice.published_at,

@@ -17,6 +17,9 @@ from mcp_django import Context, EmbeddedResource, Message, ToolError, mcp
 
 ALTERNATES = 5
 
+Shift = Annotated[Literal["early", "late", "night"], "The shift that begins"]
+Reason = Annotated[str, "Why it cannot take traffic"]
+
 
 @mcp.resource("notices://{code}", title="Notices of an airport", mime_type="application/json")
 @staff.resource("notices://{code}", title="Notices of an airport", mime_type="application/json")
@@ -64,7 +67,7 @@ def close_notice(number: Annotated[int, "The number of a current notice"]) -> No
 
 
 @mcp.prompt(title="Shift briefing")
-def shift_briefing(airport: Code, shift: Literal["early", "late", "night"]) -> list[Message]:
+def shift_briefing(airport: Code, shift: Shift) -> list[Message]:
     """Brief the colleague who takes over the desk of an airport."""
     place = Airport.objects.by_code(airport)
     found = TypeAdapter(AirportNotices).dump_json(AirportNotices.of(place), indent=1)
@@ -83,7 +86,7 @@ def shift_briefing(airport: Code, shift: Literal["early", "late", "night"]) -> l
 
 
 @mcp.prompt(title="Diversion plan", template="desk/diversion_plan.txt")
-def diversion_plan(airport: Code, reason: str = "the runway is closed") -> dict[str, Any]:
+def diversion_plan(airport: Code, reason: Reason = "the runway is closed") -> dict[str, Any]:
     """Find out where to send the traffic of an airport that cannot take it."""
     place = Airport.objects.by_code(airport)
     nearest = Airport.objects.scheduled().nearest(place.position, count=ALTERNATES + 1)

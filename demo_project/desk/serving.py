@@ -22,11 +22,15 @@ def serve(application: Any, *, host: str, port: int, when_listening: Callable[[i
     Raises:
         CannotListenError: nothing was served.
     """
+
+    def announce() -> None:
+        when_listening(server.listening_addresses[0][1])
+
     server = Server(
         application,
         endpoints=build_endpoint_description_strings(host=host, port=port),
         action_logger=AccessLogGenerator(sys.stderr),
-        ready_callable=lambda: when_listening(server.listening_addresses[0][1]),
+        ready_callable=announce,
     )
     server.run()
     if not server.listening_addresses:

@@ -110,8 +110,9 @@ class URITemplate:
         if len(uri) > MAX_URI_LENGTH:
             return None
         path, mark, query = uri.partition("?") if self._query else (uri, "", "")
-        texts = self._match_path(path)
-        if texts is None:
+        decoded, texts = _decode(path), self._match_path(path)
+        # Two dots may also come from a value together with the literal beside it.
+        if decoded is None or texts is None or _has_parent_segment(decoded):
             return None
         values: dict[str, str] = {}
         for variable, before, text in zip(self._path, self._literals, texts, strict=False):
@@ -223,18 +224,20 @@ class URITemplate:
 
     def _is_unsafe(self, variable: _Variable, before: str, value: str) -> bool:
         # Whatever the scheme: authors join such values to directories and URLs.
-        if ".." in map(str.strip, _SEPARATOR.split(value)):
+        if _has_parent_segment(value):
             return True
         if not self._is_file:
             return False
         if "\\" in value or _ENCODED_AGAIN.search(value):
             return True
-        # A file name is one segment; a path under a directory is relative to it.
-        return (
-            value.startswith("/")
-            if variable.is_path and before.endswith("/")
-            else ("/" in value and not variable.is_path)
-        )
+        # A file name is one segment; a path below a directory is relative to it.
+        if not variable.is_path:
+            return "/" in value
+        return value.startswith("/") and before.lower() != "file://"
+
+
+def _has_parent_segment(path: str) -> bool:
+    return ".." in map(str.strip, _SEPARATOR.split(path))
 
 
 def _decode(text: str) -> str | None:

@@ -52,8 +52,9 @@ async def arun(
 
 async def _acall(invocation: Invocation, port: ClientPort | None) -> dict[str, Any]:
     limit = time_limit(invocation)
+    timer = asyncio.timeout(limit)
     try:
-        async with asyncio.timeout(limit) as timer:
+        async with timer:
             value = await _bind(invocation, port)()
             if inspect.isasyncgen(value):
                 value = [item async for item in value]

@@ -6,7 +6,7 @@ the caller may not see answers exactly like one that does not exist.
 
 from __future__ import annotations
 
-from mcp_django.auth.permissions import IsAuthenticated, permissions
+from mcp_django.auth.permissions import AllowAny, permissions
 from mcp_django.auth.principal import Principal
 from mcp_django.auth.scopes import missing
 from mcp_django.components.component import Component
@@ -57,8 +57,11 @@ def admit(principal: Principal, component: Component) -> bool:
     return True
 
 
-def depends_on_caller(server: Server, component: Component | None = None) -> bool:
+def is_open(server: Server) -> bool:
+    """Whether the server lets in everybody, and asks no database about it."""
+    return all(type(guard) is AllowAny for guard in permissions(server.permission))
+
+
+def depends_on_caller(server: Server, component: Component) -> bool:
     """Whether an answer may differ between callers, and so must not be cached publicly (CCH-3)."""
-    guarded = bool(permissions(component.permission)) if component else False
-    closed = any(isinstance(one, IsAuthenticated) for one in permissions(server.permission))
-    return guarded or closed
+    return not is_open(server) or component.permission is not None or bool(component.scopes)

@@ -38,6 +38,10 @@ class Server(Protocol):
         """Completions by kind, key and argument."""
 
     @property
+    def is_guarded(self) -> bool:
+        """Whether any component asks for a permission."""
+
+    @property
     def auth(self) -> tuple[str, ...]:
         """The authentication backends in use."""
 

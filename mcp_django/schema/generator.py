@@ -1,16 +1,17 @@
 """pydantic's JSON Schema with the few types changed whose own schema misleads a model.
 
 A decimal is a string, so that nobody rounds it through a float, and its bounds are words, as no
-keyword bounds a string by value. Bytes are Base64 (RFC 4648). A named tuple is an object where it
-is read, because pydantic accepts one and a model understands it.
+keyword bounds a string by value. Bytes are Base64 (RFC 4648).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, Literal
 
 from pydantic import ConfigDict, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from typing_extensions import TypedDict
@@ -60,10 +61,18 @@ class SchemaGenerator(GenerateJsonSchema):
         is_read = self.mode == "validation"
         return {"type": "string", "contentEncoding": "base64" if is_read else "base64url"}
 
-    def arguments_schema(self, schema: core_schema.ArgumentsSchema) -> JsonSchemaValue:
-        if self.mode == "validation":
-            schema = {**schema, "metadata": {}}
-        return super().arguments_schema(schema)
+    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
+        for value in schema["expected"]:
+            if self.mode == "validation" and isinstance(value, Enum) and not _is_plain(value):
+                raise PydanticInvalidForJsonSchema(
+                    f"pydantic does not read {value!r} from JSON where it stands in a Literal; "
+                    "name its value there, or derive the enum from str"
+                )
+        return super().literal_schema(schema)
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int)
 
 
 def _decimal_rules(schema: core_schema.DecimalSchema) -> list[str]:

@@ -30,7 +30,7 @@ def explain(exc: ValidationError, data: Any, schema: Schema) -> tuple[Problem, .
     """Return what is wrong with `data`; `schema` knows the names and choices there are."""
     located = [_locate(details, data) for details in exc.errors(include_url=False)]
     # A union inside a union repeats itself.
-    return tuple(dict.fromkeys(_problems(located, schema)))
+    return tuple({str(problem): problem for problem in _problems(located, schema)}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

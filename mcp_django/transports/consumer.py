@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, cast
 
 from channels.consumer import AsyncConsumer
 from channels.exceptions import StopConsumer
 
 from mcp_django.conf import get_settings
 from mcp_django.runtime.ports import Server
+from mcp_django.transports.body import Scope, Send
 from mcp_django.transports.raw import exchange_of, respond
 from mcp_django.transports.ticket import Ticket
 
@@ -35,8 +36,9 @@ class MCPConsumer(AsyncConsumer):
         self._body += message.get("body", b"")
         complete = not message.get("more_body", False)
         if complete or len(self._body) > get_settings().max_body_bytes:
-            exchange = exchange_of(self.scope, self._body, self._ticket.cancellation)
-            answer = respond(self._server, exchange, self._ticket, self.base_send)
+            scope, send = cast(Scope, self.scope), cast(Send, self.base_send)
+            exchange = exchange_of(scope, self._body, self._ticket.cancellation)
+            answer = respond(self._server, exchange, self._ticket, send)
             self._answer = asyncio.create_task(answer)
 
     async def http_disconnect(self, message: MutableMapping[str, Any]) -> None:

@@ -70,7 +70,7 @@ def receive(server: Server, exchange: Exchange) -> Reply | Received:
     if refused is not None:
         if exchange.verb == "GET" and refused.status == 405 and page.is_wanted(exchange.headers):
             return page.render(server, exchange)
-        return with_cors(exchange, refused)
+        return replace(refused, headers=(*refused.headers, *guards.cors(exchange.headers)))
     return Received(server=server, exchange=exchange, message=jsonrpc.decode(exchange.body))
 
 

@@ -14,10 +14,10 @@ from io import BytesIO
 
 from django.core.handlers.asgi import ASGIRequest
 
-from mcp_django.auth.permissions import AllowAny, permissions
 from mcp_django.context import Cancellation
 from mcp_django.exceptions import Busy
 from mcp_django.protocol.headers import Headers
+from mcp_django.runtime.policy import is_open
 from mcp_django.runtime.pools import pool, with_request_signals
 from mcp_django.runtime.ports import Server
 from mcp_django.transports.body import ClientGone, Receive, Scope, Send, read_body, until_gone
@@ -102,10 +102,7 @@ def needs_thread(received: Received) -> bool:
     server = received.server
     if "authorization" in received.exchange.headers or "cookie" in received.exchange.headers:
         return True
-    guards = permissions(server.permission)
-    if not all(type(guard) is AllowAny for guard in guards):
-        return True
-    return any(name != "tokens" for name in server.auth)
+    return server.is_guarded or not is_open(server) or any(name != "tokens" for name in server.auth)
 
 
 def _admit_and_finish(received: Received, ticket: Ticket) -> Outcome:

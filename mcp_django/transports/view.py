@@ -112,7 +112,7 @@ def _body(request: HttpRequest) -> bytes:
     if request.method != "POST":
         return b""
     if not hasattr(request, "_body"):
-        request._body = request.read(get_settings().max_body_bytes + 1)  # type: ignore[attr-defined]
+        request._body = request.read(get_settings().max_body_bytes + 1)
     return request.body
 
 

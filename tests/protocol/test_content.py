@@ -217,7 +217,7 @@ def test_a_falsy_structured_value_is_a_value(value: Any) -> None:
 
 
 def test_values_are_frozen() -> None:
-    for value in (Text("x"), ToolResult("x"), Message("x"), NOTE):
+    for value in (Text("x"), ToolResult("x"), ResourceContents("x")):
         with pytest.raises(dataclasses.FrozenInstanceError):
-            value.meta = {}  # type: ignore[union-attr,misc]
+            value.meta = {}  # type: ignore[misc]
     assert ToolResult("x") == ToolResult("x")

@@ -25,7 +25,6 @@ from mcp_django.protocol.errors import (
     InvalidEnvelope,
     InvalidParams,
     InvalidRequest,
-    MCPError,
     UnsupportedProtocolVersion,
     error_object,
 )
@@ -58,9 +57,7 @@ def meta(version: Any = E, capabilities: Any = None, **more: Any) -> dict[str, A
     return {PREFIX + key: value for key, value in members.items() if value is not ...}
 
 
-def call(
-    method: str = "tools/list", fields: Any = ..., **params: Any
-) -> Request:
+def call(method: str = "tools/list", fields: Any = ..., **params: Any) -> Request:
     if fields is not ...:
         params["_meta"] = fields
     return Request(1, method, encode(params))
@@ -151,13 +148,11 @@ def test_an_incomplete_envelope_is_refused_before_any_header_is_looked_at(
 
 
 @spec("VER-4", "HDR-2", "HDR-5")
-@pytest.mark.parametrize("version", [None, X, "2025-06-18", "1.0.0", "", f"{E}, {E}"])
+@pytest.mark.parametrize("version", [None, X, "2025-03-26", "2.0.0", "", f"{E}, {E}"])
 @pytest.mark.parametrize("named", [E, "2025-06-18", "1.0.0"])
 def test_a_version_header_that_is_absent_or_different_is_a_mismatch(
     named: str, version: str | None
 ) -> None:
-    if named == version:
-        pytest.skip("equal")
     with pytest.raises(HeaderMismatch):
         route(call(fields=meta(named)), version)
 
@@ -447,7 +442,9 @@ def test_levels_are_ordered_by_severity() -> None:
         severity("x" * 10_000)
 
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just(E) | st.just({})
+SCALARS: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.just(E), st.just({})
+)
 FIELDS = st.dictionaries(
     st.sampled_from([*meta(clientInfo={}, logLevel=""), "progressToken", "traceparent", "x"]),
     SCALARS,
@@ -464,7 +461,7 @@ VERSIONS = st.none() | st.sampled_from([*EVERY, "x", ""])
     enabled=st.sets(st.sampled_from(EVERY), min_size=1).map(tuple),
     has_id=st.booleans(),
 )
-def test_every_request_has_a_route_or_an_error(  # noqa: PLR0917
+def test_every_request_has_a_route_or_an_error(
     method: str,
     fields: Any,
     params: dict[str, Any],
@@ -478,8 +475,7 @@ def test_every_request_has_a_route_or_an_error(  # noqa: PLR0917
     for given_headers in (headers(version, method), None):
         try:
             found = classify(message, given_headers, enabled=enabled)
-        except MCPError as exc:
-            assert exc.code in (-32602, -32020, -32022)
+        except (InvalidParams, HeaderMismatch, UnsupportedProtocolVersion):
             continue
         if isinstance(found, Stateless):
             assert found.envelope.revision.stateless

@@ -94,9 +94,7 @@ def test_a_missing_resource_has_its_own_code_before_the_stateless_revisions_only
         (MethodNotFound("x"), -32601, -32601),
     ],
 )
-def test_the_draft_has_other_codes_for_three_errors(
-    exc: MCPError, dated: int, draft: int
-) -> None:
+def test_the_draft_has_other_codes_for_three_errors(exc: MCPError, dated: int, draft: int) -> None:
     assert error_object(exc, V2026_07_28)["code"] == dated
     assert error_object(exc, DRAFT_2026_V1)["code"] == draft
 

@@ -91,7 +91,17 @@ def test_headers_that_agree_with_the_body_pass() -> None:
 @pytest.mark.parametrize("header", ["mcp_protocol_version", "mcp_method", "mcp_name"])
 @pytest.mark.parametrize(
     "value",
-    [None, "", "other", "TOOLS/CALL", "Refund", "2026-07-28, 2026-07-28", "tools\x7f", "\xfc", "a\0b"],
+    [
+        None,
+        "",
+        "other",
+        "TOOLS/CALL",
+        "Refund",
+        "2026-07-28, 2026-07-28",
+        "tools\x7f",
+        "\xfc",
+        "a\0b",
+    ],
 )
 def test_a_routing_header_that_is_missing_or_different_is_a_mismatch(
     header: str, value: str | None
@@ -225,20 +235,25 @@ def test_a_schema_without_annotations_has_no_header_parameters() -> None:
 
 def test_data_that_looks_like_an_annotation_is_none() -> None:
     data = {"x-mcp-header": "Region"}
-    assert header_parameters(
-        {
-            **schema_of(
-                a={"type": "object", "default": data, "enum": [data], "examples": [data]},
-            ),
-            "const": data,
-        }
-    ) == ()
+    assert (
+        header_parameters(
+            {
+                **schema_of(
+                    a={"type": "object", "default": data, "enum": [data], "examples": [data]},
+                ),
+                "const": data,
+            }
+        )
+        == ()
+    )
     # A property of that name is one like any other.
     assert header_parameters(schema_of(**{"x-mcp-header": {"type": "string"}})) == ()
 
 
 @spec("HDR-13", "HDR-14")
-@pytest.mark.parametrize("header", ["", " ", "a b", "a:b", "a\r\n", "ü", "a\0", None, 5, ["a"], "(x)"])
+@pytest.mark.parametrize(
+    "header", ["", " ", "a b", "a:b", "a\r\n", "ü", "a\0", None, 5, ["a"], "(x)"]
+)
 def test_a_header_name_is_a_token(header: Any) -> None:
     with pytest.raises(ValueError, match="'region'"):
         header_parameters(schema_of(region=mirrored(header=header)))
@@ -259,7 +274,7 @@ def test_a_header_name_is_a_token(header: Any) -> None:
     ],
 )
 def test_only_strings_integers_and_booleans_fit_a_header(schema: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="'region'.*only string, integer and boolean"):
+    with pytest.raises(ValueError, match=r"'region'.*only string, integer and boolean"):
         header_parameters(schema_of(region=schema))
 
 
@@ -286,13 +301,13 @@ def test_only_strings_integers_and_booleans_fit_a_header(schema: dict[str, Any])
     ],
 )
 def test_an_annotation_elsewhere_is_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="x-mcp-header on .*`properties` alone"):
+    with pytest.raises(ValueError, match=r"x-mcp-header on .*`properties` alone"):
         header_parameters(schema)
 
 
 @spec("HDR-13", "HDR-14")
 def test_two_properties_cannot_share_a_header_in_any_case() -> None:
-    with pytest.raises(ValueError, match="'b'.*'a' has the same header name"):
+    with pytest.raises(ValueError, match=r"'b'.*'a' has the same header name"):
         header_parameters(schema_of(a=mirrored(), b=mirrored(header="REGION")))
 
 
@@ -396,7 +411,9 @@ def test_headers_that_no_schema_names_are_ignored() -> None:
     check_params(param_headers(region="eu", other="x"), {"region": "eu"}, [REGION])
 
 
-ARGUMENTS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.none())
+ARGUMENTS = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.none())
+)
 
 
 @given(ARGUMENTS, st.binary(max_size=30))

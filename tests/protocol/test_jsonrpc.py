@@ -183,7 +183,9 @@ def test_params_that_are_no_object_are_invalid_params(raw: bytes) -> None:
 @spec("RPC-8")
 def test_a_notification_is_a_message_without_an_id() -> None:
     assert decode(b'{"jsonrpc":"2.0","method":"n"}') == Notification("n", b"{}")
-    assert decode(b'{"jsonrpc":"2.0","method":"n","params":{"a":1}}') == Notification("n", b'{"a":1}')
+    assert decode(b'{"jsonrpc":"2.0","method":"n","params":{"a":1}}') == Notification(
+        "n", b'{"a":1}'
+    )
 
 
 @spec("RPC-8")
@@ -306,7 +308,8 @@ def test_a_batch_of_the_greatest_size_is_read_whole() -> None:
 def test_a_broken_member_does_not_break_its_batch() -> None:
     batch = decode(
         b'[1, [{"jsonrpc":"2.0","id":1,"method":"m"}], {}, {"jsonrpc":"2.0","id":4,"method":5},'
-        b' {"jsonrpc":"2.0","id":5,"method":"m","params":[]}, {"jsonrpc":"2.0","id":6,"method":"m"}]'
+        b' {"jsonrpc":"2.0","id":5,"method":"m","params":[]},'
+        b' {"jsonrpc":"2.0","id":6,"method":"m"}]'
     )
     assert isinstance(batch, Batch)
     *broken, last = batch.members

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -362,17 +364,32 @@ def test_a_type_without_json_names_the_parameter():
     assert "arbitrary_types_allowed" not in str(caught.value)
 
 
-def misfit(value: Annotated[dict[str, str], Field(gt=3)]) -> str: ...
+def broken_pattern(value: Annotated[str, Field(pattern="(")]) -> str: ...
 
 
-def test_a_rule_that_does_not_fit_the_type_names_the_parameter():
-    with pytest.raises(ImproperlyConfigured, match="misfit declares 'value'"):
-        SignatureArguments(misfit)
+def test_a_rule_that_cannot_hold_names_the_parameter():
+    with pytest.raises(ImproperlyConfigured, match="broken_pattern declares 'value'"):
+        SignatureArguments(broken_pattern)
 
 
-def clashing(
-    one: Annotated[int, Field(alias="x")], two: Annotated[int, Field(alias="x")]
-) -> str: ...
+class Size(enum.Enum):
+    LARGE = "l"
+
+
+def only_large(value: Literal[Size.LARGE]) -> str: ...
+
+
+def test_a_literal_that_cannot_be_read_from_json_is_refused():
+    with pytest.raises(ImproperlyConfigured, match="derive the enum from str"):
+        SignatureArguments(only_large)
+
+
+def reads_file(names: list[Path]) -> str: ...
+
+
+def test_a_path_chosen_by_a_model_is_refused():
+    with pytest.raises(ImproperlyConfigured, match=r"(?s)properties/names/items.*Django storage"):
+        SignatureArguments(reads_file)
 
 
 # --- dialects

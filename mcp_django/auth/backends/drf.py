@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
@@ -17,12 +18,13 @@ class DRFBackend(BaseBackend):
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
         """The user that REST framework finds, ``None`` when it finds none."""
-        authenticators = [cls() for cls in api_settings.DEFAULT_AUTHENTICATION_CLASSES]
+        classes: list[type[BaseAuthentication]] = api_settings.DEFAULT_AUTHENTICATION_CLASSES  # type: ignore[assignment]  # imported by then
+        authenticators = [cls() for cls in classes]
         request = Request(credentials.request(), authenticators=authenticators)
         try:
             user = request.user
         except APIException as exc:
             raise AuthenticationRequired(str(exc.detail), error="invalid_token") from exc
-        if user is None or not user.is_authenticated or not user.is_active:
+        if not (getattr(user, "is_authenticated", False) and user.is_active):
             return None
         return principal_for(user, backend="drf")

@@ -113,6 +113,6 @@ def _state(token: AccessToken) -> str:
 def _user(username: str) -> Any:
     users = get_user_model()
     try:
-        return users._default_manager.get_by_natural_key(username)  # type: ignore[attr-defined]
+        return users._default_manager.get_by_natural_key(username)
     except users.DoesNotExist:
         raise CommandError(f"There is no user {username!r}.") from None

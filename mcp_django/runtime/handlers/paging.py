@@ -32,7 +32,8 @@ def page(
 ) -> dict[str, Any]:
     """One page of what the caller may see, in a stable order (TOOL-3), with its cache hints."""
     params = read_params(incoming.request.params, ListParams)
-    shown = [one for one in components if visible(incoming.principal, one)]
+    known = tuple(components)
+    shown = [one for one in known if visible(incoming.principal, one)]
     shown.sort(key=lambda one: one.key)
     entries, cursor = paginate(
         shown,
@@ -43,13 +44,13 @@ def page(
         key=lambda one: one.key,
         signer=CURSORS,
     )
+    private = any(depends_on_caller(incoming.server, one) for one in known)
     result: dict[str, Any] = {
         member: [describe(one) for one in entries],
         "ttlMs": 0,
-        "cacheScope": "private" if depends_on_caller(incoming.server) else "public",
+        # Of the whole list and not of the page, so that it is the same on each (PAG-5).
+        "cacheScope": "private" if private else "public",
     }
-    if any(one.permission is not None for one in components):
-        result["cacheScope"] = "private"
     if cursor is not None:
         result["nextCursor"] = cursor
     return result

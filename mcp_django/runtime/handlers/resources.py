@@ -91,10 +91,12 @@ def admit_reading(incoming: Incoming, uri: str) -> Invocation:
 def read_contents(incoming: Incoming, uri: str) -> list[ResourceContents]:
     """What a resource holds, for a component that reads another on behalf of its caller."""
     invocation = admit_reading(incoming, uri)
+    component = invocation.component
+    assert isinstance(component, ReadableComponent)
     found: list[ResourceContents] = []
 
     def keep(value: Any) -> dict[str, Any]:
-        found.extend(results.resource_contents(invocation.component, value))
+        found.extend(results.resource_contents(component, value))
         return {}
 
     calls.run(replace(invocation, conclude=keep))

@@ -1,0 +1,329 @@
+"""The portable subset: what each rewrite does, and that nothing valid becomes invalid."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_django.schema.portable import RULES, lint, portable_input, portable_output
+from mcp_django.schema.structure import MAX_SUBSCHEMAS, walk
+from tests.spec import spec
+
+NULL = {"type": "null"}
+TEXT = {"type": "string"}
+
+
+def published(member: dict[str, Any], *, required: bool = True) -> Any:
+    schema = {"type": "object", "properties": {"x": member}, "required": ["x"] if required else []}
+    return portable_input(schema)["properties"]["x"]
+
+
+@spec("TOOL-2")
+def test_the_root_is_a_plain_object_and_nothing_else():
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Arguments",
+        "description": "From a docstring",
+        "type": "object",
+        "properties": {"title": {"title": "Title", "type": "string"}},
+        "required": ["title"],
+    }
+    assert portable_input(schema) == {
+        "type": "object",
+        "properties": {"title": {"type": "string"}},
+        "required": ["title"],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "string"}, {}, {"anyOf": [{"type": "object"}], "type": "object", "x": 1}]
+)
+def test_arguments_without_names_are_refused(schema):
+    schema = {**schema, "anyOf": [*schema.get("anyOf", []), {"type": "object", "title": "T"}, TEXT]}
+    with pytest.raises(ValueError, match="has to be an object"):
+        portable_input(schema)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"const": "a"}, {"enum": ["a"], "type": "string"}),
+        ({"enum": ["a", "b"]}, {"enum": ["a", "b"], "type": "string"}),
+        (
+            {"enum": ["a", 1], "description": "d"},
+            {
+                "anyOf": [{"type": "string", "enum": ["a"]}, {"type": "integer", "enum": [1]}],
+                "description": "d",
+            },
+        ),
+        ({"enum": ["a", None]}, {"anyOf": [{"type": "string", "enum": ["a"]}, NULL]}),
+        (
+            {"type": ["number", "null"], "enum": [1, 2.5]},
+            {"anyOf": [{"type": "number", "enum": [1, 2.5]}, NULL]},
+        ),
+        ({"type": ["string", "integer"], "enum": ["a"]}, {"type": "string", "enum": ["a"]}),
+        ({"type": ["string"]}, TEXT),
+        (
+            {"type": ["string", "null"], "maxLength": 3, "description": "d"},
+            {"anyOf": [{"type": "string", "maxLength": 3}, NULL], "description": "d"},
+        ),
+        ({"type": ["string", "null"], "anyOf": [{}, TEXT]},) * 2,
+        ({"oneOf": [TEXT, NULL], "discriminator": {}}, {"anyOf": [TEXT, NULL]}),
+        ({"oneOf": [TEXT, NULL], "anyOf": [TEXT, {}]},) * 2,
+        ({"anyOf": [TEXT, {"title": "T", "type": "string"}]}, TEXT),
+        ({"allOf": [TEXT], "description": "d"}, {"type": "string", "description": "d"}),
+        ({"allOf": [TEXT], "type": "integer"},) * 2,
+        ({"allOf": [TEXT, {"minLength": 1}]},) * 2,
+        ({"anyOf": [True]}, {"anyOf": [{}]}),
+        ({"type": "array"}, {"type": "array", "items": {}}),
+        ({"type": "array", "items": True}, {"type": "array", "items": {}}),
+        ({"type": "array", "items": [TEXT]},) * 2,
+        (
+            {"type": "array", "prefixItems": [TEXT, TEXT], "items": False},
+            {"type": "array", "items": TEXT, "maxItems": 2},
+        ),
+        (
+            {"type": "array", "prefixItems": [TEXT], "items": False, "maxItems": 0},
+            {"type": "array", "items": TEXT, "maxItems": 0},
+        ),
+        ({"type": "array", "prefixItems": [TEXT]}, {"type": "array", "items": {}}),
+        (
+            {"type": "array", "prefixItems": [TEXT], "items": NULL},
+            {"type": "array", "items": {"anyOf": [TEXT, NULL]}},
+        ),
+        (
+            {"type": "array", "prefixItems": [], "items": False},
+            {"type": "array", "items": {}, "maxItems": 0},
+        ),
+        ({"type": "integer", "exclusiveMinimum": 0.5}, {"type": "integer", "minimum": 1}),
+        ({"type": "integer", "exclusiveMaximum": 5}, {"type": "integer", "maximum": 4}),
+        (
+            {"type": "integer", "exclusiveMinimum": 0, "minimum": 7},
+            {"type": "integer", "minimum": 7},
+        ),
+        (
+            {"type": "number", "exclusiveMinimum": 0.0, "exclusiveMaximum": 1.5},
+            {
+                "type": "number",
+                "minimum": 0.0,
+                "maximum": 1.5,
+                "description": "Must be greater than 0, less than 1.5.",
+            },
+        ),
+        (
+            {"type": "number", "exclusiveMinimum": 0, "minimum": 3},
+            {"type": "number", "minimum": 3},
+        ),
+        ({"type": "number", "minimum": 0, "exclusiveMinimum": True},) * 2,
+        (
+            {"type": "string", "description": "An amount", RULES: "small"},
+            {"type": "string", "description": "An amount. Must be small."},
+        ),
+        (
+            {"type": "string", "description": "How much?", RULES: "small"},
+            {"type": "string", "description": "How much? Must be small."},
+        ),
+        (
+            {"type": "object", "additionalProperties": True, "propertyNames": {"pattern": "a"}},
+            {"type": "object", "additionalProperties": True},
+        ),
+        (
+            {"type": "object", "properties": {"const": True, "title": TEXT}},
+            {"type": "object", "properties": {"const": {}, "title": TEXT}},
+        ),
+        ({"type": "string", "default": {"title": "data", "const": 1}},) * 2,
+    ],
+)
+def test_a_rewrite_says_the_same_in_portable_words(before, after):
+    assert published(before) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"anyOf": [TEXT, NULL], "default": None}, TEXT),
+        ({"anyOf": [TEXT, NULL], "description": "d"}, {"type": "string", "description": "d"}),
+        (
+            {"anyOf": [TEXT, {"type": "integer"}, NULL], "default": None},
+            {"anyOf": [TEXT, {"type": "integer"}]},
+        ),
+        # Here null is a value of its own.
+        ({"anyOf": [TEXT, NULL], "default": "a"},) * 2,
+        ({"type": "string", "default": None}, TEXT),
+        ({"default": None},) * 2,
+        (True, {}),
+        (False, False),
+    ],
+)
+def test_null_disappears_where_leaving_the_member_out_says_the_same(before, after):
+    assert published(before, required=False) == after
+
+
+def test_null_stays_where_the_member_is_required():
+    assert published({"anyOf": [TEXT, NULL]}) == {"anyOf": [TEXT, NULL]}
+
+
+def test_null_stays_in_results():
+    schema = {"type": "object", "properties": {"x": {"anyOf": [TEXT, NULL], "default": None}}}
+    assert portable_output(schema) == schema
+
+
+def test_references_are_written_out_with_what_stands_beside_them():
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"$ref": "#/$defs/A", "description": "mine"},
+            "b": {"$ref": "#/definitions/a~1b%20c"},
+            "c": {"$ref": "#/$defs/A", "type": "integer"},
+        },
+        "$defs": {"A": {"title": "A", "type": "string", "description": "theirs"}},
+        "definitions": {"a/b c": {"type": "array", "items": {"$ref": "#/$defs/A"}}},
+    }
+    assert portable_input(schema)["properties"] == {
+        "a": {"type": "string", "description": "mine"},
+        "b": {"type": "array", "items": {"type": "string", "description": "theirs"}},
+        "c": {"allOf": [{"type": "string", "description": "theirs"}], "type": "integer"},
+    }
+
+
+RECURSIVE = {
+    "$ref": "#/$defs/A",
+    "$defs": {
+        "A": {
+            "type": "object",
+            "properties": {
+                "b": {"anyOf": [{"$ref": "#/$defs/B"}, NULL], "default": None},
+                "leaf": {"$ref": "#/$defs/Leaf"},
+            },
+        },
+        "B": {"type": "array", "items": {"$ref": "#/$defs/A"}},
+        "Leaf": {"title": "Leaf", "type": "integer"},
+        "Unused": {"type": "integer"},
+    },
+}
+
+
+def test_only_recursive_references_stay_with_the_definitions_they_need():
+    assert portable_input(RECURSIVE) == {
+        "type": "object",
+        "properties": {"b": {"$ref": "#/$defs/B"}, "leaf": {"type": "integer"}},
+        "$defs": {
+            "A": {
+                "type": "object",
+                "properties": {"b": {"$ref": "#/$defs/B"}, "leaf": {"type": "integer"}},
+            },
+            "B": {"type": "array", "items": {"$ref": "#/$defs/A"}},
+        },
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"x": {"$ref": "#"}}},
+        {"type": "object", "properties": {"x": {"$ref": "#/properties/x"}}},
+        {"type": "object", "properties": {"x": {"$ref": "other.json"}}},
+        {"type": "object", "properties": {"x": {"$ref": "#/$defs/Missing"}}},
+        {"type": "object", "properties": {"x": {"$ref": "#/required/0"}}, "required": ["x"]},
+        {"type": "object", "properties": {"x": {"$ref": "#/required/7"}}, "required": ["x"]},
+        {"$ref": "other.json"},
+    ],
+)
+def test_references_that_cannot_be_written_out_stay(schema):
+    assert portable_output(schema) == schema
+
+
+@spec("OUT-8")
+def test_references_that_multiply_without_end_are_refused():
+    definitions: dict[str, Any] = {"D0": TEXT}
+    for level in range(1, 15):
+        inner = {"$ref": f"#/$defs/D{level - 1}"}
+        definitions[f"D{level}"] = {"type": "object", "properties": {"a": inner, "b": inner}}
+    with pytest.raises(ValueError, match=f"more than {MAX_SUBSCHEMAS} parts"):
+        portable_output({"$ref": "#/$defs/D14", "$defs": definitions})
+
+
+# --- properties of all schemas
+
+NAMES = st.sampled_from(["a", "title", "default", "const"])
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["x", "yy"]))
+BOUNDS = st.one_of(st.integers(-2, 2), st.sampled_from([-0.5, 1.5]))
+
+
+def with_optional(base: dict[str, Any], **optional: st.SearchStrategy[Any]) -> Any:
+    fixed = {key: st.just(value) for key, value in base.items()}
+    return st.fixed_dictionaries(fixed, optional=optional)
+
+
+LEAVES = st.one_of(
+    with_optional({"type": "string"}, maxLength=st.integers(0, 3), title=st.just("T")),
+    with_optional({"type": "integer"}, exclusiveMinimum=BOUNDS, exclusiveMaximum=BOUNDS),
+    with_optional({"type": "number"}, minimum=BOUNDS, exclusiveMinimum=BOUNDS),
+    with_optional({"type": ["string", "null"]}, maxLength=st.integers(0, 3)),
+    st.builds(lambda values: {"enum": values}, st.lists(SCALARS, min_size=1, max_size=4)),
+    st.builds(lambda value: {"const": value}, SCALARS),
+    st.sampled_from([{"type": "boolean"}, {"type": "null"}, {"$ref": "#/$defs/D"}, {}]),
+)
+
+
+def nest(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    members = st.lists(inner, min_size=1, max_size=3)
+    return st.one_of(
+        st.builds(lambda items: {"type": "array", "items": items}, inner),
+        st.builds(lambda items: {"type": "array", "prefixItems": items, "items": False}, members),
+        st.builds(lambda items: {"anyOf": items}, members),
+        st.builds(lambda items: {"oneOf": items}, members),
+        with_optional(
+            {"type": "object"},
+            properties=st.dictionaries(NAMES, inner, max_size=3),
+            required=st.lists(NAMES, unique=True, max_size=2),
+            additionalProperties=st.one_of(st.booleans(), inner),
+        ),
+    )
+
+
+SCHEMAS = st.recursive(LEAVES, nest, max_leaves=8)
+VALUES = st.recursive(
+    SCALARS, lambda v: st.one_of(st.lists(v, max_size=3), st.dictionaries(NAMES, v, max_size=3))
+)
+
+
+def rooted(member: Any, definition: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"x": member},
+        "required": ["x"],
+        "$defs": {"D": definition},
+    }
+
+
+@given(member=SCHEMAS, definition=SCHEMAS)
+def test_a_second_run_changes_nothing_and_the_input_stays_as_it_was(member, definition):
+    schema = rooted(member, definition)
+    before = copy.deepcopy(schema)
+    for rewrite in (portable_input, portable_output):
+        once = rewrite(schema)
+        assert schema == before
+        assert rewrite(once) == once
+        jsonschema.Draft202012Validator.check_schema(once)
+
+
+@given(member=SCHEMAS, definition=LEAVES.filter(lambda schema: "$ref" not in schema))
+def test_only_a_combination_of_rules_is_left_to_choke_on(member, definition):
+    schema = portable_input(rooted(member, definition))
+    assert not any("$ref" in part for _, part in walk(schema))
+    assert [finding for finding in lint(schema) if "arrays of objects" not in finding] == []
+
+
+@given(member=SCHEMAS, definition=SCHEMAS, value=VALUES)
+def test_what_was_valid_stays_valid(member, definition, value):
+    schema = rooted(member, definition)
+    if jsonschema.Draft202012Validator(schema).is_valid({"x": value}):
+        jsonschema.Draft202012Validator(portable_output(schema)).validate({"x": value})

@@ -1,0 +1,354 @@
+"""Every type a parameter may have: what it publishes, what it takes, how it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+from uuid import UUID
+
+import pytest
+from pydantic import AwareDatetime, BaseModel, Field, HttpUrl, field_validator, model_validator
+from typing_extensions import TypedDict
+
+from mcp_django.schema.annotations import SignatureArguments
+from mcp_django.schema.arguments import InvalidArguments
+from mcp_django.schema.portable import lint
+
+
+class Size(enum.Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@dataclasses.dataclass
+class Place:
+    street: str
+    door: int = 1
+
+
+class Window(TypedDict):
+    start: date
+    end: NotRequired[date]
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str = "?"
+
+
+class Range(BaseModel):
+    low: int
+    high: int
+
+    @model_validator(mode="after")
+    def ordered(self) -> Range:
+        if self.low > self.high:
+            raise ValueError("low must not be above high")
+        return self
+
+
+class Even(BaseModel):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def even(cls, value: int) -> int:
+        if value % 2:
+            raise AssertionError("must be even")
+        return value
+
+
+class Cash(BaseModel):
+    kind: Literal["cash"]
+    amount: int
+
+
+class Card(BaseModel):
+    kind: Literal["card"]
+    number: str
+
+
+Payment = Annotated[Cash | Card, Field(discriminator="kind")]
+
+PLACE = {
+    "type": "object",
+    "properties": {"street": {"type": "string"}, "door": {"type": "integer", "default": 1}},
+    "required": ["street"],
+    "additionalProperties": False,
+}
+UUID_TEXT = "0b8e5a3e-6f7e-4f0e-9a7c-2f3d2f0e9a7c"
+
+CASES: list[tuple[Any, Any, str, Any]] = [
+    (str, {"type": "string"}, '"a"', "a"),
+    (int, {"type": "integer"}, "123456789012345678901234", 123456789012345678901234),
+    (int, {"type": "integer"}, '"5"', 5),
+    (float, {"type": "number"}, "2", 2.0),
+    (bool, {"type": "boolean"}, "true", True),
+    (None, {"type": "null"}, "null", None),
+    (Any, {}, '{"a": [1]}', {"a": [1]}),
+    (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}, '"a"', "a"),
+    (str | None, {"anyOf": [{"type": "string"}, {"type": "null"}]}, "null", None),
+    (list[int], {"type": "array", "items": {"type": "integer"}}, "[1]", [1]),
+    (list, {"type": "array", "items": {}}, '["a"]', ["a"]),
+    (
+        tuple[int, str],
+        {
+            "type": "array",
+            "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+            "minItems": 2,
+            "maxItems": 2,
+        },
+        '[1, "a"]',
+        (1, "a"),
+    ),
+    (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}, "[1, 2]", (1, 2)),
+    (
+        set[str],
+        {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        '["a", "a"]',
+        {"a"},
+    ),
+    (
+        frozenset[str],
+        {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        '["a"]',
+        frozenset("a"),
+    ),
+    (
+        dict[str, int],
+        {"type": "object", "additionalProperties": {"type": "integer"}},
+        '{"a": 1}',
+        {"a": 1},
+    ),
+    (dict, {"type": "object", "additionalProperties": True}, '{"a": 1}', {"a": 1}),
+    (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}, '"a"', "a"),
+    (Literal["only"], {"type": "string", "enum": ["only"]}, '"only"', "only"),
+    (Size, {"type": "string", "enum": ["s", "l"]}, '"s"', Size.SMALL),
+    (Level, {"type": "integer", "enum": [1, 2]}, "2", Level.HIGH),
+    (Literal[Level.HIGH], {"type": "integer", "enum": [2]}, "2", Level.HIGH),
+    (date, {"type": "string", "format": "date"}, '"2026-11-21"', date(2026, 11, 21)),
+    (
+        datetime,
+        {"type": "string", "format": "date-time"},
+        '"2026-11-21T10:00:00Z"',
+        datetime(2026, 11, 21, 10, tzinfo=UTC),
+    ),
+    (time, {"type": "string", "format": "time"}, '"10:30:00"', time(10, 30)),
+    (timedelta, {"type": "string", "format": "duration"}, '"PT1H"', timedelta(hours=1)),
+    (Decimal, {"type": "string", "format": "decimal"}, "0.10", Decimal("0.1")),
+    (
+        Annotated[Decimal, Field(ge=0, lt=100, max_digits=5, decimal_places=2)],
+        {
+            "type": "string",
+            "format": "decimal",
+            "description": "Must be at least 0, less than 100, of at most 5 digits, "
+            "of at most 2 decimal places.",
+        },
+        '"9.99"',
+        Decimal("9.99"),
+    ),
+    (UUID, {"type": "string", "format": "uuid"}, f'"{UUID_TEXT}"', UUID(UUID_TEXT)),
+    (bytes, {"type": "string", "contentEncoding": "base64"}, '"+/8="', b"\xfb\xff"),
+    (bytes, {"type": "string", "contentEncoding": "base64"}, '"-_8="', b"\xfb\xff"),
+    (Place, PLACE, '{"street": "High"}', Place("High")),
+    (
+        Window,
+        {
+            "type": "object",
+            "properties": {
+                "start": {"type": "string", "format": "date"},
+                "end": {"type": "string", "format": "date"},
+            },
+            "required": ["start"],
+            "additionalProperties": False,
+        },
+        '{"start": "2026-11-21"}',
+        {"start": date(2026, 11, 21)},
+    ),
+    (
+        Pair,
+        {
+            "type": "array",
+            "items": {"anyOf": [{"type": "integer"}, {"type": "string", "default": "?"}]},
+            "minItems": 1,
+            "maxItems": 2,
+        },
+        "[1]",
+        Pair(1, "?"),
+    ),
+    (
+        Payment,
+        {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "properties": {
+                        "kind": {"type": "string", "enum": ["cash"]},
+                        "amount": {"type": "integer"},
+                    },
+                    "required": ["kind", "amount"],
+                },
+                {
+                    "type": "object",
+                    "properties": {
+                        "kind": {"type": "string", "enum": ["card"]},
+                        "number": {"type": "string"},
+                    },
+                    "required": ["kind", "number"],
+                },
+            ]
+        },
+        '{"kind": "cash", "amount": 1}',
+        Cash(kind="cash", amount=1),
+    ),
+    (
+        Annotated[float, Field(gt=0, le=1)],
+        {"type": "number", "minimum": 0, "maximum": 1, "description": "Must be greater than 0."},
+        "0.5",
+        0.5,
+    ),
+    (
+        Annotated[int, Field(gt=0, lt=10)],
+        {"type": "integer", "minimum": 1, "maximum": 9},
+        "9",
+        9,
+    ),
+]
+
+
+def taking(annotation: Any) -> SignatureArguments:
+    def tool(value): ...
+
+    tool.__annotations__ = {"value": annotation}
+    return SignatureArguments(tool)
+
+
+@pytest.mark.parametrize(("annotation", "schema", "text", "value"), CASES)
+def test_a_type_publishes_a_portable_schema_and_reads_its_values(annotation, schema, text, value):
+    arguments = taking(annotation)
+    assert arguments.json_schema["properties"]["value"] == schema
+    assert lint(arguments.json_schema) == []
+    assert arguments.parse(f'{{"value": {text}}}'.encode()) == {"value": value}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "refusal"),
+    [
+        (str, "5", "value: must be a string (got 5)"),
+        (int, '"five"', 'value: must be an integer (got "five")'),
+        (int, "1.5", "value: must be a whole number (got 1.5)"),
+        (float, '"x"', 'value: must be a number (got "x")'),
+        (bool, '"maybe"', 'value: must be true or false (got "maybe")'),
+        (None, "1", "value: must be null (got 1)"),
+        (int | list[int], '"a"', 'value: must be an integer or an array (got "a")'),
+        (str | None, "1", "value: must be a string (got 1)"),
+        (list[int], '{"a": 1}', 'value: must be an array (got {"a": 1})'),
+        (list[int], '[1, "b"]', 'value[1]: must be an integer (got "b")'),
+        (tuple[int, str], "[1]", "value[1]: is required"),
+        (tuple[int], "[1, 2]", "value: must have at most 1 item (got [1, 2])"),
+        (set[str], '"a"', 'value: must be an array (got "a")'),
+        (dict[str, int], "[]", "value: must be an object (got [])"),
+        (dict[str, int], '{"a": "b"}', 'value.a: must be an integer (got "b")'),
+        (dict[int, int], '{"a": 1}', 'value.a: the key must be an integer (got "a")'),
+        (dict[Level, int], '{"9": 1}', 'value.9: the key must be 1 or 2 (got "9")'),
+        (Literal["a", 1], '"c"', 'value: must be one of "a", 1 (got "c")'),
+        (Literal["only"], '"c"', 'value: must be "only" (got "c")'),
+        (Size, '"m"', 'value: must be one of "s", "l" (got "m")'),
+        (Literal[Level.HIGH], "1", "value: must be 2 (got 1)"),
+        (date, '"21.11."', 'value: must be a date like 2026-12-31 (got "21.11.")'),
+        (
+            date,
+            '"2026-11-21T10:00:00"',
+            'value: must be a date without a time of day (got "2026-11-21T10:00:00")',
+        ),
+        (
+            datetime,
+            '"noon"',
+            'value: must be a date and time like 2026-12-31T23:59:00Z (got "noon")',
+        ),
+        (
+            AwareDatetime,
+            '"2026-11-21T10:00:00"',
+            "value: must be a time with its offset from UTC, like +02:00 "
+            '(got "2026-11-21T10:00:00")',
+        ),
+        (time, '"noon"', 'value: must be a time like 23:59:00 (got "noon")'),
+        (timedelta, '"long"', 'value: must be a duration like PT1H30M (got "long")'),
+        (Decimal, '"much"', 'value: must be a decimal number (got "much")'),
+        (
+            Annotated[Decimal, Field(decimal_places=1)],
+            '"1.55"',
+            'value: must have at most 1 decimal place (got "1.55")',
+        ),
+        (UUID, '"1"', 'value: must be a UUID (got "1")'),
+        (bytes, '"*"', 'value: must be a string in Base64 (got "*")'),
+        (HttpUrl, '"no"', 'value: must be a URL (got "no")'),
+        (
+            HttpUrl,
+            '"ftp://a"',
+            "value: must be a URL with one of the schemes 'http' or 'https' (got \"ftp://a\")",
+        ),
+        (Place, "1", "value: must be an object (got 1)"),
+        (Place, "{}", "value.street: is required"),
+        (
+            Place,
+            '{"street": "a", "dor": 2}',
+            'value: unknown member "dor"; known: street, door',
+        ),
+        (Window, "{}", "value.start: is required"),
+        (Pair, "[]", "value[0]: is required"),
+        (Range, '{"low": 2, "high": 1}', "value: low must not be above high"),
+        (Even, '{"number": 1}', "value.number: must be even (got 1)"),
+        (Cash | Card, '{"kind": "card"}', "value.number: is required"),
+        (Cash | Card, "3", "value: must be an object (got 3)"),
+        (Payment, '{"kind": "card"}', "value.number: is required"),
+        (
+            Payment,
+            '{"kind": "coin"}',
+            "value: must have 'kind' set to one of 'cash', 'card' (got {\"kind\": \"coin\"})",
+        ),
+        (
+            Payment,
+            "{}",
+            "value: must have the member 'kind' (got {})",
+        ),
+        (
+            Annotated[str, Field(min_length=1)],
+            '""',
+            'value: must have at least 1 character (got "")',
+        ),
+        (
+            Annotated[str, Field(pattern="^a")],
+            '"b"',
+            'value: must match the pattern ^a (got "b")',
+        ),
+        (Annotated[float, Field(ge=0.5)], "0", "value: must be at least 0.5 (got 0)"),
+        (Annotated[int, Field(multiple_of=5)], "3", "value: must be a multiple of 5 (got 3)"),
+    ],
+)
+def test_a_refusal_names_the_rule_in_plain_words(annotation, text, refusal):
+    with pytest.raises(InvalidArguments) as caught:
+        taking(annotation).parse(f'{{"value": {text}}}'.encode())
+    assert str(caught.value) == refusal
+
+
+def test_a_refusal_shows_only_the_beginning_of_a_long_value():
+    with pytest.raises(InvalidArguments) as caught:
+        taking(int).parse(b'{"value": "' + b"x" * 1000 + b'"}')
+    assert str(caught.value) == f'value: must be an integer (got "{"x" * 78}…)'
+
+
+def test_a_refusal_of_a_thousand_items_stops_after_twenty():
+    with pytest.raises(InvalidArguments) as caught:
+        taking(list[int]).parse(b'{"value": [' + b",".join([b'"a"'] * 1000) + b"]}")
+    lines = str(caught.value).splitlines()
+    assert (len(lines), lines[-1]) == (21, "and 980 more")
+    assert len(caught.value.problems) == 1000

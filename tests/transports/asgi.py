@@ -1,0 +1,26 @@
+"""The mounts that serve ASGI, for one process or for a real server."""
+
+from __future__ import annotations
+
+from channels.routing import URLRouter
+from django.urls import re_path
+
+# Sets Django up first.
+from tests.asgi import application, plain  # isort: split
+
+from mcp_django import mcp
+from mcp_django.transports.consumer import MCPConsumer
+from tests.example.mcp import open_server, staff
+from tests.transports.stage import stage
+
+SERVERS = {"mcp": mcp, "staff/mcp": staff, "open/mcp": open_server, "stage/mcp": stage}
+
+raw = URLRouter([re_path(f"^{path}/?$", server.asgi) for path, server in SERVERS.items()])
+consumer = URLRouter(
+    [
+        re_path(f"^{path}/?$", MCPConsumer.as_asgi(server=server))
+        for path, server in SERVERS.items()
+    ]
+)
+
+MOUNTS = {"view": plain, "lane": application, "raw": raw, "consumer": consumer}

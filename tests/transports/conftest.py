@@ -1,0 +1,33 @@
+"""Every test here runs on the example site with the stage; `app` is each mount in turn."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.transports.asgi import MOUNTS
+from tests.transports.stage import gates
+
+PATH = "/stage/mcp"
+
+
+@pytest.fixture(autouse=True)
+def _stage(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.transports.urls"
+
+
+@pytest.fixture(params=MOUNTS)
+def app(request: pytest.FixtureRequest) -> Any:
+    """One ASGI mount after the other."""
+    return MOUNTS[request.param]
+
+
+@pytest.fixture
+def gate() -> Iterator[str]:
+    """A gate of the test's own, opened at the end so that no thread stays behind."""
+    name = uuid.uuid4().hex
+    yield name
+    gates.pop(name).opened.set() if name in gates else None

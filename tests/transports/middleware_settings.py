@@ -1,0 +1,16 @@
+"""Every middleware of Django's that meddles with an answer, in the order that its docs advise."""
+
+from __future__ import annotations
+
+from tests.transports.settings import *  # noqa: F403
+from tests.transports.settings import MIDDLEWARE as ORDINARY
+
+MIDDLEWARE = [
+    "django.middleware.cache.UpdateCacheMiddleware",
+    "django.middleware.gzip.GZipMiddleware",
+    "django.middleware.http.ConditionalGetMiddleware",
+    *ORDINARY,
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.cache.FetchFromCacheMiddleware",
+]

@@ -1,0 +1,141 @@
+"""A server whose tools stop where a test wants them to, for tests of order and of leaving.
+
+Everybody may enter, so nothing here needs a database. A gate is opened by the test itself, or by
+a call of `open_gate` where the server is another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from mcp_django import Context, MCPServer
+from mcp_django.auth.permissions import AllowAny
+
+PATIENCE = 5
+
+stage = MCPServer("stage", permission=AllowAny)
+
+
+@dataclass
+class Gate:
+    """Where a call waits; `entered` and `left` tell the test how far it is."""
+
+    opened: threading.Event = field(default_factory=threading.Event)
+    entered: threading.Event = field(default_factory=threading.Event)
+    left: threading.Event = field(default_factory=threading.Event)
+    outcome: str = ""
+
+    def leave(self, outcome: str) -> str:
+        self.outcome = outcome
+        self.left.set()
+        return outcome
+
+
+gates: defaultdict[str, Gate] = defaultdict(Gate)
+
+
+async def reached(event: threading.Event) -> None:
+    """Wait on the loop for what a thread or a task signals."""
+    async with asyncio.timeout(PATIENCE):
+        while not event.is_set():  # noqa: ASYNC110 - the event belongs to a thread
+            await asyncio.sleep(0.001)
+
+
+@stage.tool
+def open_gate(name: str) -> str:
+    """Let the call that waits at a gate go on."""
+    gates[name].opened.set()
+    return name
+
+
+@stage.tool
+async def knock(name: str) -> bool:
+    """Say whether a call has reached a gate."""
+    return gates[name].entered.is_set()
+
+
+@stage.tool
+def walk(ctx: Context, gate: str) -> str:
+    """Report progress on both sides of a gate."""
+    ctx.report_progress(1, 2, "before")
+    ctx.log("warning", "at the gate")
+    gates[gate].entered.set()
+    gates[gate].opened.wait(PATIENCE)
+    ctx.report_progress(2, 2, "behind")
+    return "walked"
+
+
+@stage.tool
+async def walk_later(ctx: Context, gate: str) -> str:
+    """Report progress on both sides of a gate, on the event loop."""
+    await ctx.areport_progress(1, 2, "before")
+    await ctx.alog("warning", "at the gate")
+    gates[gate].entered.set()
+    await reached(gates[gate].opened)
+    await ctx.areport_progress(2, 2, "behind")
+    return "walked"
+
+
+@stage.tool
+def stay(ctx: Context, gate: str) -> str:
+    """Stay until the gate opens or nobody waits for the answer."""
+    gates[gate].entered.set()
+    while not gates[gate].opened.wait(0.005):
+        if ctx.cancelled:
+            return gates[gate].leave("cancelled")
+    return gates[gate].leave("opened")
+
+
+@stage.tool
+async def stay_later(gate: str) -> str:
+    """Stay until the gate opens, on the event loop."""
+    gates[gate].entered.set()
+    try:
+        await reached(gates[gate].opened)
+    except asyncio.CancelledError:
+        gates[gate].leave("cancelled")
+        raise
+    return gates[gate].leave("opened")
+
+
+@stage.tool
+def brief(ctx: Context) -> str:
+    """Take a moment, so that a signal finds the call in flight."""
+    ctx.report_progress(1)
+    threading.Event().wait(0.5)
+    return "done"
+
+
+@stage.tool(slow=True)
+def slow_walk(gate: str) -> str:
+    """Take long, and say nothing meanwhile."""
+    gates[gate].entered.set()
+    gates[gate].opened.wait(PATIENCE)
+    return "slow"
+
+
+@stage.tool(timeout=0.05)
+def late(ctx: Context, gate: str) -> str:
+    """Take longer than allowed."""
+    return stay(ctx, gate)
+
+
+@stage.tool(timeout=0.05)
+async def late_later(gate: str) -> str:
+    """Take longer than allowed, on the event loop."""
+    return await stay_later(gate)
+
+
+@stage.resource("stage://props", subscribe=True)
+def props() -> str:
+    """What stands on the stage."""
+    return "chair"
+
+
+@stage.prompt
+def cue() -> str:
+    """What to say."""
+    return "To be"
