@@ -12,12 +12,13 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, MinLen
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from pydantic import TypeAdapter, ValidationError
 
+from mcp_django.protocol.content import Icon
 from mcp_django.protocol.revisions import MODERN
 
 SERVED_VERSIONS = tuple(revision.version for revision in MODERN)
@@ -30,8 +31,8 @@ class Settings:
 
     title: str = ""
     instructions: str = ""
-    icons: tuple[dict[str, Any], ...] = ()
-    protocol_versions: tuple[str, ...] = SERVED_VERSIONS
+    icons: tuple[Icon, ...] = ()
+    protocol_versions: Annotated[tuple[str, ...], MinLen(1)] = SERVED_VERSIONS
     base_url: str = ""
     allowed_origins: tuple[str, ...] = ()
     max_body_bytes: Annotated[int, Gt(0)] = 4 * 1024 * 1024
@@ -66,8 +67,9 @@ def problems(values: object) -> list[tuple[str, str]]:
         _read({key: value for key, value in values.items() if key in KEYS})
     except ValidationError as exc:
         for error in exc.errors(include_url=False, include_input=False):
-            path = ".".join(str(part) for part in error["loc"]).upper()
-            found.append((f"MCP_DJANGO[{path!r}]: {error['msg']}.", "See docs/settings.md."))
+            key, *within = error["loc"]
+            place = f"MCP_DJANGO[{str(key).upper()!r}]" + "".join(f"[{one!r}]" for one in within)
+            found.append((f"{place}: {error['msg']}.", "See docs/settings.md."))
     unserved = [v for v in _versions(values) if v not in SERVED_VERSIONS]
     if unserved:
         found.append(

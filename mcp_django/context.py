@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
 
+from mcp_django.protocol.envelope import LOG_LEVELS
+
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
@@ -137,11 +139,13 @@ class Context:
         Raises:
             ValueError: the level is none of the eight syslog names.
         """
+        if level not in LOG_LEVELS:
+            raise ValueError(f"{level!r} is no log level; use one of {', '.join(LOG_LEVELS)}.")
         self._port.log(level, data, logger)
 
     async def alog(self, level: str, data: Any, logger: str | None = None) -> None:
         """``log`` for async code."""
-        self._port.log(level, data, logger)
+        self.log(level, data, logger)
 
     def read_resource(self, uri: str) -> Sequence[ResourceContents]:
         """Read a resource of this server as the caller may.

@@ -126,6 +126,11 @@ class Registry:
             "slow": slow,
         }
 
+        if not isinstance(uri, str):
+            raise ImproperlyConfigured(
+                f"A resource begins with its URI: @mcp.resource('shop://about'), not {uri!r}."
+            )
+
         def decorator(function: F) -> F:
             self.add(declare.resource(function, options))
             return function
@@ -181,6 +186,10 @@ class Registry:
         self, target: Any, options: dict[str, Any], build: Callable[..., Component]
     ) -> Any:
         if callable(target):
+            if options:
+                raise ImproperlyConfigured(
+                    f"Give {target!r} last: decorator({', '.join(options)}=…)(function)."
+                )
             self.add(build(target, {}))
             return target
         if target is not None and not isinstance(target, str):
@@ -218,7 +227,8 @@ class Registry:
         found = [
             c
             for c in self
-            if c is target or (not isinstance(target, Component) and c.callable is target)
+            # Equal, not identical: each look at a bound method makes a new object.
+            if c is target or (not isinstance(target, Component) and c.callable == target)
         ]
         if not found:
             raise NotRegistered(f"{target!r} is not registered here.")
@@ -267,6 +277,9 @@ class Registry:
             *self.templates.values(),
         ]
         for component in candidates:
-            if component.callable is ref or component.key == ref:
+            if ref in (component.callable, component.key):
                 return component
-        raise NotRegistered(f"No prompt or resource template {ref!r} is registered here.")
+        raise NotRegistered(
+            f"No prompt or resource template {ref!r} is registered here; declare it before its "
+            "completions."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
@@ -9,6 +10,7 @@ from typing import Any, Literal, cast
 
 from django.apps import apps
 from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
 from django.urls import URLPattern, re_path
 from django.utils.functional import LazyObject
 from django.utils.module_loading import import_string
@@ -18,12 +20,14 @@ from mcp_django.conf import get_settings
 from mcp_django.protocol.content import Icon, ResourceContents
 from mcp_django.registry import Registry
 from mcp_django.runtime.handlers.resources import read_contents
+from mcp_django.runtime.icons import published
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.transactions import after_commit
 from mcp_django.store.hub import Topic, ring
 from mcp_django.transports.raw import RawMount
 from mcp_django.transports.view import EndpointView
 
+NAME = re.compile(r"[A-Za-z0-9_.-]+")
 ListKind = Literal["tools", "resources", "prompts"]
 _servers: weakref.WeakSet[MCPServer] = weakref.WeakSet()
 
@@ -51,6 +55,15 @@ class MCPServer(Registry):
         page_size: int | None = None,
     ) -> None:
         super().__init__()
+        if not NAME.fullmatch(name):
+            raise ImproperlyConfigured(
+                f"{name!r} is no name for a server: use A-Z a-z 0-9 _ - . since URLs are reversed "
+                "by it."
+            )
+        if isinstance(auth, str):
+            raise ImproperlyConfigured(f"auth is a list: write auth=[{auth!r}].")
+        if page_size is not None and page_size < 1:
+            raise ImproperlyConfigured(f"page_size={page_size}; a page has one entry at least.")
         self.name = name
         self.title = title
         self.version = version
@@ -76,7 +89,7 @@ class MCPServer(Registry):
     @property
     def instructions(self) -> str:
         """What a model should know before it uses the server."""
-        return self._instructions or (get_settings().instructions if self.is_default else "")
+        return str(self._instructions or (get_settings().instructions if self.is_default else ""))
 
     @property
     def page_size(self) -> int:
@@ -97,10 +110,10 @@ class MCPServer(Registry):
         """Who answers, as clients show it (``serverInfo``)."""
         settings = get_settings()
         title = self.title or (settings.title if self.is_default else "")
-        icons = [icon.to_wire() for icon in self.icons] or list(settings.icons)
+        icons = published(self.icons or (settings.icons if self.is_default else ()))
         optional = {
-            "title": title,
-            "description": self.description,
+            "title": str(title),
+            "description": str(self.description),
             "icons": icons,
             "websiteUrl": self.website_url,
         }

@@ -9,13 +9,14 @@ pytest fixture ``mcp_client`` makes one.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
 
 import msgspec
+from asgiref.sync import sync_to_async
 
 from mcp_django.auth.principal import Principal, anonymous, principal_for
 from mcp_django.exceptions import MCPError
@@ -25,6 +26,7 @@ from mcp_django.runtime.incoming import Incoming, Listening
 from mcp_django.server import MCPServer, mcp
 from mcp_django.transports import listen as listen_stream
 from mcp_django.transports.memory import MemoryConnection, Response
+from mcp_django.transports.port import StreamPort
 
 
 class ErrorResponse(MCPError):
@@ -66,26 +68,26 @@ class CallResult:
 
 @dataclass(slots=True)
 class Recorder:
-    """Keeps the messages of a running call."""
+    """Keeps the notifications of a running call, in place of a stream."""
 
-    progress_made: list[dict[str, Any]] = field(default_factory=list)
-    logged: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
 
-    def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Keep progress that grows, as a stream would send it."""
-        if not self.progress_made or progress > self.progress_made[-1]["progress"]:
-            self.progress_made.append({"progress": progress, "total": total, "message": message})
+    def post(self, message: Any, *, key: Hashable = None) -> None:
+        """Keep a notification."""
+        self.messages.append(message)
 
-    def log(self, level: str, data: Any, logger: str | None) -> None:
-        """Keep a log message."""
-        self.logged.append({"level": level, "data": data, "logger": logger})
+    def params(self, method: str, *members: str) -> list[dict[str, Any]]:
+        """The named members of every notification of this method, ``None`` for absent ones."""
+        found = [one["params"] for one in self.messages if one["method"] == method]
+        return [{member: params.get(member) for member in members} for params in found]
 
 
 class MCPClient:
     """A client of one server, as one user.
 
     ``scopes`` are those of the credential (``None``: not scoped), ``capabilities`` what the
-    client declares. Every method has an ``a`` twin for asynchronous tests.
+    client declares. What runs a function of the site has an ``a`` twin for asynchronous tests; the
+    rest goes through ``arequest`` there.
 
     Raises:
         MCPError: the server answered with a JSON-RPC error (``.code``, ``.message``, ``.data``).
@@ -109,9 +111,9 @@ class MCPClient:
             server, _principal(user, scopes), make_port=self._make_port
         )
 
-    def _make_port(self, incoming: Incoming) -> Recorder:
+    def _make_port(self, incoming: Incoming) -> StreamPort:
         self._recorder = Recorder()
-        return self._recorder
+        return StreamPort(incoming, self._recorder)
 
     # One request ------------------------------------------------------------------------------
 
@@ -177,7 +179,11 @@ class MCPClient:
 
     def _call_result(self, raw: dict[str, Any]) -> CallResult:
         recorder, self._recorder = self._recorder, Recorder()
-        return CallResult(raw=raw, progress=recorder.progress_made, logs=recorder.logged)
+        return CallResult(
+            raw=raw,
+            progress=recorder.params("notifications/progress", "progress", "total", "message"),
+            logs=recorder.params("notifications/message", "level", "data", "logger"),
+        )
 
     def read_resource(self, uri: str) -> list[dict[str, Any]]:
         """The contents of a resource."""
@@ -208,18 +214,21 @@ class MCPClient:
         context: Mapping[str, str] | None = None,
     ) -> list[str]:
         """Suggestions for an argument of a prompt (by name) or of a template (by URI)."""
-        reference = (
-            {"type": "ref/resource", "uri": ref}
-            if "://" in ref
-            else {"type": "ref/prompt", "name": ref}
-        )
-        params: dict[str, Any] = {
-            "ref": reference,
-            "argument": {"name": argument, "value": value},
-        }
-        if context:
-            params["context"] = {"arguments": dict(context)}
+        params = _completing(ref, argument, value, context)
         return list(self.request("completion/complete", params)["completion"]["values"])
+
+    async def acomplete(
+        self,
+        ref: str,
+        argument: str,
+        value: str,
+        *,
+        context: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Suggestions for an argument, from an asynchronous test."""
+        params = _completing(ref, argument, value, context)
+        result = await self.arequest("completion/complete", params)
+        return list(result["completion"]["values"])
 
     @asynccontextmanager
     async def listen(
@@ -233,7 +242,7 @@ class MCPClient:
         if uris:
             wanted["resourceSubscriptions"] = list(uris)
         message = self._message("subscriptions/listen", {"notifications": wanted})
-        opened = self._connection.open(message)
+        opened = await sync_to_async(self._connection.open)(message)
         if not isinstance(opened, Listening):
             _result(cast(Response, opened))
             raise TypeError("subscriptions/listen answered without a stream")
@@ -254,6 +263,18 @@ async def _messages(stream: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any
 
 def _named(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"name": name, "arguments": dict(arguments or {})}
+
+
+def _completing(
+    ref: str, argument: str, value: str, context: Mapping[str, str] | None
+) -> dict[str, Any]:
+    reference = (
+        {"type": "ref/resource", "uri": ref}
+        if "://" in ref
+        else {"type": "ref/prompt", "name": ref}
+    )
+    chosen = {"context": {"arguments": dict(context)}} if context else {}
+    return {"ref": reference, "argument": {"name": argument, "value": value}, **chosen}
 
 
 def _result(response: Response) -> dict[str, Any]:

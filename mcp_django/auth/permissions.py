@@ -40,7 +40,8 @@ class IsStaff(IsAuthenticated):
 
     def has_permission(self, principal: Principal) -> bool:
         """Whether the caller is an active member of staff."""
-        return bool(super().has_permission(principal) and principal.user.is_staff)
+        user = principal.user
+        return bool(super().has_permission(principal) and user.is_active and user.is_staff)
 
 
 class HasCodename(BasePermission):
@@ -69,17 +70,23 @@ def permissions(declared: Any) -> tuple[BasePermission, ...]:
         return ()
     if isinstance(declared, Sequence) and not isinstance(declared, str):
         return tuple(permission for one in declared for permission in permissions(one))
-    return (_permission(declared),)
+    if isinstance(declared, BasePermission):
+        return (declared,)
+    if isinstance(declared, (str, type)):
+        return (_permission(declared),)
+    raise _none(declared)
 
 
 @cache
-def _permission(declared: Any) -> BasePermission:
+def _permission(declared: str | type) -> BasePermission:
     if isinstance(declared, str):
         return HasCodename(declared)
-    if isinstance(declared, type) and issubclass(declared, BasePermission):
+    if issubclass(declared, BasePermission):
         return declared()
-    if isinstance(declared, BasePermission):
-        return declared
-    raise ImproperlyConfigured(
+    raise _none(declared)
+
+
+def _none(declared: object) -> ImproperlyConfigured:
+    return ImproperlyConfigured(
         f"{declared!r} is no permission: use a subclass of BasePermission or 'app_label.codename'."
     )

@@ -41,4 +41,4 @@ def anonymous() -> Principal:
     # The model module of contrib.auth cannot be imported before the app registry is ready.
     from django.contrib.auth.models import AnonymousUser
 
-    return Principal(key="anonymous", user=AnonymousUser())
+    return Principal(key="anonymous", user=AnonymousUser(), scopes=frozenset())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.components.completion import Completion
+from mcp_django.components.component import Component
 from mcp_django.components.function import ComponentFunction, inspect_function
 from mcp_django.components.prompt import Prompt
 from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
@@ -19,14 +21,17 @@ from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.output import OutputAdapter, output_adapter
 from mcp_django.schema.raw import RawArguments
 from mcp_django.schema.raw_output import RawOutput
+from mcp_django.schema.signature import read_parameters
 
 SCHEMA_SOURCES = ("input_schema", "form", "serializer")
+OWN_OPTIONS = ("output_schema", "strict_schema")
+DERIVED = frozenset({"function", "arguments", "output", "mirrored"})
 
 
 def tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
     """A tool from a function."""
     looked_at = inspect_function(function)
-    given = dict(options)
+    given = _known(Tool, options, *SCHEMA_SOURCES, *OWN_OPTIONS)
     strict = given.pop("strict_schema", False)
     sources = {name: given.pop(name, None) for name in SCHEMA_SOURCES}
     output_schema = given.pop("output_schema", None)
@@ -60,7 +65,7 @@ def resource(function: Callable[..., Any], options: Mapping[str, Any]) -> Readab
 def prompt(function: Callable[..., Any], options: Mapping[str, Any]) -> Prompt:
     """A prompt from a function."""
     looked_at = inspect_function(function)
-    given = dict(options)
+    given = _known(Prompt, options)
     arguments = SignatureArguments(function, skip=looked_at.internal_parameters)
     return Prompt(**_common(looked_at, given), arguments=arguments, **given)
 
@@ -75,16 +80,34 @@ def completion(
             f"{target} has no argument {argument!r}; it has {', '.join(known) or 'none'}."
         )
     looked_at = inspect_function(function)
-    if not set(inspect.signature(function).parameters) - looked_at.internal_parameters:
+    names = [one.name for one in read_parameters(function, skip=looked_at.internal_parameters)]
+    if not names:
         raise ImproperlyConfigured(
             f"{looked_at.name}() completes {argument!r}: its first parameter is the typed value."
         )
+    for name in names[1:]:
+        if name not in known:
+            raise ImproperlyConfigured(
+                f"{looked_at.name}() takes {name!r}, which is no argument of {target}; "
+                f"it has {', '.join(known)}."
+            )
     return Completion(
         kind="prompt" if isinstance(target, Prompt) else "resource template",
         key=target.key,
         argument=argument,
         function=looked_at,
     )
+
+
+def _known(kind: type[Component], options: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    """The options, each of which the decorator has."""
+    known = [*(field.name for field in fields(kind)), *more]
+    for name in options:
+        if name not in known or name in DERIVED:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(known)}."
+            raise ImproperlyConfigured(f"A {kind.kind} has no option {name!r}; {hint}")
+    return dict(options)
 
 
 def _common(function: ComponentFunction, given: dict[str, Any]) -> dict[str, Any]:
@@ -94,17 +117,23 @@ def _common(function: ComponentFunction, given: dict[str, Any]) -> dict[str, Any
         "name": given.pop("name", None) or function.name,
         "title": given.pop("title", ""),
         "description": given.pop("description", "") or function.doc,
-        "icons": tuple(given.pop("icons", ())),
-        "meta": dict(given.pop("meta", None) or {}),
+        "icons": _sequence("icons", given.pop("icons", ())),
+        "meta": _mapping("meta", given.pop("meta", None) or {}),
         "permission": given.pop("permission", None),
-        "scopes": _scopes(given.pop("scopes", ())),
+        "scopes": _sequence("scopes", given.pop("scopes", ())),
     }
 
 
-def _scopes(scopes: Any) -> tuple[str, ...]:
-    if isinstance(scopes, str):
-        raise ImproperlyConfigured(f"scopes is a list: write scopes=[{scopes!r}].")
-    return tuple(scopes)
+def _sequence(name: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ImproperlyConfigured(f"{name} is a list: write {name}=[{value!r}].")
+    return tuple(value)
+
+
+def _mapping(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ImproperlyConfigured(f"{name} is a dictionary, not {value!r}.")
+    return dict(value)
 
 
 def _arguments(
@@ -120,7 +149,7 @@ def _arguments(
             function.function, skip=function.internal_parameters, strict=strict
         )
     if used == ["input_schema"]:
-        return RawArguments(dict(sources["input_schema"]))
+        return RawArguments(_mapping("input_schema", sources["input_schema"]))
     if used == ["form"]:
         from mcp_django.schema.forms import FormArguments
 
@@ -133,7 +162,7 @@ def _arguments(
 
 def _output(function: ComponentFunction, schema: Mapping[str, Any] | None) -> OutputAdapter | None:
     if schema is not None:
-        return RawOutput(dict(schema))
+        return RawOutput(_mapping("output_schema", schema))
     return output_adapter(function.returns)
 
 

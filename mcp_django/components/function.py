@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -56,6 +56,11 @@ def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
     """
     if not callable(function):
         raise ImproperlyConfigured(f"{function!r} is not callable; register a function.")
+    if isinstance(function, type):
+        raise ImproperlyConfigured(
+            f"{function.__qualname__} is a class; register a function, a method of an instance or "
+            "an instance with __call__."
+        )
     contexts = _context_parameters(function)
     if len(contexts) > 1:
         raise ImproperlyConfigured(
@@ -84,10 +89,11 @@ def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_async(function: Callable[..., Any]) -> bool:
     target = _unwrapped(function)
-    if asyncio.iscoroutinefunction(target):
-        return True
     call = getattr(target, "__call__", None)  # noqa: B004 - looks at the method, not callability
-    return asyncio.iscoroutinefunction(call)
+    return any(
+        asyncio.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
+        for one in (target, call)
+    )
 
 
 @functools.cache
@@ -102,4 +108,6 @@ def _context_parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def _is_context(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Context)
+    """Whether a parameter asks for the context, ``Context | None`` among the ways to say so."""
+    alternatives = [one for one in get_args(hint) if one is not type(None)] or [hint]
+    return all(isinstance(one, type) and issubclass(one, Context) for one in alternatives)

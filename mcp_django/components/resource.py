@@ -30,8 +30,15 @@ class ReadableComponent(Component):
 
     def __post_init__(self) -> None:
         super(ReadableComponent, self).__post_init__()
-        if self.cache_ttl < timedelta(0):
-            raise ImproperlyConfigured(f"{self}: cache_ttl is negative.")
+        self.require(
+            isinstance(self.cache_ttl, timedelta),
+            f"cache_ttl={self.cache_ttl!r}; write timedelta(seconds=…).",
+        )
+        self.require(self.cache_ttl >= timedelta(0), f"cache_ttl={self.cache_ttl!r} is negative.")
+        self.require(
+            self.annotations is None or isinstance(self.annotations, Annotations),
+            f"annotations={self.annotations!r}; write Annotations(…).",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +56,9 @@ class Resource(ReadableComponent):
             check_uri(self.uri)
         except ValueError as exc:
             raise ImproperlyConfigured(f"{self}: {exc}") from None
+        self.require(
+            self.size is None or self.size >= 0, f"size={self.size}; give the number of bytes."
+        )
 
     @property
     def key(self) -> str:

@@ -38,8 +38,12 @@ class Tool(Component):
                 f"{self.name!r} is no tool name: use 1 to 128 of A-Z a-z 0-9 _ - . "
                 "(pass name=… to the decorator)."
             )
-        if self.read_only and self.destructive:
-            raise ImproperlyConfigured(f"{self}: read_only and destructive exclude each other.")
+        for hint, value in self.hints.items():
+            self.require(isinstance(value, bool), f"{hint} is {value!r}; write True or False.")
+        self.require(
+            not (self.read_only and self.destructive),
+            "read_only and destructive exclude each other; keep one.",
+        )
         try:
             mirrored = header_parameters(self.arguments.json_schema)
         except ValueError as exc:

@@ -85,7 +85,16 @@ _Members = msgspec.defstruct(
 _typed = msgspec.json.Decoder(_Typed)
 _syntax = msgspec.json.Decoder(msgspec.Raw)
 _members = msgspec.json.Decoder(_Members)
-_encoder = msgspec.json.Encoder()
+
+
+def _plain(value: object) -> str:
+    """Return what a subclass of `str` says; the encoder takes the class itself only."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 

@@ -46,8 +46,9 @@ _DELIMITER = re.compile(r"[/?#]")
 _ENCODED_AGAIN = re.compile(r"%(?:25)*(?:2e|2f|5c)", re.IGNORECASE)
 _SEPARATOR = re.compile(r"[/\\]")
 
-# Kept as they are when a path is expanded; the rest is percent-encoded.
-_PATH_SAFE = "/:@!$&'()*+,;="
+# Kept as they are when a path is expanded; the rest is percent-encoded, ":" and "@" too, since
+# the path may begin where an authority stands.
+_PATH_SAFE = "/!$&'()*+,;="
 
 
 def check_uri(uri: str) -> None:

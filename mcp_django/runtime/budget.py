@@ -16,9 +16,10 @@ from mcp_django.exceptions import ToolError
 def cut_text(text: str) -> str:
     """The text, or its beginning with a line that says what is missing."""
     limit = get_settings().max_result_bytes
-    raw = text.encode(errors="surrogatepass")
+    # Half a surrogate pair cannot be sent; a question mark can.
+    raw = text.encode(errors="replace")
     if len(raw) <= limit:
-        return text
+        return raw.decode()
     kept = raw[:limit].decode(errors="ignore")
     return (
         f"{kept}\n\n[Cut: the first {len(kept)} of {len(text)} characters. "
@@ -75,9 +76,4 @@ def _note(kept: int, total: int) -> str:
 
 
 def _size(value: Any) -> int:
-    try:
-        return len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
-    except ValueError:
-        raise ToolError(
-            "The answer holds a number that JSON cannot express (NaN or infinite)."
-        ) from None
+    return len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())

@@ -55,9 +55,11 @@ async def _acall(invocation: Invocation, port: ClientPort | None) -> dict[str, A
     timer = asyncio.timeout(limit)
     try:
         async with timer:
-            value = await _bind(invocation, port)()
+            value = _bind(invocation, port)()
             if inspect.isasyncgen(value):
                 value = [item async for item in value]
+            else:
+                value = await value
     except TimeoutError as exc:
         failure: Exception = CallTimedOut(limit) if timer.expired() else exc
         invocation.cancellation.cancel()

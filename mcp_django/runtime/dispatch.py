@@ -9,13 +9,16 @@ where the transport decides (an ``Invocation``), or opens a stream (``Listening`
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
-from mcp_django.exceptions import MethodNotFound
+from mcp_django.exceptions import InternalError, MethodNotFound
 from mcp_django.protocol import jsonrpc, methods, shapes
 from mcp_django.runtime.handlers import completion, discover, listen, prompts, resources, tools
 from mcp_django.runtime.incoming import Incoming, Outcome
+
+logger = logging.getLogger("mcp_django")
 
 Handler = Callable[[Incoming], Outcome]
 
@@ -52,11 +55,20 @@ def dispatch(incoming: Incoming) -> Outcome:
 
 
 def respond(incoming: Incoming, result: dict[str, Any]) -> bytes:
-    """A result as the bytes of its JSON-RPC response, in the revision of its request."""
+    """A result as the bytes of its JSON-RPC response, in the revision of its request.
+
+    Raises:
+        InternalError: the site's function answered with something that is no JSON.
+    """
     projected = shapes.project_result(
         incoming.request.method,
         result,
         incoming.revision,
         identity=incoming.server.identity(),
     )
-    return jsonrpc.encode(jsonrpc.result_message(incoming.request.id, projected))
+    try:
+        return jsonrpc.encode(jsonrpc.result_message(incoming.request.id, projected))
+    except (TypeError, ValueError) as exc:
+        # The site put it there: half a surrogate pair in a text, an object in a block's meta.
+        logger.exception("The answer to %s is no JSON.", incoming.request.method)
+        raise InternalError("The answer cannot be written as JSON; it was logged.") from exc

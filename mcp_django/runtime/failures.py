@@ -23,6 +23,7 @@ from mcp_django.components.prompt import Prompt
 from mcp_django.components.resource import ReadableComponent
 from mcp_django.components.tool import Tool
 from mcp_django.exceptions import (
+    AccessRefused,
     InternalError,
     InvalidParams,
     MCPError,
@@ -46,7 +47,7 @@ class CallTimedOut(Exception):
 
 def tool_failure(tool: Tool, exc: Exception) -> dict[str, Any]:
     """A failed tool answers in-band, so that the model can try something else (TOOL-10)."""
-    if isinstance(exc, MCPError):
+    if isinstance(exc, MCPError) and not isinstance(exc, ResourceNotFound):
         raise exc
     return tool_error(_sentence(tool, exc) or _bug(tool, exc))
 
@@ -90,8 +91,11 @@ def _refuse(component: Component, exc: Exception) -> NoReturn:
 
 def _sentence(component: Component, exc: Exception) -> str | None:
     """What to tell the model, ``None`` for a bug."""
-    if isinstance(exc, ToolError):
+    if isinstance(exc, (ToolError, AccessRefused)):
         return str(exc)
+    if isinstance(exc, ResourceNotFound):
+        # Read by the component itself, on behalf of its caller.
+        return f"{exc.message} (URI: {dict(exc.data or {}).get('uri', '')})"
     if isinstance(exc, CallTimedOut):
         return f"{component} {exc}. Ask for less, or try again later."
     if isinstance(exc, ValidationError):

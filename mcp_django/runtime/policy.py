@@ -50,6 +50,8 @@ def admit(principal: Principal, component: Component) -> bool:
             raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
         return False
     lacking = missing(principal.scopes, component.scopes)
+    if lacking and not principal.is_authenticated:
+        raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
     if lacking:
         raise InsufficientScope(
             f"This needs the scope {' and '.join(lacking)}.", scopes=component.scopes

@@ -53,12 +53,17 @@ class BoundedPool:
 
         future = self.submit(work)
         waiting = asyncio.wrap_future(future)
-        if self._taken > self._threads:
-            await asyncio.wait([waiting], timeout=self.queue_seconds)
-            # A future that can still be cancelled has not begun.
-            if not waiting.done() and not started.is_set() and future.cancel():
-                raise self._busy()
-        return await asyncio.shield(waiting)
+        try:
+            if self._taken > self._threads:
+                await asyncio.wait([waiting], timeout=self.queue_seconds)
+                # A future that can still be cancelled has not begun.
+                if not waiting.done() and not started.is_set() and future.cancel():
+                    raise self._busy()
+            return await waiting
+        except asyncio.CancelledError:
+            # Nobody waits any more: what has not begun need not.
+            future.cancel()
+            raise
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
         """Queue a function without waiting.

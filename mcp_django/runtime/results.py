@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
+
+from django.db.models import QuerySet
+from django.template import Context as TemplateContext
+from django.template.backends.django import Template as DjangoTemplate
+from django.template.loader import get_template
 
 from mcp_django.components.prompt import Prompt
 from mcp_django.components.resource import ReadableComponent
@@ -21,7 +26,9 @@ from mcp_django.protocol.content import (
     ToolResult,
 )
 from mcp_django.runtime import budget
+from mcp_django.schema.arguments import Problem
 from mcp_django.schema.jsonable import jsonable
+from mcp_django.schema.output import OutputMismatch
 
 BLOCKS = (Text, Image, Audio, EmbeddedResource, ResourceLink)
 MAX_COMPLETIONS = 100
@@ -51,10 +58,13 @@ def tool_result(tool: Tool, value: Any) -> dict[str, Any]:
 
 def _explicit_result(tool: Tool, value: ToolResult) -> dict[str, Any]:
     result = value.to_wire()
-    if "structuredContent" not in result or value.is_error:
+    if value.is_error or (tool.output is None and "structuredContent" not in result):
         return result
-    if tool.output is not None:
-        result["structuredContent"] = tool.output.dump(result["structuredContent"])
+    if "structuredContent" not in result:
+        problem = Problem(path="structured", message="missing, and the tool declares an output")
+        raise OutputMismatch([problem])
+    dump = jsonable if tool.output is None else tool.output.dump
+    result["structuredContent"] = dump(result["structuredContent"])
     if not result["content"]:
         result["content"] = [Text(to_text(result["structuredContent"])).to_wire()]
     return result
@@ -63,13 +73,19 @@ def _explicit_result(tool: Tool, value: ToolResult) -> dict[str, Any]:
 def _blocks(value: Any) -> list[Any]:
     if value is None:
         return []
+    if isinstance(value, Iterator):
+        value = list(value)
     if isinstance(value, BLOCKS):
         return [value]
     if isinstance(value, str):
         return [Text(budget.cut_text(value))]
     if _is_content(value):
         return [Text(budget.cut_text(v)) if isinstance(v, str) else v for v in value]
-    structure, note = budget.cut_structure(jsonable(value))
+    plain = jsonable(value)
+    if isinstance(plain, str):
+        # A date, an amount, a lazy translation: as text it needs no quotes.
+        return [Text(budget.cut_text(plain))]
+    structure, note = budget.cut_structure(plain)
     return [Text(to_text(structure)), *([Text(note)] if note else [])]
 
 
@@ -129,13 +145,19 @@ def prompt_result(prompt: Prompt, value: Any) -> dict[str, Any]:
 
 
 def _render(template: str, context: Any) -> str:
-    from django.template.loader import render_to_string
-
-    return render_to_string(template, dict(context or {})).strip()
+    found = get_template(template)
+    values = dict(context or {})
+    if not isinstance(found, DjangoTemplate) or template.endswith((".html", ".htm")):
+        return str(found.render(values)).strip()
+    # A prompt is text: "Tom & Jerry" must not become "Tom &amp; Jerry".
+    return str(found.template.render(TemplateContext(values, autoescape=False))).strip()
 
 
 def completion_result(values: Iterable[Any]) -> dict[str, Any]:
     """At most a hundred suggestions, and whether there were more (CMP-2, CMP-6)."""
+    if isinstance(values, QuerySet):
+        # Left whole it would fetch every row.
+        values = values[: MAX_COMPLETIONS + 1]
     found = [str(value) for value in islice(values, MAX_COMPLETIONS + 1)]
     completion: dict[str, Any] = {"values": found[:MAX_COMPLETIONS]}
     if len(found) > MAX_COMPLETIONS:

@@ -39,6 +39,7 @@ class CompiledSchema:
             for _, member in walk(self.schema):
                 _check_dialect(member)
                 _check_reference(self.schema, member)
+                _check_progress(self.schema, member)
             self._validate = compile_schema(self.schema)
         except (TypeError, ValueError) as exc:
             raise ImproperlyConfigured(f"{what} is refused: {exc}") from exc
@@ -83,3 +84,26 @@ def _check_names(value: Any, schema: Schema) -> Iterator[Problem]:
         for name in value:
             if name not in properties:
                 yield unknown_argument(name, properties)
+
+
+def _check_progress(root: Schema, schema: Schema) -> None:
+    """Refuse a reference that leads back to itself without a member or an item in between."""
+    if "$ref" not in schema:
+        return
+    pending, seen = [resolve(root, schema["$ref"])], [schema]
+    while pending:
+        member = pending.pop()
+        if member is schema:
+            raise ValueError(f"{schema['$ref']!r} refers to itself with nothing in between")
+        if isinstance(member, dict) and not any(member is other for other in seen):
+            seen.append(member)
+            pending.extend(_in_place(root, member))
+
+
+def _in_place(root: Schema, schema: Schema) -> Iterator[Any]:
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        yield from schema.get(keyword, ())
+    for keyword in ("not", "if", "then", "else"):
+        yield schema.get(keyword)
+    if "$ref" in schema:
+        yield resolve(root, schema["$ref"])

@@ -30,7 +30,7 @@ def portable_input(schema: Schema) -> Schema:
     Raises:
         ValueError: the root is no object, or the schema is too large without references.
     """
-    tidy = _tidy(inline(schema), is_input=True)
+    tidy = _rewrite(schema, is_input=True)
     if tidy.get("type") != "object" or "anyOf" in tidy:
         raise ValueError("Arguments have names, so the root of their schema has to be an object.")
     kept = {key: tidy[key] for key in ("required", "$defs", "definitions") if tidy.get(key)}
@@ -44,8 +44,14 @@ def portable_output(schema: Schema) -> Schema:
     Raises:
         ValueError: the schema is too large without references.
     """
-    tidy: Schema = _tidy(inline(schema), is_input=False)
-    return tidy
+    return _rewrite(schema, is_input=False)
+
+
+def _rewrite(schema: Schema, *, is_input: bool) -> Schema:
+    result: Schema = _tidy(inline(schema), is_input=is_input)
+    # A rewrite may drop the last reference that made a type recursive.
+    has_references = "$defs" in result or "definitions" in result
+    return _rewrite(result, is_input=is_input) if has_references and result != schema else result
 
 
 def _tidy(schema: Any, *, is_input: bool) -> Any:

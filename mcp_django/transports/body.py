@@ -8,11 +8,15 @@ from typing import Any, TypeVar
 
 from mcp_django.conf import get_settings
 from mcp_django.context import Cancellation
+from mcp_django.transports import drain
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
+
+# What runs at its deadline still gets to send its last word.
+GRACE_SECONDS = 1
 
 
 class ClientGone(Exception):
@@ -39,6 +43,22 @@ async def read_body(receive: Receive) -> bytes:
             return b"".join(parts)
 
 
+async def first_of(*tasks: asyncio.Future[Any]) -> None:
+    """Wait for the first of the tasks.
+
+    daphne cancels every request when it is told to stop. What is draining ends by itself and
+    soon, so the first cancellation is put off for as long as that may take.
+    """
+    drain.chain()
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        if not drain.is_draining():
+            raise
+        patience = get_settings().drain_seconds + GRACE_SECONDS
+        await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+
+
 async def until_gone(receive: Receive, work: Awaitable[T], cancellation: Cancellation) -> T:
     """The result of the work, which is cancelled when the client goes away first (HTTP-26).
 
@@ -48,7 +68,7 @@ async def until_gone(receive: Receive, work: Awaitable[T], cancellation: Cancell
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(_disconnect(receive))
     try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        await first_of(working, watching)
         if working.done():
             return working.result()
         raise ClientGone

@@ -15,7 +15,7 @@ from channels.exceptions import StopConsumer
 
 from mcp_django.conf import get_settings
 from mcp_django.runtime.ports import Server
-from mcp_django.transports.body import Scope, Send
+from mcp_django.transports.body import Scope, Send, first_of
 from mcp_django.transports.raw import exchange_of, respond
 from mcp_django.transports.ticket import Ticket
 
@@ -28,6 +28,12 @@ class MCPConsumer(AsyncConsumer):
         self._ticket = Ticket()
         self._body = b""
         self._answer: asyncio.Task[None] | None = None
+        self._tasks = asyncio.TaskGroup()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one connection; an answer that fails ends it, so that the server says 500."""
+        async with self._tasks:
+            await first_of(self._tasks.create_task(super().__call__(scope, receive, send)))
 
     async def http_request(self, message: MutableMapping[str, Any]) -> None:
         """Collect the body and start the answer in a task that this consumer owns."""
@@ -39,12 +45,11 @@ class MCPConsumer(AsyncConsumer):
             scope, send = cast(Scope, self.scope), cast(Send, self.base_send)
             exchange = exchange_of(scope, self._body, self._ticket.cancellation)
             answer = respond(self._server, exchange, self._ticket, send)
-            self._answer = asyncio.create_task(answer)
+            self._answer = self._tasks.create_task(answer)
 
     async def http_disconnect(self, message: MutableMapping[str, Any]) -> None:
         """The client has gone, or has its answer: end what still runs."""
         self._ticket.cancellation.cancel()
         if self._answer is not None:
             self._answer.cancel()
-            await asyncio.gather(self._answer, return_exceptions=True)
         raise StopConsumer

@@ -1,7 +1,7 @@
 """SIGTERM: open streams end, so that the server can.
 
 ASGI servers wait for their connections and would wait for an idle stream for ever. The signal is
-chained at the first stream, in the main thread, since servers install their own handlers late;
+chained at the first request, in the main thread, since servers install their own handlers late;
 nothing depends on the lifespan protocol, which not every server speaks.
 """
 
@@ -52,10 +52,10 @@ class Drain:
         """An event that is set, and a function that is called, when the process has to stop."""
         self.chain()
         event = asyncio.Event()
-        if self.draining:
-            event.set()
         with self._lock:
             self._wakers[event] = asyncio.get_running_loop(), wake
+        if self.draining:
+            _end(event, wake)
         try:
             yield event
         finally:
@@ -83,6 +83,12 @@ def _end(event: asyncio.Event, wake: Callable[[], None]) -> None:
 _drain = Drain()
 idle = _drain.watch
 begin = _drain.begin
+chain = _drain.chain
+
+
+def is_draining() -> bool:
+    """Whether the process was told to stop."""
+    return _drain.draining
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings as django_settings
 from django.http.request import split_domain_port, validate_host
+from django.utils.http import is_same_domain
 
 from mcp_django.conf import get_settings
 from mcp_django.protocol.headers import Headers
@@ -36,10 +37,16 @@ def check(exchange: Exchange) -> Reply | None:
 
 def _check_host(headers: Headers) -> Reply | None:
     """HTTP-32: Django looks at the host only when somebody asks; a rebound name must not pass."""
-    domain, _ = split_domain_port(headers.get("host") or "")
+    domain, _ = split_domain_port(host_of(headers))
     if domain and validate_host(domain, _allowed_hosts()):
         return None
     return refusal(400, "The Host header names no host of this site; see ALLOWED_HOSTS.")
+
+
+def host_of(headers: Headers) -> str:
+    """The host as Django reads it: a proxy's word counts where the site says that it does."""
+    forwarded = headers.get("x-forwarded-host") if django_settings.USE_X_FORWARDED_HOST else None
+    return forwarded or headers.get("host") or ""
 
 
 def _allowed_hosts() -> list[str]:
@@ -51,7 +58,7 @@ def _allowed_hosts() -> list[str]:
 def _check_origin(headers: Headers) -> Reply | None:
     """HTTP-2: a page of another site may not talk to this one; no Origin means no browser."""
     origin = headers.get("origin")
-    if origin is None or is_allowed_origin(origin, headers.get("host") or ""):
+    if origin is None or is_allowed_origin(origin, host_of(headers)):
         return None
     named = f" {origin[:80]!r}" if django_settings.DEBUG else ""
     return refusal(403, f"The origin{named} is not allowed; see MCP_DJANGO['ALLOWED_ORIGINS'].")
@@ -63,6 +70,22 @@ def is_allowed_origin(origin: str, host: str) -> bool:
     Listed origins may, and pages of the host itself where that host is named explicitly: under a
     wildcard any rebound name would be its own origin.
     """
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        return False
+    if _is_listed(origin, parts):
+        return True
+    if django_settings.DEBUG and parts.hostname in LOOPBACK:
+        return True
+    explicit = [name for name in _allowed_hosts() if name != "*"]
+    same = parts.netloc.lower() == host.lower()
+    return same and validate_host(split_domain_port(host)[0], explicit)
+
+
+def _is_listed(origin: str, parts: SplitResult) -> bool:
     settings = get_settings()
     listed = {*settings.allowed_origins, *django_settings.CSRF_TRUSTED_ORIGINS}
     if settings.base_url:
@@ -70,14 +93,11 @@ def is_allowed_origin(origin: str, host: str) -> bool:
         listed.add(f"{base.scheme}://{base.netloc}")
     if origin in listed:
         return True
-    parts = urlsplit(origin)
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
-        return False
-    if django_settings.DEBUG and parts.hostname in LOOPBACK:
-        return True
-    explicit = [name for name in _allowed_hosts() if name != "*"]
-    same = parts.netloc.lower() == host.lower()
-    return same and validate_host(split_domain_port(host)[0], explicit)
+    patterns = [urlsplit(one) for one in listed if "://*." in one]
+    return any(
+        parts.scheme == pattern.scheme and is_same_domain(parts.netloc, pattern.netloc.lstrip("*"))
+        for pattern in patterns
+    )
 
 
 def _check_verb(exchange: Exchange) -> Reply | None:
@@ -138,7 +158,7 @@ def preflight(headers: Headers) -> HeaderList:
 def cors(headers: Headers) -> HeaderList:
     """The headers by which a browser lets an allowed origin read an answer."""
     origin = headers.get("origin")
-    if origin is None or not is_allowed_origin(origin, headers.get("host") or ""):
+    if origin is None or not is_allowed_origin(origin, host_of(headers)):
         return ()
     return (
         ("Access-Control-Allow-Origin", origin),

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from asgiref.sync import sync_to_async
 
 from mcp_django.auth.principal import Principal
 from mcp_django.context import ClientPort
 from mcp_django.exceptions import InvalidRequest, MCPError
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import Stateless, classify
+from mcp_django.protocol.envelope import Stateless, claimed_revision, classify
 from mcp_django.protocol.errors import error_object
 from mcp_django.protocol.jsonrpc import Request, RequestId
 from mcp_django.protocol.revisions import Revision
@@ -50,20 +51,28 @@ class MemoryConnection:
             return self._only_response(opened)
         try:
             result = calls.run(opened, self._port(opened))
+            return _decoded(respond(opened.incoming, result))
         except MCPError as exc:
             return _failed(opened.incoming, exc)
-        return _decoded(respond(opened.incoming, result))
 
     async def arequest(self, message: dict[str, Any]) -> Response:
-        """Send a request from an event loop and wait for its response."""
-        opened = self.open(message)
+        """Send a request from an event loop and wait for its response.
+
+        A synchronous function runs where ``sync_to_async`` does, and so sees the transaction of
+        a test, which the threads of the pool would not.
+        """
+        opened = await sync_to_async(self.open)(message)
         if not isinstance(opened, Invocation):
             return self._only_response(opened)
+        port = self._port(opened)
         try:
-            result = await calls.execute(opened, self._port(opened))
+            if opened.component.function.is_async:
+                result = await calls.arun(opened, port, own_thread=False)
+            else:
+                result = await sync_to_async(calls.run)(opened, port)
+            return _decoded(respond(opened.incoming, result))
         except MCPError as exc:
             return _failed(opened.incoming, exc)
-        return _decoded(respond(opened.incoming, result))
 
     def open(self, message: dict[str, Any]) -> Response | Invocation | Listening:
         """The response to a request, or what is left to run for it."""
@@ -74,7 +83,7 @@ class MemoryConnection:
         try:
             route = classify(request, None, enabled=self._server.protocol_versions)
         except MCPError as exc:
-            return _error(exc, request.id, None)
+            return _error(exc, request.id, claimed_revision(request))
         if not isinstance(route, Stateless):
             return _error(InvalidRequest("The request has no envelope."), request.id, None)
         incoming = Incoming(

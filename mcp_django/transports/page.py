@@ -11,6 +11,7 @@ from typing import Any
 
 from django.template.loader import render_to_string
 from django.utils.safestring import mark_safe
+from django.utils.text import slugify
 from django.utils.translation import get_language
 
 from mcp_django.auth.permissions import AllowAny, permissions
@@ -50,6 +51,8 @@ def render(server: Server, exchange: Exchange) -> Reply:
 def _context(server: Server, url: str) -> dict[str, Any]:
     identity = server.identity()
     closed = not all(isinstance(one, AllowAny) for one in permissions(server.permission))
+    # Hosts use it as an identifier: of the heading, which a person knows the server by.
+    name = slugify(identity.get("title", "")) or slugify(identity["name"])
     entry: dict[str, Any] = {"url": url}
     if closed:
         entry["headers"] = {HEADER: PLACEHOLDER}
@@ -57,12 +60,12 @@ def _context(server: Server, url: str) -> dict[str, Any]:
         "language": get_language() or "en",
         "identity": identity,
         "heading": identity.get("title") or identity["name"],
-        "slug": server.name,
+        "slug": name,
         "url": url,
         "closed": closed,
         "header_option": f' --header "{HEADER}: {PLACEHOLDER}"' if closed else "",
-        "vscode": json.dumps({"servers": {server.name: {"type": "http", **entry}}}, indent=2),
-        "cursor": json.dumps({"mcpServers": {server.name: entry}}, indent=2),
+        "vscode": json.dumps({"servers": {name: {"type": "http", **entry}}}, indent=2),
+        "cursor": json.dumps({"mcpServers": {name: entry}}, indent=2),
         "style": mark_safe(_style()),  # noqa: S308 - a file of this package
     }
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any
+from collections.abc import Hashable
+from typing import Any, Protocol
 
 from mcp_django.protocol import jsonrpc, meta, shapes
 from mcp_django.protocol.envelope import LOG_LEVELS, severity
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.schema.jsonable import jsonable
-from mcp_django.transports.mailbox import Mailbox
+
+
+class Outbox(Protocol):
+    """Where messages to the client are put; a ``Mailbox`` is one."""
+
+    def post(self, message: Any, *, key: Hashable = None) -> None:
+        """Take a message, from any thread."""
 
 
 class StreamPort:
     """Puts progress and log messages that the client asked for into a mailbox."""
 
-    def __init__(self, incoming: Incoming, mailbox: Mailbox) -> None:
+    def __init__(self, incoming: Incoming, mailbox: Outbox) -> None:
         self._incoming = incoming
         self._mailbox = mailbox
         self._lock = threading.Lock()

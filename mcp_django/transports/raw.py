@@ -12,6 +12,7 @@ from contextlib import aclosing
 from functools import partial
 from io import BytesIO
 
+from django.core.exceptions import SynchronousOnlyOperation
 from django.core.handlers.asgi import ASGIRequest
 
 from mcp_django.context import Cancellation
@@ -86,12 +87,11 @@ async def outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Repl
     if isinstance(received, Reply):
         return received
     try:
-        if needs_thread(received):
+        outcome = None if needs_thread(received) else _admit_here(received)
+        if outcome is None:
             work = partial(_admit_and_finish, received, ticket)
             running = pool(received.pool).run(partial(with_request_signals, work))
             outcome = await in_time(ticket, running)
-        else:
-            outcome = admit(received)
     except Busy as exc:
         return error_reply(exc, getattr(received.message, "id", None))
     return await afinish(outcome) if isinstance(outcome, Work) else outcome
@@ -103,6 +103,14 @@ def needs_thread(received: Received) -> bool:
     if "authorization" in received.exchange.headers or "cookie" in received.exchange.headers:
         return True
     return server.is_guarded or not is_open(server) or any(name != "tokens" for name in server.auth)
+
+
+def _admit_here(received: Received) -> Outcome | None:
+    """Admit a request on the loop; ``None`` when a permission or a form asks the database."""
+    try:
+        return admit(received)
+    except SynchronousOnlyOperation:
+        return None
 
 
 def _admit_and_finish(received: Received, ticket: Ticket) -> Outcome:

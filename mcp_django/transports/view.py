@@ -35,7 +35,8 @@ class EndpointView:
 
     def __init__(self, server: Server) -> None:
         self.mcp_server = server
-        self.__name__ = "mcp_endpoint"
+        # Django's resolver names a view by these.
+        self.__name__ = self.__qualname__ = "mcp_endpoint"
 
     @property
     def _non_atomic_requests(self) -> frozenset[str]:

@@ -57,6 +57,12 @@ class Wire:
         """The result of a tool, whether it succeeded or not."""
         return self.result("tools/call", {"name": name, "arguments": arguments})
 
+    def read_json(self, uri: str) -> Any:
+        """The content of a resource that is one JSON document."""
+        (contents,) = self.result("resources/read", {"uri": uri})["contents"]
+        assert contents["mimeType"] == "application/json"
+        return json.loads(contents["text"])
+
     @contextmanager
     def stream(self, method: str, params: Mapping[str, Any]) -> Iterator[Iterator[dict[str, Any]]]:
         """The messages of an event stream, as they come."""

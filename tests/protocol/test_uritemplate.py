@@ -214,6 +214,7 @@ def test_a_file_name_is_one_segment(name: str) -> None:
 def test_two_dots_are_no_segment_in_any_scheme(value: str) -> None:
     assert URITemplate("docs://{+path}").match(f"docs://{value}") is None
     assert URITemplate("docs://{name}").match(f"docs://{value}") is None
+    assert URITemplate("docs://v-{+path}").match(f"docs://v-{value}") is None
 
 
 @spec("RSC-6")
@@ -298,6 +299,7 @@ def test_the_more_specific_template_is_greater() -> None:
         ("shop://orders/{n}", {"n": "a b/ü?"}, "shop://orders/a%20b%2F%C3%BC%3F"),
         ("shop://orders/{n}", {"n": "%41"}, "shop://orders/%2541"),
         ("docs://{+path}", {"path": "a/b c;d?e#f"}, "docs://a/b%20c;d%3Fe%23f"),
+        ("docs://{+path}", {"path": "a:b@c"}, "docs://a%3Ab%40c"),
         ("shop://find{?q,n}", {"n": "1&2"}, "shop://find?n=1%262"),
         ("shop://find{?q,n}", {"q": "", "other": "x"}, "shop://find?q="),
         ("shop://fixed", {}, "shop://fixed"),
@@ -335,6 +337,7 @@ TEMPLATES = st.sampled_from(
         "shop://orders/{a}",
         "shop://{a}/{b}",
         "shop://{a}-{b}/x",
+        "docs:{+a}",
         "docs://{+a}",
         "docs://{+a}/raw/{b}",
         "docs://{b}/{+a}{?c}",
@@ -344,7 +347,7 @@ TEMPLATES = st.sampled_from(
     ]
 )
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-AWKWARD = st.text("./\\%2eEfF5cC-?#&=\0 ü", max_size=12)
+AWKWARD = st.text("./\\%2eEfF5cC-?#&=:@[]\0 ü", max_size=12)
 VALUES = st.fixed_dictionaries({"a": TEXT | AWKWARD, "b": TEXT | AWKWARD, "c": TEXT | AWKWARD})
 
 

@@ -42,10 +42,9 @@ def test_the_root_is_a_plain_object_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    "schema", [{"type": "string"}, {}, {"anyOf": [{"type": "object"}], "type": "object", "x": 1}]
+    "schema", [TEXT, {}, {"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}]
 )
 def test_arguments_without_names_are_refused(schema):
-    schema = {**schema, "anyOf": [*schema.get("anyOf", []), {"type": "object", "title": "T"}, TEXT]}
     with pytest.raises(ValueError, match="has to be an object"):
         portable_input(schema)
 
@@ -80,7 +79,7 @@ def test_arguments_without_names_are_refused(schema):
         ({"allOf": [TEXT], "description": "d"}, {"type": "string", "description": "d"}),
         ({"allOf": [TEXT], "type": "integer"},) * 2,
         ({"allOf": [TEXT, {"minLength": 1}]},) * 2,
-        ({"anyOf": [True]}, {"anyOf": [{}]}),
+        ({"anyOf": [True]}, {}),
         ({"type": "array"}, {"type": "array", "items": {}}),
         ({"type": "array", "items": True}, {"type": "array", "items": {}}),
         ({"type": "array", "items": [TEXT]},) * 2,
@@ -324,6 +323,7 @@ def test_only_a_combination_of_rules_is_left_to_choke_on(member, definition):
 
 @given(member=SCHEMAS, definition=SCHEMAS, value=VALUES)
 def test_what_was_valid_stays_valid(member, definition, value):
-    schema = rooted(member, definition)
+    # A definition that refers to itself with nothing in between would keep the validator busy.
+    schema = rooted(member, {"type": "object", "properties": {"a": definition}})
     if jsonschema.Draft202012Validator(schema).is_valid({"x": value}):
         jsonschema.Draft202012Validator(portable_output(schema)).validate({"x": value})

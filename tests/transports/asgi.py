@@ -17,10 +17,7 @@ SERVERS = {"mcp": mcp, "staff/mcp": staff, "open/mcp": open_server, "stage/mcp":
 
 raw = URLRouter([re_path(f"^{path}/?$", server.asgi) for path, server in SERVERS.items()])
 consumer = URLRouter(
-    [
-        re_path(f"^{path}/?$", MCPConsumer.as_asgi(server=server))
-        for path, server in SERVERS.items()
-    ]
+    [re_path(f"^{path}/?$", MCPConsumer.as_asgi(server=server)) for path, server in SERVERS.items()]
 )
 
 MOUNTS = {"view": plain, "lane": application, "raw": raw, "consumer": consumer}

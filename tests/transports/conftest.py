@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
+from mcp_django.models import AccessToken
 from tests.transports.asgi import MOUNTS
+from tests.transports.mounts import EVERY_MOUNT
 from tests.transports.stage import gates
-
-PATH = "/stage/mcp"
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,20 @@ def _stage(settings: Any) -> None:
 def app(request: pytest.FixtureRequest) -> Any:
     """One ASGI mount after the other."""
     return MOUNTS[request.param]
+
+
+@pytest.fixture(params=EVERY_MOUNT)
+def mount(request: pytest.FixtureRequest) -> str:
+    """The name of one mount after the other, WSGI included."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def token(transactional_db: None) -> str:
+    """A bearer of a member of staff."""
+    user = User.objects.create_user("ada", is_staff=True)
+    return f"Bearer {AccessToken.objects.issue(user, name='test')[1]}"
 
 
 @pytest.fixture

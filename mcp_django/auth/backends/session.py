@@ -24,7 +24,13 @@ class SessionBackend(BaseBackend):
     """Takes the user that is logged in with the request's session cookie."""
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
-        """The logged-in user, ``None`` when nobody is."""
+        """The logged-in user, ``None`` when nobody is.
+
+        A request with a token speaks for the token's user: a revoked one must not pass because
+        the browser happens to be logged in.
+        """
+        if credentials.bearer is not None:
+            return None
         user = _logged_in_user(credentials.request())
         if not user.is_authenticated or not user.is_active:
             return None

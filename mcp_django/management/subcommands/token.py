@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from mcp_django.components.component import SCOPE
 from mcp_django.models import AccessToken
+
+# A century; further on, dates end.
+MAX_DAYS = 36_525
 
 
 def add_arguments(subcommands: Any) -> None:
@@ -40,20 +45,33 @@ def add_arguments(subcommands: Any) -> None:
 
 def create(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Make a token and print its plaintext, which is shown this once."""
-    days = options["days"]
-    if days is not None and days < 1:
-        raise CommandError(f"--days {days}: a token has to live for a day at least.")
+    token = AccessToken(name=options["name"])
+    try:
+        token.clean_fields(exclude=["user", "digest", "hint"])
+    except ValidationError as exc:
+        raise CommandError(f"--name: {' '.join(exc.messages)}") from None
+    for scope in options["scopes"]:
+        if not SCOPE.fullmatch(scope):
+            raise CommandError(f"--scope {scope!r}: one scope each time, without spaces or quotes.")
     token, plaintext = AccessToken.objects.issue(
         _user(options["user"]),
         name=options["name"],
         scopes=options["scopes"],
-        expires=timezone.now() + timedelta(days=days) if days is not None else None,
+        expires=_expiry(options["days"]),
     )
     if options["json"]:
         command.stdout.write(json.dumps({**_described(token), "token": plaintext}))
         return
     command.stdout.write(plaintext)
     command.stderr.write(f"Token {token.pk} for {options['user']}; it is not shown again.")
+
+
+def _expiry(days: int | None) -> datetime | None:
+    if days is None:
+        return None
+    if not 1 <= days <= MAX_DAYS:
+        raise CommandError(f"--days {days}: a token lives from 1 to {MAX_DAYS} days.")
+    return timezone.now() + timedelta(days=days)
 
 
 def list_tokens(command: BaseCommand, options: Mapping[str, Any]) -> None:
@@ -107,6 +125,8 @@ def _described(token: AccessToken) -> dict[str, Any]:
 def _state(token: AccessToken) -> str:
     if token.revoked_at is not None:
         return "revoked"
+    if not token.user.is_active:
+        return "inactive"
     return "usable" if token.is_usable else "expired"
 
 

@@ -20,7 +20,9 @@ def capabilities(server: Server, *, can_stream: bool) -> dict[str, Any]:
     if server.tools:
         found["tools"] = dict(changes)
     if server.resources or server.templates:
-        found["resources"] = {**changes, **({"subscribe": True} if can_stream else {})}
+        readable = (*server.resources.values(), *server.templates.values())
+        hears = can_stream and any(one.subscribe for one in readable)
+        found["resources"] = {**changes, **({"subscribe": True} if hears else {})}
     if server.prompts:
         found["prompts"] = dict(changes)
     if server.completions:

@@ -10,6 +10,7 @@ import msgspec
 from mcp_django.components.component import Component
 from mcp_django.protocol.cursors import paginate
 from mcp_django.protocol.jsonrpc import read_params
+from mcp_django.runtime.icons import published
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.policy import depends_on_caller, visible
 from mcp_django.runtime.signer import CURSORS
@@ -59,12 +60,13 @@ def page(
 def common(component: Component) -> dict[str, Any]:
     """The members that every listed component has, where the author gave them."""
     members: dict[str, Any] = {"name": component.name}
+    # As text only now: a lazy translation speaks the language of the request.
     if component.title:
-        members["title"] = component.title
+        members["title"] = str(component.title)
     if component.description:
-        members["description"] = component.description
-    if component.icons:
-        members["icons"] = [icon.to_wire() for icon in component.icons]
+        members["description"] = str(component.description)
+    if icons := published(component.icons):
+        members["icons"] = icons
     if component.meta:
         members["_meta"] = dict(component.meta)
     return members

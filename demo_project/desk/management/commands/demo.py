@@ -67,11 +67,20 @@ class Command(BaseCommand):
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = _ip_address(host)
+    return address.is_loopback if address else host == "localhost"
 
 
 def _in_url(host: str) -> str:
+    """The host as a client on this machine writes it."""
+    address = _ip_address(host)
+    if address and address.is_unspecified:
+        return "localhost"
     return f"[{host}]" if ":" in host else host
+
+
+def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None

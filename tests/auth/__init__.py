@@ -1,0 +1,3 @@
+"""Tests of `mcp_django/auth`."""
+
+from __future__ import annotations

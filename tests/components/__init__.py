@@ -1,0 +1,3 @@
+"""Tests of `mcp_django/components`."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Tests of `mcp_django/management`."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Tests of `mcp_django/runtime`."""
+
+from __future__ import annotations
