@@ -86,7 +86,8 @@ class Context:
         self._request = request
         self._read_resource = read_resource
         self._port: ClientPort = port or Silence()
-        self._cancellation = cancellation or Cancellation()
+        # Not `or`: a flag that is not raised is false.
+        self._cancellation = Cancellation() if cancellation is None else cancellation
 
     def __repr__(self) -> str:
         return f"<Context server={self.server.name!r} principal={self.principal.key!r}>"

@@ -171,9 +171,10 @@ class Registry:
 
         ``ref`` is the decorated function, a prompt's name or a URI template.
         """
+        target = self._completable(ref)
 
         def decorator(function: F) -> F:
-            completion = declare.completion(self._completable(ref), argument, function)
+            completion = declare.completion(target, argument, function)
             key = (completion.kind, completion.key, completion.argument)
             if key in self.completions:
                 raise AlreadyRegistered(f"{key[0]} {key[1]!r} completes {argument!r} already.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis
 import pytest
 
-from tests.services import is_demanded, missing
+from tests.services import do_without, missing
 
 # A slow machine is not a bug.
 hypothesis.settings.register_profile("suite", deadline=None)
@@ -17,8 +17,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("requires"):
         for service in marker.args:
             reason = missing(service)
-            if reason is None:
-                continue
-            if is_demanded():
-                pytest.fail(f"requires {service}: {reason} (MCP_TEST_REQUIRE=all)", pytrace=False)
-            pytest.skip(f"requires {service}: {reason}")
+            if reason is not None:
+                do_without(f"requires {service}: {reason}")

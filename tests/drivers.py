@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,11 +32,13 @@ def message(
 def headers_for(body: Mapping[str, Any], **changes: str | None) -> dict[str, str]:
     """The headers that belong to a request; `changes` sets (`_` stands for `-`) or removes some."""
     params = body.get("params", {})
+    envelope = params.get("_meta")
+    named = envelope.get(meta.PROTOCOL_VERSION) if isinstance(envelope, Mapping) else None
     found: dict[str, str | None] = {
         "host": "testserver",
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": params.get("_meta", {}).get(meta.PROTOCOL_VERSION, VERSION),
+        "mcp-protocol-version": VERSION if named is None else str(named),
         "mcp-method": body.get("method"),
     }
     if body.get("method") in {"tools/call", "prompts/get"}:
@@ -76,13 +79,23 @@ class Connection:
     """One HTTP request to an ASGI application, read part by part."""
 
     def __init__(
-        self, app: Any, path: str, body: bytes, headers: Mapping[str, str], verb: str
+        self,
+        app: Any,
+        path: str,
+        body: bytes | Sequence[bytes],
+        headers: Mapping[str, str],
+        verb: str,
+        *,
+        complete: bool = True,
+        root_path: str = "",
     ) -> None:
         self._parts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._gone = asyncio.Event()
-        self._sent = False
-        self._body = body
+        self._body = deque([body] if isinstance(body, bytes) else body)
+        self._complete = complete
+        self.sent: list[dict[str, Any]] = []
         self.answer = Answer()
+        self.acknowledged: dict[str, Any] = {}
         self._decoder = sse.Decoder()
         self._events: list[Any] = []
         path, _, query = path.partition("?")
@@ -94,7 +107,7 @@ class Connection:
             "scheme": "http",
             "path": path,
             "raw_path": path.encode(),
-            "root_path": "",
+            "root_path": root_path,
             "query_string": query.encode(),
             "headers": [
                 (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()
@@ -105,13 +118,15 @@ class Connection:
         self.task = asyncio.create_task(app(self.scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:
-        if not self._sent:
-            self._sent = True
-            return {"type": "http.request", "body": self._body, "more_body": False}
+        if self._body:
+            part = self._body.popleft()
+            more = bool(self._body) or not self._complete
+            return {"type": "http.request", "body": part, "more_body": more}
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, part: dict[str, Any]) -> None:
+        self.sent.append(part)
         await self._parts.put(part)
 
     async def part(self) -> dict[str, Any]:
@@ -145,6 +160,8 @@ class Connection:
         """The next message of a stream; comments are skipped."""
         while not self._events:
             part = await self.part()
+            if part["type"] == "http.response.start":
+                continue
             self._events.extend(self._decoder.feed(part.get("body", b"")))
             if not part.get("more_body") and not self._events:
                 raise EOFError("the stream ended")

@@ -12,6 +12,9 @@ import subprocess
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 NODE_MAJOR = 22
 
@@ -19,6 +22,13 @@ NODE_MAJOR = 22
 def is_demanded() -> bool:
     """Whether a missing service fails a test."""
     return os.environ.get("MCP_TEST_REQUIRE") == "all"
+
+
+def do_without(reason: str) -> NoReturn:
+    """Skip the running test, or fail it where every service is demanded."""
+    if is_demanded():
+        pytest.fail(f"{reason} (MCP_TEST_REQUIRE=all)", pytrace=False)
+    pytest.skip(reason)
 
 
 @cache
@@ -45,6 +55,10 @@ def _node() -> str | None:
     return None
 
 
+def _npm() -> str | None:
+    return None if shutil.which("npm") else "npm is not on PATH"
+
+
 def _postgres() -> str | None:
     # Debian keeps the server programs of each version out of PATH.
     if shutil.which("initdb") or [*Path("/usr/lib/postgresql").glob("*/bin/initdb")]:
@@ -63,6 +77,7 @@ def _chromium() -> str | None:
 
 SERVICES: Mapping[str, Callable[[], str | None]] = {
     "node": _node,
+    "npm": _npm,
     "postgres": _postgres,
     "redis": _redis,
     "chromium": _chromium,

@@ -21,7 +21,7 @@ def without_redis(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unknown_service_is_named_with_the_known_ones() -> None:
-    with pytest.raises(LookupError, match=r"No service named 'tape'; known: node, postgres"):
+    with pytest.raises(LookupError, match=r"No service named 'tape'; known: node, npm, postgres"):
         services.missing("tape")
 
 

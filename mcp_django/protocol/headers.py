@@ -33,7 +33,6 @@ MAX_SAFE_INTEGER = 2**53 - 1
 _WHITESPACE = " \t"
 _SENTINEL_PREFIX = "=?base64?"
 _SENTINEL_SUFFIX = "?="
-_VISIBLE = re.compile(r"[\x20-\x7e\t]*")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,15}))(?:\.0{1,16})?")
 
@@ -91,9 +90,7 @@ def _environ_lines(environ: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def encode_value(text: str) -> str:
     """Return `text` as a header value, in Base64 where a header could not carry it as it is."""
-    is_literal = (
-        _VISIBLE.fullmatch(text) and text == text.strip(_WHITESPACE) and not _has_sentinel(text)
-    )
+    is_literal = _is_visible(text) and text == text.strip(_WHITESPACE) and not _has_sentinel(text)
     if is_literal:
         return text
     return f"{_SENTINEL_PREFIX}{base64.b64encode(text.encode()).decode()}{_SENTINEL_SUFFIX}"
@@ -115,8 +112,12 @@ def decode_value(text: str) -> str:
         raise HeaderMismatch("A header holds a value that is not Base64 of UTF-8") from exc
 
 
+def _is_visible(text: str) -> bool:
+    return text.isascii() and text.replace("\t", " ").isprintable()
+
+
 def _check_visible(text: str) -> None:
-    if not _VISIBLE.fullmatch(text):
+    if not _is_visible(text):
         raise HeaderMismatch("A header holds characters outside printable ASCII")
 
 

@@ -87,10 +87,17 @@ _syntax = msgspec.json.Decoder(msgspec.Raw)
 _members = msgspec.json.Decoder(_Members)
 
 
-def _plain(value: object) -> str:
-    """Return what a subclass of `str` says; the encoder takes the class itself only."""
+def _plain(value: object) -> str | int | float:
+    """Return what a subclass of a scalar holds, such as one of Django's safe strings.
+
+    The encoder takes the classes themselves only. What a subclass says of itself is not asked.
+    """
     if isinstance(value, str):
         return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
     raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 

@@ -24,6 +24,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 DESK_THREADS = 2
+# Many clients come back at once after a restart; what they ask for first is short.
+DESK_QUEUE = 1024
 
 
 class BoundedPool:
@@ -94,10 +96,10 @@ class BoundedPool:
 def pool(name: Literal["work", "desk"]) -> BoundedPool:
     """One of the two pools of this process, made at first use."""
     settings = get_settings()
-    threads = settings.threads if name == "work" else DESK_THREADS
-    return BoundedPool(
-        name, threads=threads, queue=settings.queue, queue_seconds=settings.queue_seconds
+    threads, queue = (
+        (settings.threads, settings.queue) if name == "work" else (DESK_THREADS, DESK_QUEUE)
     )
+    return BoundedPool(name, threads=threads, queue=queue, queue_seconds=settings.queue_seconds)
 
 
 def with_request_signals(function: Callable[[], T], **details: Any) -> T:

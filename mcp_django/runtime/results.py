@@ -137,11 +137,19 @@ def prompt_result(prompt: Prompt, value: Any) -> dict[str, Any]:
     if prompt.template is not None:
         value = _render(prompt.template, value)
     many = value if isinstance(value, (list, tuple)) else [value]
-    messages = [one if isinstance(one, Message) else Message(one) for one in many]
+    messages = [_message(one) for one in many]
     result: dict[str, Any] = {"messages": [message.to_wire() for message in messages]}
     if prompt.description:
         result["description"] = prompt.description
     return result
+
+
+def _message(value: Any) -> Message:
+    if isinstance(value, Message):
+        return value
+    if isinstance(value, (str, *BLOCKS)):
+        return Message(value)
+    raise TypeError(f"A prompt returned {value!r}; return text, a Message or a list of them.")
 
 
 def _render(template: str, context: Any) -> str:

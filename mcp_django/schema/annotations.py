@@ -20,10 +20,11 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import SchemaError
+from typing_extensions import TypedDict
 
 from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.schema.decoding import decode_arguments, drop_nulls, is_empty
-from mcp_django.schema.generator import BASE64, json_schema_of, typed_dict
+from mcp_django.schema.generator import BASE64, json_schema_of
 from mcp_django.schema.header import Header
 from mcp_django.schema.output import OutputAdapter, OutputMismatch, output_adapter
 from mcp_django.schema.portable import portable_input
@@ -138,8 +139,16 @@ def _compile(
     parameters: Sequence[DeclaredParameter],
 ) -> tuple[TypeAdapter[dict[str, Any]], Schema]:
     fields = {one.name: _annotation(one) for one in parameters}
-    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed_dict(fields, config=_CONFIG))
+    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(_typed_dict(fields))
     return adapter, json_schema_of(adapter, "validation")
+
+
+def _typed_dict(fields: dict[str, Any]) -> Any:
+    create: Any = TypedDict
+    arguments = create("Arguments", fields)
+    # pydantic passes it on to dataclasses and to other TypedDicts inside, not to models.
+    arguments.__pydantic_config__ = _CONFIG
+    return arguments
 
 
 def _annotation(parameter: DeclaredParameter) -> Any:

@@ -71,8 +71,9 @@ class InvalidArguments(MCPDjangoError):
 def describe(problems: Sequence[Problem]) -> str:
     """Return one line for each problem; a thousand bad rows say nothing that twenty do not."""
     lines = [str(problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
-    if left := len(problems) - MAX_SHOWN_PROBLEMS:
-        lines += [f"and {left} more"] if left > 0 else []
+    left = len(problems) - MAX_SHOWN_PROBLEMS
+    if left > 0:
+        lines.append(f"and {left} more")
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from mcp_django.schema.structure import Schema
+from mcp_django.schema.structure import Schema, resolve
 from mcp_django.schema.violations import Violation
 
 Validate = Callable[[Any], Iterable[Violation]]
@@ -51,12 +51,22 @@ def _compile_rust(library: Any, schema: Schema) -> Validate:
     def validate(value: Any) -> Iterable[Violation]:
         for error in validator.iter_errors(value):
             yield Violation(
-                schema_path=tuple(error.schema_path),
+                keyword=str(error.schema_path[-1]),
+                schema=_follow(schema, error.schema_path[:-1]),
                 path=tuple(error.instance_path),
                 value=error.instance,
+                is_key="propertyNames" in error.schema_path,
             )
 
     return validate
+
+
+def _follow(root: Schema, path: Iterable[str | int]) -> Schema:
+    here: Any = root
+    for step in path:
+        # Releases differ in whether a reference is a step of the path or has been followed.
+        here = resolve(root, here["$ref"]) if step == "$ref" else here[step]
+    return here if isinstance(here, dict) else {}
 
 
 def _compile_python(library: Any, schema: Schema) -> Validate:
@@ -70,9 +80,11 @@ def _compile_python(library: Any, schema: Schema) -> Validate:
     def validate(value: Any) -> Iterable[Violation]:
         for error in validator.iter_errors(value):
             yield Violation(
-                schema_path=tuple(error.absolute_schema_path),
+                keyword=str(error.validator),
+                schema=error.schema or {},
                 path=tuple(error.absolute_path),
                 value=error.instance,
+                is_key="propertyNames" in error.absolute_schema_path,
             )
 
     return validate

@@ -37,7 +37,13 @@ def form_value(field: forms.Field, value: Any) -> Any:
     for kind in type(field).__mro__:
         if kind in _VALUES:
             return _VALUES[kind](value)
-    return value
+    return [_text_of(item) for item in value] if isinstance(value, list) else _text_of(value)
+
+
+def _text_of(value: Any) -> Any:
+    """Return numbers as text, as some fields expect it from HTML."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else value
 
 
 def _string(**more: Any) -> Callable[[Any], Schema]:
@@ -114,10 +120,11 @@ def _parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
     """A field may read other formats only; ISO 8601 is what the schema asks for."""
 
     def convert(value: Any) -> Any:
+        text = str(value)
         try:
-            return parse(value) or value
-        except (TypeError, ValueError):
-            return value
+            return parse(text) or text
+        except ValueError:
+            return text
 
     return convert
 

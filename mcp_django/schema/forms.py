@@ -52,7 +52,7 @@ class FormArguments:
 
     def _wrong_kinds(self, arguments: dict[str, Any]) -> Iterator[Problem]:
         for name, value in arguments.items():
-            rule = wrong_kind(value, self._shape["properties"].get(name, {}))
+            rule = wrong_kind(value, self.json_schema["properties"].get(name, {}))
             if rule is not None:
                 yield Problem(path=name, value=value, message=rule)
 
@@ -114,9 +114,9 @@ def _entries(widget: forms.Widget, key: str, value: Any) -> dict[str, Any]:
     if not isinstance(widget, forms.MultiWidget):
         return {key: value}
     # What could not be read stays text, and goes where the form will say so.
-    parts = [value] if isinstance(value, str) else widget.decompress(value)
-    names = [f"{key}{suffix}" for suffix in widget.widgets_names]
-    return dict(zip(names, parts, strict=False))
+    suffixes: list[str] = widget.widgets_names  # type: ignore[attr-defined]
+    parts = [value] * len(suffixes) if isinstance(value, str) else widget.decompress(value) or []
+    return {f"{key}{suffix}": part for suffix, part in zip(suffixes, parts, strict=True)}
 
 
 def _initial(field: forms.Field) -> Any:

@@ -6,7 +6,6 @@ keyword bounds a string by value. Bytes are Base64 (RFC 4648).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Literal
 
@@ -14,7 +13,6 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
-from typing_extensions import TypedDict
 
 from mcp_django.schema.rewriting import RULES
 
@@ -26,17 +24,6 @@ BASE64 = ConfigDict(val_json_bytes="base64", ser_json_bytes="base64")
 def json_schema_of(adapter: TypeAdapter[Any], mode: Mode) -> dict[str, Any]:
     """Return the schema of a pydantic adapter, not yet in the portable subset."""
     return adapter.json_schema(mode=mode, schema_generator=SchemaGenerator)
-
-
-def typed_dict(fields: Mapping[str, Any], *, config: ConfigDict) -> Any:
-    """Return a `TypedDict` made at run time: any name, and a configuration that is inherited.
-
-    pydantic passes the configuration on to dataclasses and to `TypedDict`s inside, not to models.
-    """
-    create: Any = TypedDict
-    result = create("Fields", dict(fields))
-    result.__pydantic_config__ = config
-    return result
 
 
 class SchemaGenerator(GenerateJsonSchema):

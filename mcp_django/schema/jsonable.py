@@ -33,6 +33,8 @@ from mcp_django.schema.structure import Path
 
 MAX_DEPTH = 64
 
+_SOME_FIELDS = "the fields that the caller may see, as with .values('id', 'name')"
+
 CONTENT_CLASSES = (
     content.Text,
     content.Image,
@@ -77,9 +79,6 @@ def _convert(value: Any, path: Path) -> Any:
     exact = _EXACT.get(type(value))
     if exact is not None:
         return exact(value, path)
-    for kinds, instead in _REFUSED:
-        if isinstance(value, kinds):
-            raise _refusal(value, path, instead)
     for kinds, convert in _CONVERSIONS:
         if isinstance(value, kinds):
             return convert(value, path)
@@ -143,19 +142,27 @@ def _tuple(value: tuple[Any, ...], path: Path) -> Any:
 
 def _queryset(value: QuerySet[Any], path: Path) -> list[Any]:
     if issubclass(value._iterable_class, ModelIterable):
-        instead = "the fields that the caller may see, as with .values('id', 'name')"
-        raise _refusal(value, path, instead)
+        raise _refusal(value, path, _SOME_FIELDS)
     return _items(value, path)
 
 
 def _model(value: BaseModel, path: Path) -> Any:
     try:
-        return _convert(value.model_dump(mode="json", by_alias=True), path)
+        plain = to_jsonable_python(value, by_alias=True)
     except (PydanticSerializationError, UnicodeDecodeError) as exc:
         raise TypeError(f"{_place(path)} cannot be written as JSON: {exc}") from exc
+    return _convert(plain, path)
 
 
 _Convert = Callable[[Any, Path], Any]
+
+
+def _refuse(instead: str) -> _Convert:
+    def convert(value: Any, path: Path) -> Any:
+        raise _refusal(value, path, instead)
+
+    return convert
+
 
 _EXACT: Mapping[type, _Convert] = {
     type(None): _unchanged,
@@ -167,19 +174,18 @@ _EXACT: Mapping[type, _Convert] = {
     list: _items,
 }
 
-_REFUSED: tuple[tuple[Any, str], ...] = (
-    (CONTENT_CLASSES, "content by itself or in a list, with nothing else around it"),
-    ((bytes, bytearray, memoryview), "Image, Audio or EmbeddedResource, or text"),
-    (Model, "the fields that the caller may see, in a dict or a dataclass"),
-    (Manager, "the fields that the caller may see, as with .values('id', 'name')"),
-    (HttpResponseBase, "the data that the response was made of"),
-    (io.IOBase, "what the file holds, as text or an EmbeddedResource"),
-    (Awaitable, "what it gives when awaited"),
-    (AsyncIterable, "a list of what it gives: [item async for item in ...]"),
-)
-
-# A member of TextChoices is a string too, and a datetime is a date: the narrower comes first.
+# Content classes are dataclasses, bytes are a collection, a member of TextChoices is a string, and
+# a query can be iterated asynchronously: what is narrower comes first.
 _CONVERSIONS: tuple[tuple[Any, _Convert], ...] = (
+    (Model, _refuse("the fields that the caller may see, in a dict or a dataclass")),
+    (Manager, _refuse(_SOME_FIELDS)),
+    (CONTENT_CLASSES, _refuse("content by itself or in a list, with nothing else around it")),
+    ((bytes, bytearray, memoryview), _refuse("Image, Audio or EmbeddedResource, or text")),
+    (HttpResponseBase, _refuse("the data that the response was made of")),
+    (io.IOBase, _refuse("what the file holds, as text or an EmbeddedResource")),
+    (Awaitable, _refuse("what it gives when awaited")),
+    (QuerySet, _queryset),
+    (AsyncIterable, _refuse("a list of what it gives: [item async for item in ...]")),
     (Enum, lambda value, path: _convert(value.value, path)),
     (Promise, lambda value, path: str(value)),
     (str, lambda value, path: str.__str__(value)),
@@ -193,6 +199,5 @@ _CONVERSIONS: tuple[tuple[Any, _Convert], ...] = (
     (Mapping, _mapping),
     (tuple, _tuple),
     (AbstractSet, _set),
-    (QuerySet, _queryset),
     ((Collection, Iterator), _items),
 )

@@ -19,7 +19,7 @@ from pydantic_core import PydanticSerializationError, SchemaError
 
 from mcp_django.protocol.errors import MCPDjangoError
 from mcp_django.schema.arguments import Problem, describe
-from mcp_django.schema.generator import BASE64, json_schema_of, typed_dict
+from mcp_django.schema.generator import BASE64, json_schema_of
 from mcp_django.schema.jsonable import check_finite, jsonable
 from mcp_django.schema.portable import RULES, portable_output
 from mcp_django.schema.problems import explain
@@ -28,7 +28,7 @@ from mcp_django.schema.results import has_structure, without_laziness
 from mcp_django.schema.signature import shown
 from mcp_django.schema.structure import Schema, walk
 
-_TRUSTING = ConfigDict(allow_inf_nan=False, **BASE64)
+_TRUSTING = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants", **BASE64)
 _REVALIDATING = ConfigDict(revalidate_instances="always", **_TRUSTING)
 
 _BOUNDS = frozenset(
@@ -143,13 +143,16 @@ class TypedOutput:
 
 
 def _boxed(hint: Any, config: ConfigDict) -> TypeAdapter[Any]:
-    """Return an adapter for the type as a member of a dict, which may carry a configuration."""
-    return TypeAdapter(typed_dict({"result": hint}, config=config))
+    """Return an adapter for the type inside a dict, which unlike some types may be configured.
+
+    pydantic passes the configuration on to dataclasses and to `TypedDict`s inside.
+    """
+    return TypeAdapter(dict[str, hint], config=config)
 
 
 def _unboxed(schema: Schema) -> Schema:
     definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
-    return {**schema["properties"]["result"], **definitions}
+    return {**schema["additionalProperties"], **definitions}
 
 
 def _admits_floats(schema: Schema) -> bool:

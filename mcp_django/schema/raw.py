@@ -1,7 +1,7 @@
-"""Arguments and results described by schemas that were written by hand.
+"""Arguments described by a schema that was written by hand.
 
-They are published as they were written: whoever writes JSON Schema means what it says, and `lint`
-names what hosts will not like.
+It is published as it was written: whoever writes JSON Schema means what it says, and `lint` names
+what hosts will not like.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.schema.arguments import InvalidArguments, Problem
+from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.schema.compiled import CompiledSchema
 from mcp_django.schema.decoding import decode_arguments
-from mcp_django.schema.jsonable import jsonable
-from mcp_django.schema.output import OutputMismatch
+from mcp_django.schema.raw_output import RawOutput
+
+__all__ = ["RawArguments", "RawOutput"]
 
 
 class RawArguments:
@@ -39,25 +40,3 @@ class RawArguments:
         if problems := self._schema.problems(arguments):
             raise InvalidArguments(problems)
         return arguments
-
-
-class RawOutput:
-    """Writes results as plain JSON and checks them against a JSON Schema."""
-
-    def __init__(self, output_schema: Mapping[str, Any]) -> None:
-        self._schema = CompiledSchema(output_schema, what="output_schema")
-        self.json_schema = self._schema.schema
-
-    def dump(self, value: Any) -> Any:
-        """Return the value as plain JSON.
-
-        Raises:
-            OutputMismatch: it is no JSON or does not fit the schema.
-        """
-        try:
-            plain = jsonable(value)
-        except (TypeError, ValueError) as exc:
-            raise OutputMismatch([Problem(path="", message=str(exc))]) from exc
-        if problems := self._schema.problems(plain):
-            raise OutputMismatch(problems)
-        return plain

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from mcp_django.schema.references import merge
 from mcp_django.schema.structure import JSON_TYPES, Schema, accepts_null
@@ -135,7 +135,7 @@ _BOUNDS: tuple[tuple[str, str, Callable[..., Any], str, Callable[[float], int]],
 )
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Tell whether a bound is one; in draft 4 it could be a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -146,7 +146,7 @@ def _also(rules: str | None, rule: str) -> str:
 
 def number(value: float) -> str:
     """Return a bound as a person writes it: `5`, not `5.0`."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return str(value).removesuffix(".0")
 
 
 def rules_in_words(schema: Schema) -> Schema:

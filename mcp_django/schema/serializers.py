@@ -171,7 +171,7 @@ def _problems(errors: Any, data: Any, shape: Schema, path: Path = ()) -> Iterato
             is_own = step == api_settings.NON_FIELD_ERRORS_KEY
             yield from _problems(inner, data, shape, path if is_own else (*path, step))
         return
-    for index, error in enumerate(errors):
+    for index, error in enumerate([errors] if isinstance(errors, str) else errors):
         if isinstance(error, dict):
             yield from _problems(error, data, shape, (*path, index))
         else:

@@ -1,7 +1,7 @@
 """Violations of a JSON Schema in the words that `wording` has for pydantic's errors.
 
-Both validators say where they were in the schema and in the data. The rule is read from the schema
-at that place, so that their own messages, which differ, are not needed.
+Both validators say which keyword of which schema did not hold. The rule is read from there, so that
+their own messages, which differ, are not needed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_django.schema.arguments import Problem, format_path, shorten, unknown_argument
-from mcp_django.schema.structure import Path, Schema, alternatives, resolve
+from mcp_django.schema.arguments import MISSING, Problem, format_path, shorten, unknown_argument
+from mcp_django.schema.structure import Path, Schema, alternatives
 from mcp_django.schema.wording import fill, of_kind, one_of
 
 _RULES: Mapping[str, str] = {
@@ -36,53 +36,44 @@ _RULES: Mapping[str, str] = {
 class Violation:
     """One keyword that did not hold."""
 
-    schema_path: Path
-    """From the root of the schema to the keyword, whether references are named or followed."""
+    keyword: str
+    schema: Schema
+    """The schema that has the keyword; empty where `false` stands instead of one."""
     path: Path
     """From the root of the data to the value."""
     value: Any
+    is_key: bool
+    """Whether it is about a name in the value, not about the value."""
 
 
-def explain_violations(violations: Iterable[Violation], schema: Schema) -> tuple[Problem, ...]:
+def explain_violations(violations: Iterable[Violation], root: Schema) -> tuple[Problem, ...]:
     """Return what is wrong with the data, in the order of the violations."""
-    problems = (problem for one in violations for problem in _problems(one, schema))
+    problems = (problem for one in violations for problem in _problems(one, root))
     # A required member that is missing is reported for each of them, and explained for all.
     return tuple({str(problem): problem for problem in problems}.values())
 
 
 def _problems(violation: Violation, root: Schema) -> Iterator[Problem]:
-    *around, keyword = violation.schema_path or ("",)
-    schema = _follow(root, around)
-    if keyword in _NAMES and isinstance(violation.value, dict):
-        yield from _NAMES[str(keyword)](violation, schema, root)
+    limit = violation.schema.get(violation.keyword, False)
+    if violation.keyword in _NAMES and isinstance(limit, bool | list):
+        yield from _NAMES[violation.keyword](violation, root)
     else:
-        rule = _rule(str(keyword), schema)
-        is_key = "propertyNames" in around
+        rule = _rule(violation.keyword, limit)
         yield Problem(
             path=format_path(violation.path),
-            value=violation.value,
-            message=f"the key {rule}" if is_key else rule,
+            value=MISSING if violation.is_key else violation.value,
+            message=f"each key {rule}" if violation.is_key else rule,
         )
 
 
-def _follow(root: Schema, path: Iterable[str | int]) -> Schema:
-    here: Any = root
-    for step in path:
-        if step == "$ref" and isinstance(here, dict):
-            here = resolve(root, here["$ref"])
-        elif isinstance(here, dict | list):
-            here = here[step]  # type: ignore[index]
-    return here if isinstance(here, dict) else {}
-
-
-def _missing(violation: Violation, schema: Schema, root: Schema) -> Iterator[Problem]:
-    for name in schema["required"]:
+def _missing(violation: Violation, root: Schema) -> Iterator[Problem]:
+    for name in violation.schema["required"]:
         if name not in violation.value:
             yield Problem(path=format_path((*violation.path, name)), message="is required")
 
 
-def _unknown(violation: Violation, schema: Schema, root: Schema) -> Iterator[Problem]:
-    members = list(alternatives(root, schema))
+def _unknown(violation: Violation, root: Schema) -> Iterator[Problem]:
+    members = list(alternatives(root, violation.schema))
     known = dict.fromkeys(name for member in members for name in member.get("properties", ()))
     patterns = [name for member in members for name in member.get("patternProperties", ())]
     for name in violation.value:
@@ -90,15 +81,14 @@ def _unknown(violation: Violation, schema: Schema, root: Schema) -> Iterator[Pro
             yield unknown_argument(name, known, path=format_path(violation.path))
 
 
-_NAMES: Mapping[str, Callable[[Violation, Schema, Schema], Iterator[Problem]]] = {
+_NAMES: Mapping[str, Callable[[Violation, Schema], Iterator[Problem]]] = {
     "required": _missing,
     "additionalProperties": _unknown,
     "unevaluatedProperties": _unknown,
 }
 
 
-def _rule(keyword: str, schema: Schema) -> str:
-    limit: Any = schema.get(keyword)
+def _rule(keyword: str, limit: Any) -> str:
     if keyword in _RULES:
         return fill(_RULES[keyword], {"limit": limit})
     if keyword == "type":

@@ -112,7 +112,7 @@ _RULES = {error: f"must be {words}" for error, words in {**_BOUNDS, **_KINDS}.it
 
 MAX_CHOICES = 30
 
-_SINGULAR = re.compile(r"\b1 (character|byte|item|digit|decimal place)s\b")
+_SINGULAR = re.compile(r"\b1 (character|byte|item|member|digit|decimal place)s\b")
 
 
 def rule_of(error: str, context: Mapping[str, Any], message: str) -> str:

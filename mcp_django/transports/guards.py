@@ -132,13 +132,16 @@ def accepts(headers: Headers, media_type: str) -> bool:
     values = headers.getlist("accept")
     if not values:
         return True
-    kind = media_type.partition("/")[0]
-    for part in ",".join(values).lower().split(","):
-        name, *parameters = (piece.strip() for piece in part.split(";"))
-        refused = any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
-        if name in {media_type, f"{kind}/*", "*/*"} and not refused:
-            return True
-    return False
+    taken = dict(map(_media_range, ",".join(values).lower().split(",")))
+    ranges = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
+    # The most specific range decides (RFC 9110, section 12.5.1).
+    return next((taken[name] for name in ranges if name in taken), False)
+
+
+def _media_range(part: str) -> tuple[str, bool]:
+    """A media range and whether it is taken at all; how gladly does not matter here."""
+    name, *parameters = (piece.strip() for piece in part.split(";"))
+    return name, not any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
 
 
 def preflight(headers: Headers) -> HeaderList:

@@ -17,7 +17,7 @@ from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import Drop, Stateless, classify
+from mcp_django.protocol.envelope import Drop, Stateless, claimed_revision, classify
 from mcp_django.protocol.jsonrpc import Failure, Request
 from mcp_django.runtime import calls
 from mcp_django.runtime.dispatch import dispatch, respond
@@ -92,7 +92,7 @@ def _admit(received: Received) -> Outcome:
     try:
         route = classify(message, exchange.headers, enabled=server.protocol_versions)
     except MCPError as exc:
-        return error_reply(exc, request_id)
+        return error_reply(exc, request_id, claimed_revision(message))
     if isinstance(route, Drop) or not isinstance(message, Request):
         return accepted()
     assert isinstance(route, Stateless)

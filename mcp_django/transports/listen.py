@@ -6,6 +6,7 @@ Between two changes it holds a task and a mailbox: no thread and no database con
 from __future__ import annotations
 
 import asyncio
+import random
 import weakref
 from collections import defaultdict
 from collections.abc import AsyncGenerator
@@ -31,14 +32,25 @@ from mcp_django.store.hub import Topic, hub
 from mcp_django.transports import drain
 from mcp_django.transports.mailbox import Mailbox
 
-# How often an open stream makes sure that its caller would be let in again.
+# How long an open stream goes, at most, without making sure that its caller would be let in again.
 RECHECK_SECONDS = 60
 # A client that stays longer is asked to come again, so that no stream lives forever.
 MAX_AGE_SECONDS = 3600
 
 
 class Place:
-    """One of the open streams of a caller; given back when nobody holds it any more."""
+    """One of the open streams of a caller.
+
+    A stream gives it back when it ends; one that never began does so by being forgotten.
+    """
+
+    def __init__(self, taken: weakref.WeakSet[Place]) -> None:
+        self._taken = taken
+        taken.add(self)
+
+    def give_back(self) -> None:
+        """Leave room for another stream of the caller."""
+        self._taken.discard(self)
 
 
 _places: dict[str, weakref.WeakSet[Place]] = defaultdict(weakref.WeakSet)
@@ -56,16 +68,11 @@ def take_place(principal: Principal) -> Place:
         raise TooManyStreams(
             f"You have {limit} open streams; close one first.", data={"retryAfter": 1}
         )
-    place = Place()
-    taken.add(place)
-    return place
+    return Place(taken)
 
 
 async def stream(listening: Listening, place: Place) -> AsyncGenerator[bytes, None]:
-    """The acknowledgement, then one event for each change, then the closing result.
-
-    ``place`` is held for as long as the generator lives.
-    """
+    """The acknowledgement, then one event for each change, then the closing result."""
     subscription = Subscription(listening)
     mailbox = Mailbox()
     # The hub is asked first and the acknowledgement sent second, so no change falls between the
@@ -83,7 +90,7 @@ async def stream(listening: Listening, place: Place) -> AsyncGenerator[bytes, No
         yield sse.encode_event(subscription.closing())
     finally:
         unsubscribe()
-        del place
+        place.give_back()
 
 
 async def _changes(
@@ -93,16 +100,21 @@ async def _changes(
     loop = asyncio.get_running_loop()
     keepalive = get_settings().keepalive_seconds
     ends = loop.time() + subscription.lifetime()
-    recheck = loop.time() + RECHECK_SECONDS
+    recheck = loop.time() + _until_recheck()
     while not draining.is_set() and loop.time() < ends:
         patience = min(keepalive, ends - loop.time(), recheck - loop.time())
         await mailbox.wait(max(patience, 0))
         if loop.time() >= recheck:
-            recheck = loop.time() + RECHECK_SECONDS
+            recheck = loop.time() + _until_recheck()
             if not await subscription.refresh():
                 return
         topics = dict.fromkeys(mailbox.take())
         yield [topic for topic in topics if subscription.covers(topic)]
+
+
+def _until_recheck() -> float:
+    """Not the same for all: streams that began together should not ask together."""
+    return RECHECK_SECONDS * random.uniform(0.5, 1)  # noqa: S311 - hides nothing
 
 
 class Subscription:

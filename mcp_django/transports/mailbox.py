@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Hashable
 from itertools import count
 from typing import Any
@@ -15,16 +14,16 @@ SIZE = 256
 class Mailbox:
     """Messages in the order they came, at most ``SIZE`` of them.
 
-    When a reader is too slow, the oldest message that has a ``key`` gives way: it is a progress
-    or change notice, and a newer one of the kind says more. Belongs to one event loop;
-    ``post`` alone may be called from any thread.
+    When a reader is too slow, the oldest message of the same ``key`` gives way, else the oldest
+    with any: they are progress or change notices, and a newer one of the kind says more. Belongs
+    to one event loop; ``post`` alone may be called from any thread.
     """
 
     def __init__(self, size: int = SIZE) -> None:
         self._loop = asyncio.get_running_loop()
         self._size = size
         self._serial = count()
-        self._waiting: OrderedDict[Hashable, Any] = OrderedDict()
+        self._waiting: dict[tuple[Hashable, int], Any] = {}
         self._filled = asyncio.Event()
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
@@ -35,20 +34,18 @@ class Mailbox:
             return
 
     def put(self, message: Any, key: Hashable = None) -> None:
-        """Queue a message on the loop; one with the key of a waiting one replaces it if full."""
+        """Queue a message on the loop; in a full box an older one gives way."""
         if len(self._waiting) >= self._size:
             self._make_room(key)
         self._waiting[(key, next(self._serial))] = message
         self._filled.set()
 
     def _make_room(self, key: Hashable) -> None:
-        candidates = [entry for entry in self._waiting if self._yields(entry, key)]
-        oldest = candidates[0] if candidates else next(iter(self._waiting))
+        waiting = list(self._waiting)
+        alike = [entry for entry in waiting if key is not None and entry[0] == key]
+        keyed = [entry for entry in waiting if entry[0] is not None]
+        oldest = (alike or keyed or waiting)[0]
         del self._waiting[oldest]
-
-    def _yields(self, entry: Hashable, key: Hashable) -> bool:
-        assert isinstance(entry, tuple)
-        return entry[0] is not None and (key is None or entry[0] == key)
 
     async def wait(self, timeout: float) -> bool:
         """Whether a message came within so many seconds."""

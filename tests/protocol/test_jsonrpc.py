@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections import OrderedDict
 from typing import Any
 
 import msgspec
@@ -496,8 +497,30 @@ def test_text_and_structure_that_json_cannot_hold_are_refused() -> None:
         deep = [deep]
     with pytest.raises(ValueError, match="too deep"):
         encode(deep)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="object is not a JSON value"):
         encode({"a": object()})
+
+
+class _Text(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "something else"
+
+
+class _Whole(int):
+    __slots__ = ()
+
+
+class _Fraction(float):
+    __slots__ = ()
+
+
+def test_subclasses_of_json_s_types_are_written_as_those() -> None:
+    value = {_Text("k"): [_Text("x"), _Whole(2**70), _Fraction(0.5), OrderedDict(a=1)]}
+    assert encode(value) == b'{"k":["x",1180591620717411303424,0.5,{"a":1}]}'
+    with pytest.raises(ValueError, match="not a JSON number"):
+        encode([_Fraction("nan")])
 
 
 @given(JSON)

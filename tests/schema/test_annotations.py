@@ -208,7 +208,7 @@ def search(
     words: list[str] = ["new"],  # noqa: B006
     marker: Any = ANYTHING,
     limit: int = Field(default=5, le=50, description="How many"),
-    tags: list[str] = Field(default_factory=list),
+    tags: list[str] = Field(default_factory=list),  # noqa: B008
     page: Annotated[int, Field(ge=1)] = 1,
     required: int = Field(gt=1),
 ) -> str: ...

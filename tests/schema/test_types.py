@@ -66,6 +66,10 @@ class Even(BaseModel):
         return value
 
 
+class Note(BaseModel):
+    body: bytes
+
+
 class Cash(BaseModel):
     kind: Literal["cash"]
     amount: int
@@ -158,6 +162,13 @@ CASES: list[tuple[Any, Any, str, Any]] = [
     (UUID, {"type": "string", "format": "uuid"}, f'"{UUID_TEXT}"', UUID(UUID_TEXT)),
     (bytes, {"type": "string", "contentEncoding": "base64"}, '"+/8="', b"\xfb\xff"),
     (bytes, {"type": "string", "contentEncoding": "base64"}, '"-_8="', b"\xfb\xff"),
+    # A model has a configuration of its own, in which bytes are text.
+    (
+        Note,
+        {"type": "object", "properties": {"body": {"type": "string"}}, "required": ["body"]},
+        '{"body": "ü"}',
+        Note(body="ü".encode()),
+    ),
     (Place, PLACE, '{"street": "High"}', Place("High")),
     (
         Window,
@@ -277,8 +288,10 @@ def test_a_type_publishes_a_portable_schema_and_reads_its_values(annotation, sch
         (
             AwareDatetime,
             '"2026-11-21T10:00:00"',
-            "value: must be a time with its offset from UTC, like +02:00 "
-            '(got "2026-11-21T10:00:00")',
+            (
+                "value: must be a time with its offset from UTC, like +02:00 "
+                '(got "2026-11-21T10:00:00")'
+            ),
         ),
         (time, '"noon"', 'value: must be a time like 23:59:00 (got "noon")'),
         (timedelta, '"long"', 'value: must be a duration like PT1H30M (got "long")'),

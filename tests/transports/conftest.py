@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import SyncToAsync
 from django.contrib.auth.models import User
+from django.db import connections
 
 from mcp_django.models import AccessToken
 from tests.transports.asgi import MOUNTS
@@ -16,8 +18,11 @@ from tests.transports.stage import gates
 
 
 @pytest.fixture(autouse=True)
-def _stage(settings: Any) -> None:
+def _stage(settings: Any) -> Iterator[None]:
     settings.ROOT_URLCONF = "tests.transports.urls"
+    yield
+    # Async ORM calls of a test leave a connection to asgiref's thread, which lives on.
+    SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture(params=MOUNTS)

@@ -49,7 +49,7 @@ def wsgi(
     """Send a request through Django's test client, which serves the view as WSGI does."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = headers_for({} if isinstance(body, bytes) else body, **changes)
-    content_type = headers.pop("content-type", "")
+    content_type = headers.get("content-type", "")
     client = client or Client(enforce_csrf_checks=True)
     response: Any = client.generic(verb, path, raw, content_type=content_type, headers=headers)
     return Answer(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
+from mcp_django.exceptions import InvalidParams
 
 PATIENCE = 5
 
@@ -107,6 +108,39 @@ def brief(ctx: Context) -> str:
     ctx.report_progress(1)
     threading.Event().wait(0.5)
     return "done"
+
+
+@stage.tool
+async def stay_later_with_context(ctx: Context, gate: str) -> str:
+    """Stay on the event loop, with something to say."""
+    return await stay_later(gate)
+
+
+@stage.tool
+def stagger(ctx: Context) -> str:
+    """Report progress that stumbles."""
+    ctx.report_progress(1)
+    ctx.report_progress(1)
+    ctx.report_progress(2.5, 3)
+    ctx.report_progress(0)
+    ctx.report_progress(float("nan"))
+    ctx.report_progress(3, float("inf"), "last")
+    return "staggered"
+
+
+@stage.tool
+def chatter(ctx: Context, n: int) -> str:
+    """Report more than anybody reads."""
+    for step in range(1, n + 1):
+        ctx.report_progress(step)
+    return "chattered"
+
+
+@stage.tool
+def break_off(ctx: Context) -> str:
+    """Answer with an error after the first message."""
+    ctx.report_progress(1)
+    raise InvalidParams("Not like this.")
 
 
 @stage.tool(slow=True)

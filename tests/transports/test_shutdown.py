@@ -13,7 +13,7 @@ import pytest
 
 from mcp_django.protocol import meta, sse
 from tests.drivers import headers_for, message
-from tests.servers import COMMANDS, Server, serving
+from tests.processes import COMMANDS, Server, serving
 from tests.spec import spec
 
 LISTENERS = 5

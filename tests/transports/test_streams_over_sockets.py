@@ -15,7 +15,7 @@ import pytest
 
 from mcp_django.protocol import meta, sse
 from tests.drivers import headers_for, message
-from tests.servers import Server, serving
+from tests.processes import Server, serving
 from tests.spec import spec
 
 APPS = ("view", "lane", "raw", "consumer")

@@ -38,7 +38,7 @@ def describe(tool: Tool) -> dict[str, Any]:
     annotations: dict[str, Any] = dict(tool.hints)
     if tool.title:
         # Some hosts read the title only here.
-        annotations["title"] = tool.title
+        annotations["title"] = described["title"]
     if annotations:
         described["annotations"] = annotations
     return described
@@ -58,7 +58,7 @@ def call_tool(incoming: Incoming) -> Invocation | dict[str, Any]:
         )
     raw = _object(params.arguments)
     if tool.mirrored and incoming.headers is not None and incoming.revision.stateless:
-        headers.check_params(incoming.headers, msgspec.json.decode(raw), tool.mirrored)
+        headers.check_params(incoming.headers, read_params(raw, dict[str, Any]), tool.mirrored)
     try:
         arguments = tool.arguments.parse(raw)
     except InvalidArguments as exc:

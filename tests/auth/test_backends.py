@@ -1,0 +1,194 @@
+"""The ways to find out who is calling, and several of them in a row."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest
+from django.test import Client, RequestFactory, override_settings
+
+from mcp_django.auth.authentication import authenticate, refresh
+from mcp_django.auth.backends import get_backend
+from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.principal import Principal, principal_for
+from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.protocol.headers import Headers
+from tests.drivers import message
+from tests.servers import person, post, token_for
+
+pytestmark = pytest.mark.django_db
+
+WHOAMI = message("tools/call", {"name": "whoami"})
+
+
+def caller(response: Any) -> tuple[str, str]:
+    result = response.json()["result"]["structuredContent"]
+    return result["user"], result["backend"]
+
+
+def logged_in(user: Any) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def credentials(request: HttpRequest, *pairs: tuple[bytes, bytes]) -> Credentials:
+    return Credentials(headers=Headers(pairs), query="", request=lambda: request)
+
+
+# The session ----------------------------------------------------------------------------------
+
+
+@override_settings(MCP_DJANGO={"AUTH": ["session"]})
+def test_a_login_of_the_site_is_taken() -> None:
+    assert post("/mcp", WHOAMI).status_code == 401
+    user = person()
+    client = logged_in(user)
+    assert caller(post("/mcp", WHOAMI, client=client)) == ("ada", "session")
+    user.is_active = False
+    user.save()
+    assert post("/mcp", WHOAMI, client=client).status_code == 401
+
+
+@override_settings(MCP_DJANGO={"AUTH": ["session"]})
+def test_a_login_is_taken_without_a_csrf_token_but_not_from_elsewhere() -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(person())
+    assert post("/mcp", WHOAMI, client=client).status_code == 200
+    assert post("/mcp", WHOAMI, client=client, origin="https://evil.test").status_code == 403
+    assert post("/mcp", WHOAMI, client=client, origin="null").status_code == 403
+
+
+def test_a_login_is_found_without_middleware() -> None:
+    client = logged_in(person())
+    request = RequestFactory().post("/mcp")
+    backend = get_backend("session")
+    assert backend.authenticate(credentials(request)) is None
+    request = RequestFactory().post("/mcp")
+    request.COOKIES.update({name: morsel.value for name, morsel in client.cookies.items()})
+    principal = backend.authenticate(credentials(request))
+    assert principal is not None
+    assert principal.user.get_username() == "ada"
+    assert principal.scopes is None
+    forged = RequestFactory().post("/mcp")
+    forged.COOKIES[django_settings.SESSION_COOKIE_NAME] = "forged"
+    assert backend.authenticate(credentials(forged)) is None
+
+
+def test_a_session_is_not_asked_for_unless_it_is_named() -> None:
+    assert post("/mcp", WHOAMI, client=logged_in(person())).status_code == 401
+
+
+# Several --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [["tokens", "session"], ["session", "tokens"]])
+def test_a_token_beats_a_login_whatever_the_order(order: list[str]) -> None:
+    bob = person("bob")
+    token, plaintext = token_for(bob)
+    client = logged_in(person("ada"))
+    with override_settings(MCP_DJANGO={"AUTH": order}):
+        assert caller(post("/mcp", WHOAMI, client=client)) == ("ada", "session")
+        assert caller(post("/mcp", WHOAMI, client=client, token=plaintext)) == ("bob", "tokens")
+        token.revoke()
+        assert post("/mcp", WHOAMI, client=client, token=plaintext).status_code == 401
+
+
+class Ticket(BaseBackend):
+    """Takes bearers of its own."""
+
+    def authenticate(self, credentials: Credentials) -> Principal | None:
+        if credentials.bearer == "expired-ticket":
+            raise AuthenticationRequired("The ticket has expired.", error="invalid_token")
+        if credentials.bearer != "ticket":
+            return None
+        from django.contrib.auth import get_user_model
+
+        return principal_for(get_user_model().objects.get(), backend=f"{__name__}.Ticket")
+
+
+@override_settings(MCP_DJANGO={"AUTH": ["tokens", f"{__name__}.Ticket"]})
+def test_a_backend_of_the_site_joins_by_its_path() -> None:
+    user = person()
+    _, plaintext = token_for(user)
+    assert caller(post("/mcp", WHOAMI, token=plaintext)) == ("ada", "tokens")
+    assert caller(post("/mcp", WHOAMI, token="ticket")) == ("ada", f"{__name__}.Ticket")
+    assert post("/mcp", WHOAMI, token="neither").status_code == 401
+    expired = post("/mcp", WHOAMI, token="expired-ticket")
+    assert expired.status_code == 401
+    assert "The ticket has expired." in expired["WWW-Authenticate"]
+
+
+def test_a_principal_is_current_while_the_user_is_active() -> None:
+    user = person()
+    principal = principal_for(user, backend=f"{__name__}.Ticket")
+    assert refresh(principal) is not None
+    type(user).objects.update(is_active=False)
+    assert refresh(principal) is None
+    type(user).objects.all().delete()
+    assert refresh(principal) is None
+
+
+def test_no_backend_and_no_credentials_is_nobody() -> None:
+    request = RequestFactory().post("/mcp")
+    principal = authenticate([], credentials(request))
+    assert not principal.is_authenticated
+    with pytest.raises(AuthenticationRequired):
+        authenticate([], credentials(request, (b"authorization", b"Bearer x")))
+
+
+@pytest.mark.parametrize("name", ["nothing", "mcp_django.nothing.Here", "django.http.Http404", ""])
+def test_what_is_no_backend_is_named(name: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match="AUTH names"):
+        get_backend(name)
+
+
+def test_repeated_headers_are_a_bad_request() -> None:
+    twice = credentials(RequestFactory().post("/"), *[(b"authorization", b"Bearer x")] * 2)
+    with pytest.raises(AuthenticationRequired) as caught:
+        authenticate(["tokens"], twice)
+    assert caught.value.status == 400
+
+
+# REST framework -------------------------------------------------------------------------------
+
+
+drf = pytest.mark.skipif(find_spec("rest_framework") is None, reason="REST framework is missing")
+
+
+@drf
+@override_settings(
+    MCP_DJANGO={"AUTH": ["drf"]},
+    REST_FRAMEWORK={
+        "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.BasicAuthentication"]
+    },
+)
+def test_the_classes_of_rest_framework_are_asked() -> None:
+    person(password="secret")
+    assert post("/mcp", WHOAMI).status_code == 401
+    good = post("/mcp", WHOAMI, authorization="Basic YWRhOnNlY3JldA==")
+    assert caller(good) == ("ada", "drf")
+    bad = post("/mcp", WHOAMI, authorization="Basic YWRhOndyb25n")
+    assert bad.status_code == 401
+    assert 'error="invalid_token"' in bad["WWW-Authenticate"]
+    assert post("/mcp", WHOAMI, authorization="Basic !").status_code == 401
+
+
+@drf
+@override_settings(
+    MCP_DJANGO={"AUTH": ["tokens", "drf"]},
+    REST_FRAMEWORK={
+        "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.BasicAuthentication"]
+    },
+)
+def test_rest_framework_joins_others() -> None:
+    user = person(password="secret")
+    _, plaintext = token_for(user)
+    assert caller(post("/mcp", WHOAMI, token=plaintext)) == ("ada", "tokens")
+    assert caller(post("/mcp", WHOAMI, authorization="Basic YWRhOnNlY3JldA==")) == ("ada", "drf")
+    assert post("/mcp", WHOAMI, token="neither").status_code == 401

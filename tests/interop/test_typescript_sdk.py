@@ -1,0 +1,243 @@
+"""The official TypeScript client against the demo, at 2026-07-28.
+
+`typescript/client.mjs` does everything once, in Node; each test looks at a part of what it saw.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.demo_site import DemoServer
+from tests.services import do_without
+from tests.spec import spec
+
+PROJECT = Path(__file__).parent / "typescript"
+REVISION = "2026-07-28"
+INVALID_PARAMS = -32602
+INSTALL_SECONDS = 120
+SCRIPT_SECONDS = 55
+
+pytestmark = [
+    pytest.mark.requires("node", "npm"),
+    # The first test waits for the installation, the demo and the script.
+    pytest.mark.timeout(INSTALL_SECONDS + 2 * SCRIPT_SECONDS),
+]
+# What the script saw, by the names of its functions.
+Seen = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def installed() -> None:
+    """The pinned packages in `node_modules`, from npm's own cache or the registry."""
+    if _versions(PROJECT / "node_modules" / ".package-lock.json") == _versions(
+        PROJECT / "package-lock.json"
+    ):
+        return
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--fetch-retries=1", "--loglevel=error"]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=INSTALL_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        do_without(f"npm ci did not end within {INSTALL_SECONDS} seconds")
+    if done.returncode != 0:
+        # The first of many lines names the reason.
+        reason = next(filter(None, done.stderr.splitlines()), "it said nothing")
+        do_without(f"npm ci failed: {reason}")
+
+
+def _versions(lock: Path) -> dict[str, str]:
+    """The packages of a lock file with their versions; none when there is no such file."""
+    if not lock.exists():
+        return {}
+    packages = json.loads(lock.read_text(encoding="utf-8"))["packages"]
+    return {path: package["version"] for path, package in packages.items() if path}
+
+
+@pytest.fixture(scope="session")
+def seen(installed: None, demo_server: DemoServer) -> Seen:
+    """What the script printed."""
+    demo = {
+        "url": demo_server.url,
+        "token": demo_server.token,
+        "staff_url": demo_server.staff_url,
+        "staff_token": demo_server.staff_token,
+    }
+    done = subprocess.run(
+        ["node", "client.mjs"],
+        cwd=PROJECT,
+        input=json.dumps(demo),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SCRIPT_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@spec("VER-7")
+@pytest.mark.parametrize("mode", ["auto", "pinned"])
+def test_client_discovers_whom_it_talks_to(seen: Seen, mode: str) -> None:
+    found = seen[mode]
+    assert (found["version"], found["era"]) == (REVISION, "modern")
+    assert found["server"]["title"] == "Airport operations desk"
+    assert "28 000 airports" in found["instructions"]
+    assert {"completions", "logging", "prompts", "resources", "tools"} <= set(found["capabilities"])
+    # One request found it out: no handshake, no session to close.
+    assert found["statuses"] == [[200, None]]
+
+
+@spec("TOOL-2", "PAG-1", "PAG-2")
+def test_client_lists_everything(seen: Seen) -> None:
+    found = seen["list"]
+    tools = {tool["name"]: tool for tool in found["tools"]}
+    assert {
+        "airport_map",
+        "find_route",
+        "great_circle_distance",
+        "nearest_airports",
+        "search_airports",
+        "summarize_country",
+    } < set(tools)
+    assert all(tool["annotations"]["readOnlyHint"] for tool in tools.values())
+    assert tools["great_circle_distance"]["outputSchema"]["type"] == "object"
+    assert "airports://about" in {one["uri"] for one in found["resources"]}
+    assert {"airports://{code}", "airports://countries/{country}", "notices://{code}"} <= {
+        one["uriTemplate"] for one in found["templates"]
+    }
+    assert {"diversion_plan", "shift_briefing"} <= {one["name"] for one in found["prompts"]}
+
+
+@spec("OUT-1", "OUT-2")
+def test_client_accepts_structured_output_against_the_listed_schema(seen: Seen) -> None:
+    distance = seen["call"]["distance"]
+    assert distance["structuredContent"]["distance_km"] == 5539.6
+    (block,) = distance["content"]
+    assert json.loads(block["text"]) == distance["structuredContent"]
+
+
+@spec("PRG-1", "PRG-2", "PRG-3")
+def test_client_hears_progress_of_an_async_tool(seen: Seen) -> None:
+    airports = seen["call"]["country"]["structuredContent"]["airports"]
+    heard = seen["call"]["progress"]
+    assert heard
+    assert {one["total"] for one in heard} == {airports}
+    assert all(earlier["progress"] < later["progress"] for earlier, later in pairwise(heard))
+    assert heard[0]["message"] == f"{heard[0]['progress']} of {airports} airports"
+
+
+@spec("TOOL-13")
+def test_client_receives_an_image(seen: Seen) -> None:
+    (block,) = seen["call"]["image"]["content"]
+    assert (block["type"], block["mimeType"]) == ("image", "image/png")
+    assert base64.b64decode(block["data"], validate=True).startswith(b"\x89PNG\r\n")
+
+
+@spec("TOOL-8", "TOOL-10", "OUT-9")
+def test_client_reads_failures_of_tools_as_answers(seen: Seen) -> None:
+    failed, refused = seen["call"]["failed"], seen["call"]["refused"]
+    assert failed["isError"] is True
+    assert failed["content"][0]["text"].startswith("No route from KJFK to NZSP has legs of at most")
+    assert "structuredContent" not in failed
+    assert refused["isError"] is True
+    assert refused["content"][0]["text"] == "latitude: must be at most 90 (got 91)"
+
+
+@spec("TOOL-6")
+def test_client_throws_for_a_tool_of_the_other_server(seen: Seen) -> None:
+    unknown = seen["call"]["unknown"]
+    assert (unknown["name"], unknown["code"]) == ("ProtocolError", INVALID_PARAMS)
+
+
+@spec("LOG-4")
+def test_client_that_names_a_log_level_is_served_with_it(seen: Seen) -> None:
+    airports = seen["call"]["logged"]["structuredContent"]
+    assert "EGLL" in {airport["icao"] for airport in airports}
+
+
+@spec("RSC-2", "RSC-4", "RSC-7")
+def test_client_reads_resources(seen: Seen) -> None:
+    (about,) = seen["read"]["about"]["contents"]
+    (airport,) = seen["read"]["airport"]["contents"]
+    assert (about["uri"], about["mimeType"]) == ("airports://about", "text/markdown")
+    assert json.loads(airport["text"])["iata"] == "HKG"
+    missing = seen["read"]["missing"]
+    assert (missing["code"], missing["data"]) == (INVALID_PARAMS, {"uri": "airports://QQQ"})
+
+
+@spec("CCH-1", "RSC-11")
+def test_client_keeps_reference_data(seen: Seen) -> None:
+    assert seen["read"]["again"] == seen["read"]["airport"]
+    assert seen["read"]["requests"] == 1
+
+
+@spec("PRM-2", "PRM-3")
+def test_client_gets_prompts(seen: Seen) -> None:
+    prompt = seen["prompt"]
+    ask, attached = (message["content"] for message in prompt["briefing"]["messages"])
+    assert "early shift" in ask["text"]
+    assert attached["resource"]["uri"] == "notices://LSZH"
+    assert prompt["unknown"]["code"] == INVALID_PARAMS
+    assert prompt["incomplete"]["code"] == INVALID_PARAMS
+
+
+@spec("CMP-2")
+def test_client_completes_arguments_of_templates_and_prompts(seen: Seen) -> None:
+    assert "LHR" in seen["complete"]["template"]
+    assert seen["complete"]["prompt"] == ["ZRH"]
+
+
+@spec("SUB-7", "SUB-8", "SUB-11", "SUB-14")
+def test_listening_client_hears_what_another_one_changed(seen: Seen) -> None:
+    heard = seen["listen"]
+    assert heard["honored"] == {"resourceSubscriptions": ["notices://ESSA"]}
+    assert heard["uri"] == "notices://ESSA"
+    assert heard["published"]["number"] in [notice["number"] for notice in heard["notices"]]
+    assert heard["closed"] == "local"
+
+
+def test_client_is_served_while_another_one_waits(seen: Seen) -> None:
+    assert seen["interleave"] == {
+        "finished": ["distance", "search"],
+        "measured": 5539.6,
+        "last": "YSSY",
+    }
+
+
+@spec("CAN-5", "HTTP-26")
+def test_client_leaves_a_long_call_and_goes_on(seen: Seen) -> None:
+    assert seen["leave"]["left"]["message"] == "enough"
+    assert seen["leave"]["next"] == 5539.6
+
+
+@spec("AUT-1", "AUT-3")
+def test_client_is_told_why_it_is_turned_away(seen: Seen) -> None:
+    nobody, stranger, guest = (seen["turned_away"][who] for who in ("nobody", "stranger", "guest"))
+    assert nobody["message"].endswith("the server requires authorization (HTTP 401)")
+    assert [status for status, _ in nobody["statuses"]] == [401]
+    assert "error=" not in nobody["statuses"][0][1]
+    assert json.loads(stranger["data"]["text"])["error"] == "invalid_token"
+    assert 'error="invalid_token"' in stranger["statuses"][0][1]
+    assert guest["message"].endswith("the server denied access (HTTP 403)")
+
+
+@spec("HTTP-30")
+def test_client_met_no_other_errors(seen: Seen) -> None:
+    assert seen["errors"] == []
+    # It takes leave of a subscription with a notification too, which is accepted and does nothing.
+    statuses = [status for status, _ in seen["statuses"]]
+    assert set(statuses) == {200, 202}
+    assert statuses.count(202) == 1

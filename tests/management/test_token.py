@@ -1,0 +1,142 @@
+"""`manage.py mcp token`: create, list and revoke."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from mcp_django.models import AccessToken, digest
+from tests.servers import person, token_for
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*arguments: str) -> tuple[str, str]:
+    """What the command prints on both streams."""
+    out, err = StringIO(), StringIO()
+    call_command("mcp", "token", *arguments, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+def fails(*arguments: str) -> str:
+    with pytest.raises(CommandError) as caught:
+        run(*arguments)
+    return str(caught.value)
+
+
+def test_a_token_is_printed_alone_and_once() -> None:
+    person()
+    out, err = run("create", "ada")
+    plaintext = out.strip()
+    token = AccessToken.objects.get(digest=digest(plaintext))
+    assert token.user.get_username() == "ada"
+    assert (token.name, token.scopes, token.expires_at) == ("command line", [], None)
+    assert plaintext not in err
+    assert f"Token {token.pk} for ada" in err
+    assert plaintext not in "".join(run("list")) + "".join(run("list", "--json"))
+
+
+def test_every_option_is_kept() -> None:
+    person()
+    before = timezone.now()
+    out, err = run(
+        "create", "ada", "--name", "Laptop", "--scope", "b", "--scope", "a", "--days", "2", "--json"
+    )
+    described = json.loads(out)
+    token = AccessToken.objects.get(digest=digest(described.pop("token")))
+    assert err == ""
+    assert token.expires_at is not None
+    assert timedelta(days=2) <= token.expires_at - before < timedelta(days=3)
+    assert described == {
+        "id": token.pk,
+        "hint": token.hint,
+        "name": "Laptop",
+        "user": "ada",
+        "scopes": ["a", "b"],
+        "state": "usable",
+        "created": token.created_at.isoformat(),
+        "expires": token.expires_at.isoformat(),
+        "last_used": None,
+        "revoked": None,
+    }
+
+
+def test_tokens_are_listed_with_their_state() -> None:
+    ada, bob = person("ada"), person("bob")
+    usable, _ = token_for(ada, "orders:read")
+    expired, _ = token_for(ada, expires=timezone.now() - timedelta(days=1))
+    revoked, _ = token_for(bob)
+    revoked.revoke()
+    inactive, _ = token_for(person("eve", is_active=False))
+    listed = {one["id"]: one["state"] for one in json.loads(run("list", "--json")[0])}
+    assert listed == {
+        usable.pk: "usable",
+        expired.pk: "expired",
+        revoked.pk: "revoked",
+        inactive.pk: "inactive",
+    }
+    assert len(json.loads(run("list", "--user", "ada", "--json")[0])) == 2
+    lines = run("list", "--user", "ada")[0].splitlines()
+    assert len(lines) == 2
+    assert any("orders:read" in line and f"…{usable.hint}" in line for line in lines)
+
+
+def test_nothing_to_list_is_an_empty_list() -> None:
+    assert run("list") == ("", "")
+    assert json.loads(run("list", "--json")[0]) == []
+
+
+def test_a_token_is_revoked_by_its_number() -> None:
+    token, _ = token_for(person())
+    out, _ = run("revoke", str(token.pk))
+    assert out == f"Revoked test (…{token.hint}).\n"
+    token.refresh_from_db()
+    assert token.revoked_at is not None
+    described = json.loads(run("revoke", str(token.pk), "--json")[0])
+    assert (described["state"], described["revoked"]) == ("revoked", token.revoked_at.isoformat())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["create", "nobody"], "There is no user 'nobody'."),
+        (["create", "ada", "--days", "0"], "--days 0"),
+        (["create", "ada", "--days", "-1"], "--days -1"),
+        (["create", "ada", "--days", "999999999"], "--days 999999999"),
+        (["create", "ada", "--days", "x"], "invalid int value"),
+        (["create", "ada", "--scope", "a b"], "--scope 'a b'"),
+        (["create", "ada", "--scope", ""], "--scope ''"),
+        (["create", "ada", "--name", "x" * 101], "--name"),
+        (["create", "ada", "--name", ""], "--name"),
+        (["create"], "user"),
+        (["list", "--user", "nobody"], "There is no user 'nobody'."),
+        (["revoke", "999"], "There is no token 999; see mcp token list."),
+        (["revoke", "x"], "invalid int value"),
+        ([], "action"),
+        (["unknown"], "unknown"),
+    ],
+)
+def test_a_mistake_is_named(arguments: list[str], words: str) -> None:
+    person()
+    assert words in fails(*arguments)
+    assert not AccessToken.objects.exists()
+
+
+def test_the_command_needs_a_subcommand() -> None:
+    with pytest.raises(CommandError, match="subcommand"):
+        call_command("mcp")
+
+
+def test_a_token_made_by_the_command_works(client: Any) -> None:
+    from tests.drivers import message
+    from tests.servers import post
+
+    person()
+    plaintext = run("create", "ada")[0].strip()
+    assert post("/mcp", message("tools/list"), token=plaintext).status_code == 200

@@ -1,0 +1,114 @@
+"""Start an ASGI server in a process of its own, and end it without leaving anything behind.
+
+Nothing is parsed from what a server prints: it is ready when its port answers.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+HOST = "127.0.0.1"
+# Bounds for a machine in distress; nothing is asserted about how long a server takes.
+START_SECONDS = 30
+STOP_SECONDS = 15
+
+COMMANDS = {
+    "uvicorn": ("uvicorn", "--host", HOST, "--port", "{port}", "--log-level", "info", "{app}"),
+    "daphne": ("daphne", "-b", HOST, "-p", "{port}", "{app}"),
+    "granian": (
+        "granian",
+        *("--interface", "asginl", "--host", HOST, "--port", "{port}", "--workers", "1"),
+        "{app}",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A running server; `output` is everything that it has printed so far."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def terminate(self) -> None:
+        """Tell the process to stop, as a process manager does."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """The exit status; fails when the process does not end."""
+        try:
+            return self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"The server did not stop.\n{self.output}") from None
+
+
+@contextmanager
+def serving(
+    kind: str, app: str, directory: Path, *, settings: str, **environ: str
+) -> Iterator[Server]:
+    """An ASGI application behind one of `COMMANDS`, with its output kept under `directory`."""
+    port = free_port()
+    arguments = [part.format(port=port, app=app) for part in COMMANDS[kind]]
+    log = directory / f"{kind}-{port}.txt"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            cwd=REPOSITORY,
+            env={**os.environ, "DJANGO_SETTINGS_MODULE": settings, **environ},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # A group of its own, so that whatever it starts ends with it.
+            start_new_session=True,
+        ) as process,
+    ):
+        server = Server(process=process, port=port, log=log)
+        try:
+            _wait_until_answering(server)
+            yield server
+        finally:
+            _kill_group(process)
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with closing(socket.socket()) as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_until_answering(server: Server) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and server.process.poll() is None:
+        with closing(socket.socket()) as probe:
+            probe.settimeout(1)
+            if probe.connect_ex((HOST, server.port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"The server did not start.\n{server.output}")
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(STOP_SECONDS)

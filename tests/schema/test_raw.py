@@ -1,0 +1,323 @@
+"""Schemas written by hand: what is refused, and how either library explains a violation."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.functional import lazystr
+
+from mcp_django.schema.arguments import InvalidArguments
+from mcp_django.schema.engines import validation_engine
+from mcp_django.schema.output import OutputMismatch
+from mcp_django.schema.raw import RawArguments, RawOutput
+from mcp_django.schema.structure import MAX_SCHEMA_DEPTH
+from tests.spec import spec
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "pattern": "^[a-z]*$"},
+        "size": {"type": ["integer", "null"], "exclusiveMinimum": 0, "maximum": 9},
+        "ratio": {"type": "number", "minimum": 0.5, "multipleOf": 0.5},
+        "tone": {"enum": ["formal", "warm"]},
+        "only": {"const": 1},
+        "tags": {"type": "array", "maxItems": 2, "uniqueItems": True, "items": {"type": "string"}},
+        "place": {"$ref": "#/$defs/Place"},
+        "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+        "keys": {"type": "object", "propertyNames": {"maxLength": 2}, "maxProperties": 1},
+        "never": False,
+    },
+    "required": ["name", "size"],
+    "additionalProperties": False,
+    "$defs": {
+        "Place": {
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "door": {"type": "integer"}},
+            "patternProperties": {"^x-": {}},
+            "required": ["street", "door"],
+            "additionalProperties": False,
+        }
+    },
+}
+GOOD = b'{"name": "a", "size": 1}'
+
+
+@pytest.fixture(params=["jsonschema_rs", "jsonschema"])
+def engine(request, monkeypatch):
+    if request.param == "jsonschema":
+        monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    pytest.importorskip(request.param)
+    assert validation_engine() == request.param
+    return request.param
+
+
+@pytest.fixture
+def no_engine(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    assert validation_engine() is None
+
+
+def refusal(raw, schema=SCHEMA):
+    with pytest.raises(InvalidArguments) as caught:
+        RawArguments(schema).parse(raw)
+    return str(caught.value)
+
+
+def refused(schema):
+    with pytest.raises(ImproperlyConfigured) as caught:
+        RawArguments(schema)
+    return str(caught.value)
+
+
+@spec("OUT-6")
+def test_a_schema_is_published_as_it_was_written():
+    schema = {**SCHEMA, "description": lazystr("Translated"), "anyOf": [{}]}
+    published = RawArguments(schema).json_schema
+    assert published == {**schema, "description": "Translated"}
+    assert published["properties"] is not SCHEMA["properties"]
+
+
+def test_arguments_are_handed_on_as_they_came(engine):
+    assert RawArguments(SCHEMA).parse(GOOD) == {"name": "a", "size": 1}
+
+
+@spec("TOOL-17")
+@pytest.mark.parametrize("raw", [b"", b"null", b"{}"])
+def test_absent_and_null_arguments_mean_none(engine, raw):
+    assert RawArguments({"type": "object"}).parse(raw) == {}
+
+
+@spec("TOOL-8")
+@pytest.mark.parametrize(
+    ("member", "problem"),
+    [
+        ('"name": ""', 'name: must have at least 1 character (got "")'),
+        ('"name": "A"', 'name: must match the pattern ^[a-z]*$ (got "A")'),
+        ('"name": 5', "name: must be a string (got 5)"),
+        ('"size": 0', "size: must be greater than 0 (got 0)"),
+        ('"size": 10', "size: must be at most 9 (got 10)"),
+        ('"size": "x"', 'size: must be an integer or null (got "x")'),
+        ('"ratio": 0', "ratio: must be at least 0.5 (got 0)"),
+        ('"ratio": 0.7', "ratio: must be a multiple of 0.5 (got 0.7)"),
+        ('"tone": "angry"', 'tone: must be one of "formal", "warm" (got "angry")'),
+        ('"only": 2', "only: must be 1 (got 2)"),
+        ('"tags": ["a", "b", "c"]', 'tags: must have at most 2 items (got ["a", "b", "c"])'),
+        ('"tags": ["a", "a"]', 'tags: must not have the same item twice (got ["a", "a"])'),
+        ('"tags": ["a", 2]', "tags[1]: must be a string (got 2)"),
+        ('"place": {"street": "a"}', "place.door: is required"),
+        (
+            '"place": {"street": "a", "door": 1, "x-y": 2, "dor": 3}',
+            'place: unknown member "dor"; known: street, door',
+        ),
+        (
+            '"either": []',
+            'either: must fit {"anyOf": [{"type": "string"}, {"type": "integer"}]} (got [])',
+        ),
+        ('"keys": {"long": 1}', "keys: each key must have at most 2 characters"),
+        (
+            '"keys": {"a": 1, "b": 2}',
+            'keys: must have at most 1 member (got {"a": 1, "b": 2})',
+        ),
+    ],
+)
+def test_both_libraries_explain_a_violation_in_the_same_words(engine, member, problem):
+    assert refusal(b'{"name": "a", "size": 1, ' + member.encode() + b"}") == problem
+
+
+def test_a_member_that_may_not_be_is_refused(engine):
+    # One of the libraries does not say which member it was.
+    text = refusal(b'{"name": "a", "size": 1, "never": 1}')
+    assert text.removeprefix("never: ") == "is not allowed (got 1)"
+
+
+@spec("TOOL-8")
+def test_names_are_explained_once_each(engine):
+    assert sorted(refusal(b'{"nam": "a", "siz": 1}').splitlines()) == [
+        "name: is required",
+        "size: is required",
+        f'unknown argument "nam"; known: {", ".join(SCHEMA["properties"])}',
+        f'unknown argument "siz"; known: {", ".join(SCHEMA["properties"])}',
+    ]
+
+
+def test_a_name_that_only_a_combination_knows_is_known(engine):
+    schema = {
+        "type": "object",
+        "allOf": [{"properties": {"a": {"type": "string"}}}],
+        "unevaluatedProperties": False,
+    }
+    assert RawArguments(schema).parse(b'{"a": "x"}') == {"a": "x"}
+    assert refusal(b'{"b": 1}', schema) == 'unknown argument "b"; known: a'
+
+
+def test_a_root_that_takes_nothing_is_explained(engine):
+    assert refusal(b'{"a": 1}', {"type": "object", "not": {}}).startswith('must fit {"not": {}}')
+
+
+def test_additional_members_are_checked_against_their_schema(engine):
+    schema = {"type": "object", "additionalProperties": {"type": "integer"}}
+    assert refusal(b'{"a": "x"}', schema) == 'a: must be an integer (got "x")'
+
+
+def test_arguments_that_are_no_object_are_refused(engine):
+    assert refusal(b"[]") == "the arguments must be an object (got [])"
+
+
+# --- what is refused when it is declared
+
+
+@spec("TOOL-2")
+@pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"properties": {}}])
+def test_the_root_has_to_be_an_object(schema):
+    assert '"type": "object"' in refused(schema)
+
+
+@spec("RPC-14")
+@pytest.mark.parametrize(
+    "broken",
+    [{"properties": []}, {"required": "a"}, {"properties": {"a": {"type": "text"}}}],
+)
+def test_a_schema_that_is_not_valid_is_refused(engine, broken):
+    assert refused({"type": "object", **broken}).startswith("input_schema is refused: ")
+
+
+@spec("RPC-14")
+@pytest.mark.parametrize(
+    "dialect",
+    [
+        "https://json-schema.org/draft/2020-12/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "http://json-schema.org/draft-07/schema#",
+    ],
+)
+def test_known_dialects_are_accepted(engine, dialect):
+    schema = {"$schema": dialect, "type": "object", "properties": {"a": {"type": "integer"}}}
+    assert RawArguments(schema).parse(b'{"a": 1}') == {"a": 1}
+    assert refusal(b'{"a": "x"}', schema) == 'a: must be an integer (got "x")'
+
+
+@spec("RPC-14")
+@pytest.mark.parametrize("dialect", ["http://json-schema.org/draft-04/schema#", "urn:x", 7])
+def test_another_dialect_is_refused_with_those_that_are_known(dialect):
+    text = refused({"$schema": dialect, "type": "object"})
+    assert repr(dialect) in text
+    assert "draft/2020-12/schema" in text
+
+
+@spec("OUT-7")
+@pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
+@pytest.mark.parametrize("target", ["https://example.org/a.json", "other.json#/x", "//a/b", 5])
+def test_a_reference_that_leaves_the_document_is_refused(keyword, target):
+    schema = {"type": "object", "properties": {"a": {keyword: target}}}
+    assert "nothing outside of the schema is ever fetched" in refused(schema)
+
+
+@pytest.mark.parametrize("target", ["#/$defs/Missing", "#/required"])
+def test_a_reference_to_nothing_is_refused(target):
+    schema = {"type": "object", "properties": {"a": {"$ref": target}}, "required": []}
+    assert f"{target!r}, where there is no schema" in refused(schema)
+
+
+def test_an_anchor_inside_the_document_is_followed(engine):
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#text"}},
+        "$defs": {"Text": {"$anchor": "text", "type": "string"}},
+    }
+    assert refusal(b'{"a": 1}', schema) == "a: must be a string (got 1)"
+
+
+def test_an_identifier_inside_that_moves_references_is_refused():
+    schema = {"type": "object", "properties": {"a": {"$id": "https://example.org/"}}}
+    assert "$id of its own" in refused(schema)
+
+
+def test_an_identifier_at_the_root_is_fine():
+    assert RawArguments({"$id": "https://example.org/", "type": "object"}).parse(b"") == {}
+
+
+@spec("OUT-8")
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {"$ref": "#/$defs/A"},
+        {"anyOf": [{"not": {"$ref": "#/$defs/A"}}, {}]},
+        {"if": True, "then": {"$ref": "#/$defs/B"}},
+    ],
+)
+def test_a_reference_that_leads_to_itself_at_once_is_refused(definition):
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/A"}},
+        "$defs": {"A": definition, "B": {"$ref": "#/$defs/A"}},
+    }
+    assert "refers to itself with nothing in between" in refused(schema)
+
+
+def test_a_recursive_schema_is_fine(engine):
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#"}, "b": {"allOf": [{}, {"$ref": "#/$defs/B"}]}},
+        "additionalProperties": False,
+        "$defs": {"B": {"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/C"}]}, "C": {}},
+    }
+    assert RawArguments(schema).parse(b'{"a": {"a": {}}}') == {"a": {"a": {}}}
+    assert refusal(b'{"a": {"a": {"x": 1}}}', schema) == 'a.a: unknown member "x"; known: a, b'
+
+
+@spec("OUT-8")
+def test_a_schema_nested_without_end_is_refused():
+    schema: dict[str, object] = {}
+    for _ in range(MAX_SCHEMA_DEPTH):
+        schema = {"properties": {"a": schema}}
+    assert "nested deeper" in refused({"type": "object", "properties": {"a": schema}})
+
+
+def test_what_is_no_json_is_refused():
+    assert "which is no data" in refused({"type": "object", "default": object()})
+
+
+# --- without a library
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_without_a_library_names_are_still_checked():
+    assert RawArguments(SCHEMA).parse(b'{"name": 5, "size": "x"}') == {"name": 5, "size": "x"}
+    assert refusal(b'{"siz": 1}').splitlines() == [
+        "name: is required",
+        "size: is required",
+        f'unknown argument "siz"; known: {", ".join(SCHEMA["properties"])}',
+    ]
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_without_a_library_open_schemas_take_any_name():
+    assert RawArguments({"type": "object"}).parse(b'{"a": 1}') == {"a": 1}
+    assert RawOutput({"type": "array"}).dump([1]) == [1]
+    assert RawOutput({"type": "object"}).dump([1]) == [1]
+
+
+# --- results
+
+
+@spec("OUT-1")
+def test_a_result_is_checked_against_its_schema(engine):
+    output = RawOutput({"type": "array", "items": {"type": "integer"}})
+    assert output.json_schema == {"type": "array", "items": {"type": "integer"}}
+    assert output.dump(n for n in (1, 2)) == [1, 2]
+    with pytest.raises(OutputMismatch, match=r'\[0\]: must be an integer \(got "a"\)'):
+        output.dump(["a"])
+
+
+def test_a_result_that_is_no_data_does_not_fit():
+    with pytest.raises(OutputMismatch, match="which is no data"):
+        RawOutput({}).dump(object())
+
+
+@spec("RPC-14")
+def test_a_broken_schema_for_results_is_refused(engine):
+    with pytest.raises(ImproperlyConfigured, match="output_schema is refused"):
+        RawOutput({"type": "text"})

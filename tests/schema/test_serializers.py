@@ -1,0 +1,367 @@
+"""Arguments that a REST framework serializer declares and validates."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.exceptions import ImproperlyConfigured
+
+from mcp_django.schema.arguments import InvalidArguments
+from mcp_django.schema.portable import lint
+from tests.spec import spec
+
+pytest.importorskip("rest_framework")
+
+from rest_framework import serializers
+
+from mcp_django.schema.serializers import SerializerArguments
+
+
+class Line(serializers.Serializer):
+    sku = serializers.CharField(max_length=8)
+    quantity = serializers.IntegerField(min_value=1, default=1)
+
+    def validate(self, attrs):
+        if attrs["sku"] == "none":
+            raise serializers.ValidationError("There is no such thing.")
+        return attrs
+
+
+class Order(serializers.Serializer):
+    number = serializers.CharField(read_only=True)
+    user = serializers.HiddenField(default="somebody")
+    lines = Line(many=True, allow_empty=False)
+    gift = Line(required=False, allow_null=True)
+    note = serializers.CharField(
+        required=False, allow_blank=True, label="Remark", help_text="For us"
+    )
+    secret = serializers.CharField(required=False, style={"input_type": "password"}, min_length=9)
+
+    def validate(self, attrs):
+        if attrs.get("note") == "fail":
+            raise serializers.ValidationError("Nothing fits.")
+        if attrs.get("note") == "second":
+            raise serializers.ValidationError({"lines": [{}, {"sku": "Not this one."}]})
+        return attrs
+
+
+def one_field(field):
+    return type("OneSerializer", (serializers.Serializer,), {"x": field})
+
+
+def published(field):
+    return SerializerArguments(one_field(field)).json_schema["properties"]["x"]
+
+
+def validated(field, text):
+    arguments = SerializerArguments(one_field(field)).parse(f'{{"x": {text}}}'.encode())
+    return arguments["serializer"].validated_data["x"]
+
+
+def refusal(serializer_class, raw):
+    with pytest.raises(InvalidArguments) as caught:
+        SerializerArguments(serializer_class).parse(raw)
+    return str(caught.value)
+
+
+LINE = {
+    "type": "object",
+    "properties": {
+        "sku": {"type": "string", "minLength": 1, "maxLength": 8},
+        "quantity": {"type": "integer", "minimum": 1, "default": 1},
+    },
+    "required": ["sku"],
+    "additionalProperties": False,
+}
+
+
+@spec("TOOL-2")
+def test_a_serializer_becomes_a_plain_object_schema():
+    schema = SerializerArguments(Order).json_schema
+    assert schema == {
+        "type": "object",
+        "properties": {
+            "lines": {"type": "array", "items": LINE, "minItems": 1},
+            "gift": LINE,
+            "note": {"type": "string", "description": "Remark. For us"},
+            "secret": {"type": "string", "minLength": 9, "writeOnly": True},
+        },
+        "required": ["lines"],
+        "additionalProperties": False,
+    }
+    assert lint(schema) == []
+
+
+def test_the_function_receives_the_valid_serializer():
+    arguments = SerializerArguments(Order).parse(b'{"lines": [{"sku": "a"}], "gift": null}')
+    serializer = arguments["serializer"]
+    assert isinstance(serializer, Order)
+    assert serializer.validated_data == {
+        "user": "somebody",
+        "lines": [{"sku": "a", "quantity": 1}],
+        "gift": None,
+    }
+
+
+def test_null_for_an_optional_member_means_that_it_was_left_out():
+    arguments = SerializerArguments(Order).parse(
+        b'{"lines": [{"sku": "a", "quantity": null}], "note": null}'
+    )
+    assert arguments["serializer"].validated_data["lines"] == [{"sku": "a", "quantity": 1}]
+
+
+@spec("TOOL-8")
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"{}", "lines: is required"),
+        (b'{"lines": null}', "lines: This field may not be null (got null)"),
+        (b'{"lines": []}', "lines: This list may not be empty"),
+        (
+            b'{"lines": 5}',
+            'lines: Expected a list of items but got type "int" (got 5)',
+        ),
+        (
+            b'{"lines": [{"sku": "a"}, {"sku": "123456789", "quantity": 0}]}',
+            (
+                'lines[1].sku: Ensure this field has no more than 8 characters (got "123456789")\n'
+                "lines[1].quantity: Ensure this value is greater than or equal to 1 (got 0)"
+            ),
+        ),
+        (b'{"lines": [{}]}', "lines[0].sku: is required"),
+        (
+            b'{"lines": [7]}',
+            "lines[0]: Invalid data. Expected a dictionary, but got int (got 7)",
+        ),
+        (b'{"lines": [{"sku": "none"}]}', "lines[0]: There is no such thing"),
+        (b'{"lines": [{"sku": "a"}], "note": "fail"}', "Nothing fits"),
+        (
+            b'{"lines": [{"sku": "a"}, {"sku": "b"}], "note": "second"}',
+            'lines[1].sku: Not this one (got "b")',
+        ),
+        (
+            b'{"lines": [{"sku": "a"}], "secret": "short"}',
+            "secret: Ensure this field has at least 9 characters",
+        ),
+        (
+            b'{"lines": [{"sku": "a", "qty": 1}], "number": "1"}',
+            (
+                'lines[0]: unknown member "qty"; known: sku, quantity\n'
+                'unknown argument "number"; known: lines, gift, note, secret'
+            ),
+        ),
+        (b"[]", "the arguments must be an object (got [])"),
+    ],
+)
+def test_a_refusal_names_field_rule_and_value(raw, text):
+    assert refusal(Order, raw) == text
+
+
+@pytest.mark.parametrize(
+    ("field", "schema", "text", "value"),
+    [
+        (serializers.BooleanField(), {"type": "boolean"}, "true", True),
+        (
+            serializers.CharField(allow_null=True),
+            {"anyOf": [{"type": "string", "minLength": 1}, {"type": "null"}]},
+            "null",
+            None,
+        ),
+        (
+            serializers.EmailField(),
+            {"type": "string", "minLength": 1, "format": "email"},
+            '"a@b.de"',
+            "a@b.de",
+        ),
+        (
+            serializers.URLField(),
+            {"type": "string", "minLength": 1, "format": "uri"},
+            '"https://a.de"',
+            "https://a.de",
+        ),
+        (serializers.SlugField(), {"type": "string", "minLength": 1}, '"a-b"', "a-b"),
+        (
+            serializers.UUIDField(),
+            {"type": "string", "format": "uuid"},
+            f'"{UUID(int=1)}"',
+            UUID(int=1),
+        ),
+        (serializers.IntegerField(max_value=5), {"type": "integer", "maximum": 5}, "5", 5),
+        (serializers.FloatField(), {"type": "number"}, "1.5", 1.5),
+        (
+            serializers.DecimalField(max_digits=None, decimal_places=None),
+            {"type": "string", "format": "decimal"},
+            "0.10000000000000000001",
+            Decimal("0.10000000000000000001"),
+        ),
+        (
+            serializers.DecimalField(max_digits=3, decimal_places=2, min_value=Decimal("0.5")),
+            {
+                "type": "string",
+                "format": "decimal",
+                "description": "Must be at least 0.5, of at most 3 digits, "
+                "of at most 2 decimal places.",
+            },
+            '"1.50"',
+            Decimal("1.50"),
+        ),
+        (
+            serializers.DateTimeField(),
+            {"type": "string", "format": "date-time"},
+            '"2026-11-21T10:00:00Z"',
+            datetime(2026, 11, 21, 10, tzinfo=UTC),
+        ),
+        (
+            serializers.DateField(),
+            {"type": "string", "format": "date"},
+            '"2026-11-21"',
+            date(2026, 11, 21),
+        ),
+        (serializers.TimeField(), {"type": "string", "format": "time"}, '"10:30"', time(10, 30)),
+        (
+            serializers.DurationField(),
+            {"type": "string", "format": "duration"},
+            '"PT1H"',
+            timedelta(hours=1),
+        ),
+        (
+            serializers.ChoiceField(choices=[("s", "Small"), ("l", "Large")]),
+            {
+                "type": "string",
+                "enum": ["s", "l"],
+                "description": 'Values: "s" = Small, "l" = Large.',
+            },
+            '"l"',
+            "l",
+        ),
+        (
+            serializers.ListField(child=serializers.IntegerField(), min_length=1, max_length=2),
+            {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2},
+            "[1]",
+            [1],
+        ),
+        (serializers.ListField(), {"type": "array", "items": {}}, '["a"]', ["a"]),
+        (
+            serializers.DictField(child=serializers.IntegerField()),
+            {"type": "object", "additionalProperties": {"type": "integer"}},
+            '{"a": 1}',
+            {"a": 1},
+        ),
+        (serializers.JSONField(), {}, '{"a": [1.5, null]}', {"a": [1.5, None]}),
+        (
+            serializers.IntegerField(default=lambda: 7, required=False),
+            {"type": "integer"},
+            "1",
+            1,
+        ),
+    ],
+)
+def test_a_field_publishes_what_it_takes(field, schema, text, value):
+    assert published(field) == schema
+    assert validated(field, text) == value
+
+
+def test_several_choices_are_an_array():
+    field = serializers.MultipleChoiceField(choices=["a", "b"])
+    assert published(field) == {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}
+    # A set or a list, depending on the release.
+    assert set(validated(field, '["b"]')) == {"b"}
+
+
+def test_a_default_is_published():
+    schema = SerializerArguments(one_field(serializers.DateField(default=date(2026, 1, 1))))
+    assert schema.json_schema["properties"]["x"]["default"] == "2026-01-01"
+    assert "required" not in schema.json_schema
+
+
+class Bare(serializers.BaseSerializer):
+    def to_internal_value(self, data):
+        return data
+
+
+class WithBare(serializers.Serializer):
+    bare = Bare()
+
+
+def test_a_serializer_without_fields_is_no_source_of_arguments():
+    with pytest.raises(ImproperlyConfigured, match="Bare: Arguments have names"):
+        SerializerArguments(Bare)
+    assert published(Bare()) == {}
+
+
+def test_a_field_that_json_cannot_fill_is_refused_with_its_place():
+    class Inner(serializers.Serializer):
+        picture = serializers.FileField()
+
+    class Outer(serializers.Serializer):
+        inner = Inner()
+
+    with pytest.raises(ImproperlyConfigured, match=r"Outer: inner: picture: a FileField cannot"):
+        SerializerArguments(Outer)
+
+
+class Related(serializers.Serializer):
+    key = serializers.PrimaryKeyRelatedField(queryset=Group.objects.all())
+    keys = serializers.PrimaryKeyRelatedField(queryset=Group.objects.all(), many=True)
+    named = serializers.SlugRelatedField(queryset=Group.objects.all(), slug_field="name")
+    linked = serializers.HyperlinkedRelatedField(
+        queryset=Group.objects.all(), view_name="group", required=False
+    )
+    typed = serializers.PrimaryKeyRelatedField(
+        queryset=Group.objects.all(), pk_field=serializers.IntegerField(min_value=1), required=False
+    )
+
+
+class LaterKey(serializers.PrimaryKeyRelatedField):
+    def get_queryset(self):
+        return Group.objects.all()
+
+
+class LaterSlug(serializers.SlugRelatedField):
+    def get_queryset(self):
+        return Group.objects.all()
+
+
+def test_rows_are_described_by_their_keys_without_asking_the_database():
+    assert SerializerArguments(Related).json_schema["properties"] == {
+        "key": {"type": "integer"},
+        "keys": {"type": "array", "items": {"type": "integer"}},
+        "named": {"type": "string"},
+        "linked": {"type": "string", "format": "uri"},
+        "typed": {"type": "integer", "minimum": 1},
+    }
+    assert published(LaterKey()) == {}
+    assert published(LaterSlug(slug_field="name")) == {}
+
+
+class UserSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = User
+        fields = ["id", "username", "groups"]
+
+
+@pytest.mark.django_db
+def test_rows_are_found_by_their_keys():
+    one = Group.objects.create(name="one")
+    raw = f'{{"key": {one.pk}, "keys": [{one.pk}], "named": "one"}}'.encode()
+    data = SerializerArguments(Related).parse(raw)["serializer"].validated_data
+    assert (data["key"], data["keys"], data["named"]) == (one, [one], one)
+    assert refusal(Related, b'{"key": 0, "keys": [0], "named": "two"}') == (
+        'key: Invalid pk "0" - object does not exist (got 0)\n'
+        'keys: Invalid pk "0" - object does not exist\n'
+        'named: Object with name=two does not exist (got "two")'
+    )
+
+
+@pytest.mark.django_db
+def test_a_model_serializer_can_be_saved():
+    arguments = SerializerArguments(UserSerializer)
+    properties = arguments.json_schema["properties"]
+    assert list(properties) == ["username", "groups"]
+    assert properties["groups"]["items"] == {"type": "integer"}
+    serializer = arguments.parse(b'{"username": "ada"}')["serializer"]
+    assert serializer.save() == User.objects.get(username="ada")

@@ -1,0 +1,91 @@
+"""What a function declares, seen through what is wrapped around it."""
+
+from __future__ import annotations
+
+import functools
+from inspect import Parameter, Signature
+from typing import Annotated, Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from mcp_django.schema.signature import (
+    name_of,
+    positional_names,
+    read_parameters,
+    return_annotation,
+)
+
+
+def tool(one, two: int, /, three: Annotated[list[Later], "text"], *, four: str = "4") -> Later: ...
+
+
+class Later: ...
+
+
+class Shop:
+    def close(self, reason: Later) -> None: ...
+
+    def __call__(self, reason: Later) -> Later: ...
+
+
+def test_hints_are_resolved_where_the_function_was_written():
+    parameters = read_parameters(tool)
+    assert [(one.name, one.hint, one.default) for one in parameters] == [
+        ("one", Any, Parameter.empty),
+        ("two", int, Parameter.empty),
+        ("three", Annotated[list[Later], "text"], Parameter.empty),
+        ("four", str, "4"),
+    ]
+
+
+def test_positional_parameters_are_named_in_order():
+    assert positional_names(tool) == ("one", "two")
+
+
+def test_names_to_skip_may_be_any_iterable():
+    names = [one.name for one in read_parameters(tool, skip=iter(["one", "four"]))]
+    assert names == ["two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("function", "result"),
+    [
+        (tool, Later),
+        (Shop(), Later),
+        (Shop().close, type(None)),
+        (functools.partial(tool, 1), Later),
+        (lambda: 1, Signature.empty),
+    ],
+)
+def test_the_result_is_resolved_too(function, result):
+    assert return_annotation(function) is result
+
+
+def hidden() -> Missing: ...  # noqa: F821
+
+
+def misspelt() -> functools.Nothing: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "hint"), [(hidden, "Missing"), (misspelt, "functools.Nothing")]
+)
+def test_a_result_that_cannot_be_resolved_is_named(function, hint):
+    with pytest.raises(ImproperlyConfigured, match=f"declares 'return' as {hint}, which cannot"):
+        return_annotation(function)
+
+
+def test_names_are_those_that_the_author_wrote():
+    here = __name__
+    assert name_of(tool) == f"{here}.tool"
+    assert name_of(Shop().close) == f"{here}.Shop.close"
+    assert name_of(Shop()) == f"{here}.Shop.__call__"
+    assert name_of(functools.partial(functools.partial(tool))) == f"{here}.tool"
+    assert name_of(len) == "builtins.len"
+    assert name_of(Later) == f"{here}.Later"
+
+
+def test_partial_inside_partial_binds_both():
+    function = functools.partial(functools.partial(tool, 1, four="a"), 2)
+    assert [one.name for one in read_parameters(function)] == ["three"]

@@ -1,0 +1,136 @@
+"""The client for tests of a site: what it asks, what it gives, and its fixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group, Permission
+from django.test import TestCase
+
+from mcp_django import Context, MCPError, mcp
+from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.test import CallResult, MCPClient
+from tests.example.mcp import open_server
+from tests.servers import open_to_all, person
+
+pytest_plugins: list[str] = []
+
+
+@pytest.fixture
+def mcp_client() -> Callable[..., MCPClient]:
+    from mcp_django.pytest_plugin import mcp_client as plugin
+
+    make: Callable[..., MCPClient] = plugin.__wrapped__()  # type: ignore[attr-defined]
+    return make
+
+
+def test_the_fixture_makes_clients(mcp_client: Callable[..., MCPClient]) -> None:
+    assert mcp_client(server=open_server).call_tool("echo", {"text": "x"}).text == "x"
+
+
+def test_the_plugin_needs_no_settings_and_gives_the_fixture(pytestconfig: pytest.Config) -> None:
+    from mcp_django import pytest_plugin
+
+    assert hasattr(pytest_plugin, "mcp_client")
+
+
+@pytest.mark.django_db
+def test_the_default_server_asks_who_is_calling() -> None:
+    with pytest.raises(AuthenticationRequired):
+        MCPClient().discover()
+    client = MCPClient(user=person())
+    result = client.call_tool("whoami").structured
+    assert result == {
+        "user": "ada",
+        "backend": "",
+        "server": "default",
+        "client": "mcp_django.test",
+        "protocol_version": "2026-07-28",
+        "method": None,
+    }
+
+
+def test_a_result_tells_its_parts() -> None:
+    result = CallResult(
+        raw={
+            "content": [
+                {"type": "text", "text": "a"},
+                {"type": "image", "data": "", "mimeType": "image/png"},
+                {"type": "text", "text": "b"},
+            ],
+            "structuredContent": 0,
+        }
+    )
+    assert (result.text, result.structured, result.is_error) == ("a\nb", 0, False)
+    assert len(result.content) == 3
+    assert CallResult(raw={"content": [], "isError": True}).is_error
+
+
+def test_an_error_of_the_server_is_raised() -> None:
+    with pytest.raises(MCPError, match="No tool named 'missing'") as caught:
+        MCPClient(server=open_server).call_tool("missing")
+    assert caught.value.code == -32602
+
+
+def test_messages_of_one_call_do_not_reach_the_next() -> None:
+    server = open_to_all()
+
+    @server.tool
+    def talk(ctx: Context) -> str:
+        ctx.report_progress(1)
+        return "x"
+
+    server.tool("silent")(lambda: "x")
+    client = MCPClient(server=server)
+    assert client.call_tool("talk").progress
+    assert not client.call_tool("silent").progress
+    assert client.call_tool("talk").progress
+
+
+def test_a_list_is_read_to_its_last_page() -> None:
+    server = open_to_all(page_size=1)
+    for name in ("a", "b", "c"):
+        server.tool(name)(lambda: "x")
+    assert [tool["name"] for tool in MCPClient(server=server).list_tools()] == ["a", "b", "c"]
+
+
+async def test_a_stream_is_not_one_response() -> None:
+    with pytest.raises(MCPError, match="stream"):
+        await MCPClient(server=open_server).arequest("subscriptions/listen", {"notifications": {}})
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_permissions_are_asked_from_a_loop() -> None:
+    server = open_to_all()
+    server.tool("tool", permission="auth.view_group")(lambda: "x")
+    server.resource("x://x", permission="auth.view_group")(lambda: "x")
+    user = await sync_to_async(person)()
+    await user.user_permissions.aadd(await Permission.objects.aget(codename="view_group"))
+    client = MCPClient(server=server, user=await type(user).objects.aget(pk=user.pk))
+    assert (await client.acall_tool("tool")).text == "x"
+    assert (await client.aread_resource("x://x"))[0]["text"] == "x"
+    async with client.listen(uris=["x://x"]) as messages:
+        acknowledged = await anext(messages)
+    assert acknowledged["params"]["notifications"] == {"resourceSubscriptions": ["x://x"]}
+
+
+class AsyncTests(TestCase):
+    """An asynchronous test of Django's own kind, within its transaction."""
+
+    async def test_sync_and_async_tools_see_the_rows_of_the_test(self) -> None:
+        await Group.objects.acreate(name="a")
+        user: Any = await sync_to_async(person)()
+        client = MCPClient(server=mcp, user=user)
+        assert (await client.acall_tool("count_groups")).text == "1"
+        assert (await client.acall_tool("count_groups_later")).text == "1"
+        assert (await client.aread_resource("shop://groups/a"))[0]["text"] == '{"name": "a"}'
+
+    def test_so_they_do_in_a_synchronous_test(self) -> None:
+        Group.objects.create(name="a")
+        client = MCPClient(server=mcp, user=person())
+        assert client.call_tool("count_groups").text == "1"
+        assert client.call_tool("count_groups_later").text == "1"
+        assert client.complete("shop://groups/{name}", "name", "a") == ["a"]

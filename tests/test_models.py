@@ -1,0 +1,23 @@
+"""The tables, and that the migrations make them."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+
+from mcp_django.models import AccessToken
+
+
+@pytest.mark.django_db
+def test_the_migrations_are_complete() -> None:
+    call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+
+
+def test_the_user_gets_no_attributes_of_ours() -> None:
+    related = [
+        field.name
+        for field in get_user_model()._meta.related_objects
+        if field.related_model is AccessToken
+    ]
+    assert all(name.endswith("+") for name in related)

@@ -1,0 +1,98 @@
+"""`MCPServer`: its name, its addresses, and how it says that something changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from mcp_django import MCPServer, mcp
+from mcp_django.server import DefaultServer, all_servers
+from mcp_django.test import MCPClient
+from tests.drivers import message
+from tests.example.mcp import staff
+from tests.servers import open_to_all, post
+from tests.spec import spec
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"name": "with space"}, "'with space'"),
+        ({"name": ""}, "''"),
+        ({"name": "a:b"}, "'a:b'"),
+        ({"auth": "tokens"}, "auth=['tokens']"),
+        ({"page_size": 0}, "page_size=0"),
+        ({"page_size": -1}, "page_size=-1"),
+    ],
+)
+def test_a_mistaken_option_is_named(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(ImproperlyConfigured) as caught:
+        MCPServer(**{"name": "inline", **options})
+    assert word in str(caught.value)
+
+
+def test_addresses_are_reversed_by_the_name_of_the_server() -> None:
+    assert reverse("mcp_django:endpoint") == "/mcp"
+    assert reverse("mcp_django_staff:endpoint") == "/staff/mcp"
+    assert staff.namespace == "mcp_django_staff"
+    assert MCPServer().namespace == "mcp_django"
+
+
+@spec("HTTP-10")
+def test_both_spellings_answer_and_others_do_not() -> None:
+    for path in ("/open/mcp", "/open/mcp/"):
+        response = post(path, message("tools/list"), client=Client(enforce_csrf_checks=True))
+        assert response.status_code == 200
+        assert not response.cookies
+    assert post("/open/mcp/x", message("tools/list")).status_code == 404
+    assert post("/open/mcpx", message("tools/list")).status_code == 404
+
+
+def test_a_server_says_which_it_is() -> None:
+    assert repr(staff) == "<MCPServer 'staff'>"
+    assert {"default", "open", "staff"} <= {server.name for server in all_servers()}
+
+
+def test_the_default_server_is_made_at_first_use() -> None:
+    lazy: Any = DefaultServer()
+    assert isinstance(lazy.tools, dict)
+    assert lazy.is_default
+    assert mcp.is_default
+    assert isinstance(mcp, MCPServer)
+
+
+def test_a_server_may_authenticate_in_its_own_way() -> None:
+    server = MCPServer("inline", auth=["session"])
+    with override_settings(MCP_DJANGO={"AUTH": ["drf"]}):
+        assert server.auth == ("session",)
+        assert staff.auth == ("drf",)
+
+
+def test_there_are_three_lists_to_notify_of() -> None:
+    odd: Any = "templates"
+    with pytest.raises(ValueError, match="'templates'"):
+        mcp.notify_list_changed(odd)
+
+
+@pytest.mark.django_db(transaction=True)
+@spec("SUB-10")
+async def test_listeners_hear_of_what_they_asked_for() -> None:
+    server = open_to_all()
+    server.tool("tool")(lambda: "x")
+    server.prompt("prompt")(lambda: "x")
+    server.resource("x://{n}")(lambda n: "x")
+    async with MCPClient(server=server).listen(lists=["tools"], uris=["x://1"]) as messages:
+        await anext(messages)
+        server.notify_list_changed("prompts")
+        server.notify_resource_updated("x://2")
+        server.notify_resource_updated("x://1")
+        first = await anext(messages)
+        server.notify_list_changed("tools")
+        second = await anext(messages)
+    assert first["method"] == "notifications/resources/updated"
+    assert first["params"]["uri"] == "x://1"
+    assert second["method"] == "notifications/tools/list_changed"

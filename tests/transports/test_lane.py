@@ -1,0 +1,195 @@
+"""The lane finds the endpoints wherever the site puts them, and Django keeps the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from channels.routing import ProtocolTypeRouter
+from django.conf.urls.i18n import i18n_patterns
+from django.http import HttpRequest, HttpResponse
+from django.urls import include, path
+
+from mcp_django.asgi import Application, async_only_middleware, get_asgi_application
+from mcp_django.transports.lane import LaneHandler
+from tests.drivers import Connection, headers_for, message, send
+from tests.spec import spec
+from tests.transports.stage import stage
+
+CALL = message("tools/call", {"name": "stagger", "arguments": {}})
+HERE = "tests.transports.test_lane"
+
+
+def other(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("ordinary")
+
+
+urlpatterns = [
+    path("plain/mcp", stage.urls),
+    path("<slug:tenant>/tenant/mcp", stage.urls),
+    path("included/", include([path("deep/mcp/", stage.urls)])),
+    path("other", other),
+    *i18n_patterns(path("spoken/mcp", stage.urls)),
+]
+
+
+class Spy:
+    """An application that says whether the lane was taken."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.used = 0
+
+    async def __call__(self, *args: Any) -> None:
+        self.used += 1
+        await self.inner(*args)
+
+
+@pytest.fixture(autouse=True)
+def _urls(settings: Any, _stage: None) -> None:
+    settings.ROOT_URLCONF = HERE
+    settings.LANGUAGES = [("en", "English"), ("de", "German")]
+    locale = "django.middleware.locale.LocaleMiddleware"
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, locale]
+
+
+def spied() -> tuple[Application, Spy, Spy]:
+    application = get_asgi_application()
+    django, lane = Spy(application._django), Spy(application._lane)
+    return Application(django, lane), django, lane  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/plain/mcp",
+        "/plain/mcp/",
+        "/acme/tenant/mcp",
+        "/included/deep/mcp/",
+        "/en/spoken/mcp",
+        "/de/spoken/mcp/",
+        "/plain/mcp?x=1",
+    ],
+)
+async def test_an_endpoint_takes_the_lane(address: str) -> None:
+    application, django, lane = spied()
+    answer = await send(application, address, CALL)
+    assert answer.json()["result"]["content"][0]["text"] == "staggered"
+    assert (django.used, lane.used) == (0, 1)
+
+
+@pytest.mark.parametrize("address", ["/other", "/plain/mcpx", "/fr/spoken/mcp", "/", "/pläin"])
+async def test_everything_else_goes_to_django(address: str) -> None:
+    application, django, lane = spied()
+    answer = await send(application, address, b"", verb="GET")
+    assert answer.status == (200 if address == "/other" else 404)
+    assert (django.used, lane.used) == (1, 0)
+
+
+async def test_a_root_path_is_taken_off(settings: Any) -> None:
+    application, _, lane = spied()
+    connection = under_root(application, "/site/plain/mcp", "/site")
+    assert (await finish(connection)).status == 200
+    settings.FORCE_SCRIPT_NAME = "/forced"
+    connection = under_root(application, "/forced/plain/mcp", "")
+    assert (await finish(connection)).status == 200
+    assert lane.used == 2
+
+
+def under_root(application: Any, address: str, root: str) -> Connection:
+    raw = json.dumps(CALL).encode()
+    return Connection(application, address, raw, headers_for(CALL), "POST", root_path=root)
+
+
+async def finish(connection: Connection) -> Any:
+    await connection.start()
+    answer = await connection.rest()
+    await connection.close()
+    return answer
+
+
+async def test_it_is_the_http_part_of_a_protocol_router() -> None:
+    application, _, lane = spied()
+    router = ProtocolTypeRouter({"http": application})
+    assert (await send(router, "/plain/mcp", CALL)).status == 200
+    assert lane.used == 1
+
+
+def only_async(get_response: Callable[..., Any]) -> Callable[..., Any]:
+    async def middleware(request: HttpRequest) -> Any:
+        return await get_response(request)
+
+    return middleware
+
+
+only_async.sync_capable = False  # type: ignore[attr-defined]
+only_async.async_capable = True  # type: ignore[attr-defined]
+
+
+async def test_middleware_that_cannot_run_synchronously_leaves_everything_to_django(
+    settings: Any,
+) -> None:
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{HERE}.only_async"]
+    assert async_only_middleware() == [f"{HERE}.only_async"]
+    application = get_asgi_application()
+    assert application._lane is None
+    answer = await send(application, "/plain/mcp", CALL)
+    assert answer.json()["result"]["content"][0]["text"] == "staggered"
+
+
+# What middleware does to an answer ----------------------------------------------------------------
+
+
+def adds_a_header(get_response: Callable[..., Any]) -> Callable[..., Any]:
+    def middleware(request: HttpRequest) -> Any:
+        response = get_response(request)
+        response["X-Added"] = "yes"
+        return response
+
+    return middleware
+
+
+def answers_itself(get_response: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda request: HttpResponse("closed for the day", status=418)
+
+
+def fails(get_response: Callable[..., Any]) -> Callable[..., Any]:
+    def middleware(request: HttpRequest) -> Any:
+        raise RuntimeError("secret detail")
+
+    return middleware
+
+
+@spec("HTTP-7")
+@pytest.mark.parametrize("tool", ["stagger", "knock"])
+async def test_headers_of_middleware_are_kept(tool: str, settings: Any) -> None:
+    settings.MIDDLEWARE = [f"{HERE}.adds_a_header", *settings.MIDDLEWARE]
+    arguments = {"name": "x"} if tool == "knock" else {}
+    body = message("tools/call", {"name": tool, "arguments": arguments}, progressToken=1)
+    answer = await send(get_asgi_application(), "/plain/mcp", body)
+    assert answer.headers["x-added"] == "yes"
+    assert answer.is_stream is (tool == "stagger")
+
+
+async def test_middleware_may_answer_itself(settings: Any) -> None:
+    settings.MIDDLEWARE = [f"{HERE}.answers_itself", *settings.MIDDLEWARE]
+    answer = await send(get_asgi_application(), "/plain/mcp", CALL)
+    assert (answer.status, answer.body) == (418, b"closed for the day")
+
+
+@spec("ERR-5")
+async def test_middleware_that_fails_tells_nothing(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.MIDDLEWARE = [f"{HERE}.fails", *settings.MIDDLEWARE]
+    answer = await send(get_asgi_application(), "/plain/mcp", CALL)
+    assert answer.status == 500
+    assert b"secret" not in answer.body
+    assert "secret detail" in caplog.text
+
+
+async def test_a_path_that_is_no_text_is_refused() -> None:
+    answer = await send(LaneHandler(), "/plain/mcp", CALL, cookie="é")
+    assert answer.status in {200, 400}

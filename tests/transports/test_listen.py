@@ -1,0 +1,421 @@
+"""Streams of changes: what they carry, what they do not, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.db import connections, transaction
+from django.utils import timezone
+
+from mcp_django import MCPServer, mcp
+from mcp_django.models import AccessToken
+from mcp_django.protocol import meta
+from mcp_django.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RATE_LIMITED
+from mcp_django.store import hub as store
+from mcp_django.transports import drain, listen
+from tests.drivers import Connection, connect, headers_for, message, send
+from tests.example.mcp import open_server
+from tests.spec import spec
+from tests.transports.asgi import MOUNTS
+from tests.transports.mounts import wsgi
+from tests.transports.stage import PATIENCE, stage
+
+PATH = "/stage/mcp"
+PROPS = "stage://props"
+TOOLS = {"toolsListChanged": True}
+
+
+def body(notifications: Any, *, id: Any = 1, **extra: Any) -> dict[str, Any]:
+    return message("subscriptions/listen", {"notifications": notifications}, id=id, **extra)
+
+
+@asynccontextmanager
+async def listening(
+    app: Any, notifications: Any, *, path: str = PATH, id: Any = 1, **changes: Any
+) -> AsyncIterator[Connection]:
+    """An open stream whose acknowledgement was read."""
+    async with connect(app, path, body(notifications, id=id), **changes) as connection:
+        answer = await connection.start()
+        assert answer.status == 200, (await connection.rest()).body
+        assert answer.is_stream
+        acknowledged = await connection.event()
+        assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+        connection.acknowledged = acknowledged["params"]
+        yield connection
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - nothing signals it
+            await asyncio.sleep(0.001)
+
+
+async def nothing_more(connection: Connection, server: MCPServer = stage) -> None:
+    """See that the next notice is one that is provoked here: nothing was before it."""
+    server.notify_list_changed("tools")
+    notice = await connection.event()
+    assert notice["method"] == "notifications/tools/list_changed"
+
+
+# The acknowledgement ------------------------------------------------------------------------------
+
+
+@spec("SUB-8", "SUB-9", "RPC-2")
+@pytest.mark.parametrize("given", [0, 1, "1", "", -7, 2**60])
+async def test_the_acknowledgement_comes_first_under_the_id_of_the_request(
+    given: Any, app: Any
+) -> None:
+    async with listening(app, TOOLS, id=given) as connection:
+        assert connection.acknowledged == {
+            "notifications": TOOLS,
+            "_meta": {meta.SUBSCRIPTION_ID: given},
+        }
+        assert type(connection.acknowledged["_meta"][meta.SUBSCRIPTION_ID]) is type(given)
+
+
+@spec("SUB-7", "SUB-8")
+@pytest.mark.parametrize(
+    ("wanted", "honored"),
+    [
+        ({}, {}),
+        ({"toolsListChanged": False}, {}),
+        ({"promptsListChanged": True, **TOOLS}, {"promptsListChanged": True, **TOOLS}),
+        ({"resourceSubscriptions": []}, {}),
+        (
+            {"resourceSubscriptions": [PROPS, PROPS, "bad uri", "stage://nothing"]},
+            {"resourceSubscriptions": [PROPS]},
+        ),
+        ({"somethingNew": True, **TOOLS}, TOOLS),
+    ],
+)
+async def test_only_what_will_be_honored_is_acknowledged(
+    wanted: Any, honored: Any, app: Any
+) -> None:
+    async with listening(app, wanted) as connection:
+        assert connection.acknowledged["notifications"] == honored
+
+
+@spec("SUB-6", "SUB-8")
+async def test_kinds_that_the_server_does_not_have_are_left_out(app: Any) -> None:
+    wanted = {"promptsListChanged": True, "resourcesListChanged": True, **TOOLS}
+    async with listening(app, wanted, path="/open/mcp") as connection:
+        assert connection.acknowledged["notifications"] == TOOLS
+
+
+@spec("SUB-7")
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        None,
+        [],
+        "tools",
+        {"toolsListChanged": "yes"},
+        {"toolsListChanged": 1},
+        {"resourceSubscriptions": PROPS},
+        {"resourceSubscriptions": [1]},
+        {"resourceSubscriptions": {}},
+    ],
+)
+async def test_wrong_types_are_refused(wanted: Any, app: Any) -> None:
+    answer = await send(app, PATH, body(wanted))
+    assert answer.status == 200
+    assert answer.json()["error"]["code"] == INVALID_PARAMS
+    assert answer.json()["id"] == 1
+
+
+@spec("SUB-7")
+async def test_the_filter_has_to_be_there(app: Any) -> None:
+    answer = await send(app, PATH, message("subscriptions/listen"))
+    assert answer.json()["error"]["code"] == INVALID_PARAMS
+
+
+async def test_a_thousand_addresses_are_no_burden(app: Any) -> None:
+    many = [f"stage://nothing/{n}" for n in range(1500)]
+    async with listening(app, {"resourceSubscriptions": [PROPS, *many]}) as connection:
+        assert connection.acknowledged["notifications"] == {"resourceSubscriptions": [PROPS]}
+
+
+@spec("HTTP-8")
+async def test_who_takes_no_events_cannot_listen(app: Any) -> None:
+    answer = await send(app, PATH, body(TOOLS), accept="application/json")
+    assert answer.status == 406
+
+
+@spec("SUB-16", "VER-8")
+async def test_without_a_stream_there_is_nothing_to_listen_for() -> None:
+    answer = await asyncio.to_thread(wsgi, PATH, body(TOOLS))
+    assert answer.status == 404
+    assert answer.json()["error"]["code"] == METHOD_NOT_FOUND
+
+
+@spec("ALS-2", "SUB-9")
+async def test_the_draft_writes_subscription_ids_as_strings(app: Any) -> None:
+    alias = {meta.PROTOCOL_VERSION: "DRAFT-2026-v1"}
+    async with connect(app, PATH, body(TOOLS, **alias)) as connection:
+        acknowledged = await connection.event()
+        assert acknowledged["params"]["_meta"] == {meta.SUBSCRIPTION_ID: "1"}
+        stage.notify_list_changed("tools")
+        notice = await connection.event()
+        assert notice["params"]["_meta"] == {meta.SUBSCRIPTION_ID: "1"}
+
+
+# Notices ------------------------------------------------------------------------------------------
+
+
+@spec("SUB-9", "SUB-10", "SUB-11", "SUB-18")
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
+async def test_a_changed_list_reaches_every_stream_that_asked(kind: Any, app: Any) -> None:
+    wanted = {f"{kind}ListChanged": True}
+    async with (
+        listening(app, wanted, id=1) as first,
+        listening(app, wanted, id="1") as second,
+        listening(app, wanted, id=1) as third,
+    ):
+        stage.notify_list_changed(kind)
+        for connection, given in ((first, 1), (second, "1"), (third, 1)):
+            assert await connection.event() == {
+                "jsonrpc": "2.0",
+                "method": f"notifications/{kind}/list_changed",
+                "params": {"_meta": {meta.SUBSCRIPTION_ID: given}},
+            }
+
+
+@spec("SUB-9", "SUB-11")
+async def test_a_changed_resource_reaches_its_subscribers(app: Any) -> None:
+    async with listening(app, {"resourceSubscriptions": [PROPS]}) as connection:
+        stage.notify_resource_updated(PROPS)
+        assert await connection.event() == {
+            "jsonrpc": "2.0",
+            "method": "notifications/resources/updated",
+            "params": {"uri": PROPS, "_meta": {meta.SUBSCRIPTION_ID: 1}},
+        }
+
+
+@spec("SUB-10")
+async def test_nothing_else_reaches_a_stream(app: Any) -> None:
+    async with listening(app, TOOLS) as connection:
+        stage.notify_list_changed("prompts")
+        stage.notify_list_changed("resources")
+        stage.notify_resource_updated(PROPS)
+        stage.notify_resource_updated("stage://nothing")
+        open_server.notify_list_changed("tools")
+        mcp.notify_list_changed("tools")
+        call = {"name": "stagger", "arguments": {}}
+        extra = {meta.PROGRESS_TOKEN: 1, meta.LOG_LEVEL: "debug"}
+        await send(app, PATH, message("tools/call", call, **extra))
+        await nothing_more(connection)
+
+
+@spec("SUB-15")
+async def test_several_changes_at_once_are_one_notice(app: Any) -> None:
+    async with listening(app, TOOLS) as connection:
+        for _ in range(20):
+            stage.notify_list_changed("tools")
+        await connection.event()
+        await nothing_more(connection)
+    raw = b"".join(part.get("body", b"") for part in connection.sent)
+    assert raw.count(b"tools/list_changed") == 2
+
+
+@spec("SUB-15")
+async def test_a_change_right_after_the_request_is_not_lost(app: Any) -> None:
+    async with connect(app, PATH, body(TOOLS)) as connection:
+        await until(lambda: store.hub()._listeners)
+        stage.notify_list_changed("tools")
+        assert "acknowledged" in (await connection.event())["method"]
+        assert (await connection.event())["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_change_may_be_told_from_any_thread(app: Any) -> None:
+    async with listening(app, TOOLS) as connection:
+        await asyncio.to_thread(stage.notify_list_changed, "tools")
+        assert (await connection.event())["method"] == "notifications/tools/list_changed"
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_change_is_told_after_the_commit(app: Any) -> None:
+    def change(*, keep: bool) -> None:
+        with transaction.atomic():
+            stage.notify_resource_updated(PROPS)
+            transaction.set_rollback(not keep)
+
+    wanted = {"resourceSubscriptions": [PROPS], **TOOLS}
+    async with listening(app, wanted) as connection:
+        await sync_to_async(change)(keep=False)
+        await nothing_more(connection)
+        await sync_to_async(change)(keep=True)
+        assert (await connection.event())["method"] == "notifications/resources/updated"
+
+
+async def test_a_listener_that_fails_does_not_silence_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard = asyncio.Event()
+    topic = store.Topic("stage", "tools")
+
+    def fail(_: store.Topic) -> None:
+        raise RuntimeError("deaf")
+
+    stops = [
+        store.hub().subscribe([topic], fail),
+        store.hub().subscribe([topic], lambda _: heard.set()),
+    ]
+    store.ring(topic)
+    async with asyncio.timeout(PATIENCE):
+        await heard.wait()
+    for stop in stops:
+        stop()
+    store.ring(topic)
+    await until(lambda: "deaf" in caplog.text)
+    assert not store.hub()._listeners
+
+
+@spec("HTTP-7", "SUB-15")
+async def test_an_idle_stream_is_kept_alive_by_comments(app: Any, settings: Any) -> None:
+    settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.01}
+    async with listening(app, {}) as connection:
+        for _ in range(3):
+            assert (await connection.part())["body"].startswith(b":")
+
+
+# The end ------------------------------------------------------------------------------------------
+
+
+def closing(given: Any) -> dict[str, Any]:
+    return {
+        "resultType": "complete",
+        "_meta": {meta.SUBSCRIPTION_ID: given, meta.SERVER_INFO: stage.identity()},
+    }
+
+
+@pytest.fixture
+def draining() -> Iterator[None]:
+    yield
+    drain._drain.draining = False
+
+
+@spec("SUB-12", "SUB-13")
+@pytest.mark.usefixtures("draining")
+async def test_a_stopping_server_ends_its_streams_with_a_result(app: Any) -> None:
+    async with listening(app, TOOLS, id="x") as connection:
+        drain.begin()
+        response = await connection.event()
+        assert response == {"jsonrpc": "2.0", "id": "x", "result": closing("x")}
+        with pytest.raises(EOFError):
+            await connection.event()
+
+
+@spec("SUB-15")
+async def test_a_stream_does_not_live_for_ever(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "MAX_AGE_SECONDS", 0.02)
+    async with listening(app, TOOLS) as connection:
+        assert (await connection.event())["result"] == closing(1)
+
+
+@spec("SUB-16")
+async def test_a_revoked_token_ends_its_streams(
+    app: Any, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
+    async with listening(app, TOOLS, path="/mcp", authorization=token) as connection:
+        # It outlives several looks while the token holds.
+        await connection.part()
+        await connection.part()
+        await AccessToken.objects.aupdate(revoked_at=timezone.now())
+        response = await connection.event()
+    assert response["result"]["_meta"][meta.SUBSCRIPTION_ID] == 1
+
+
+@spec("SUB-16")
+@pytest.mark.django_db(transaction=True)
+async def test_a_token_that_expires_ends_its_streams(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = await User.objects.acreate(username="eve")
+    in_an_hour = timezone.now() + timedelta(hours=1)
+    issue = sync_to_async(AccessToken.objects.issue)
+    bearer = f"Bearer {(await issue(user, name='short', expires=in_an_hour))[1]}"
+    almost = in_an_hour - timedelta(seconds=0.02)
+    monkeypatch.setattr(listen, "timezone", SimpleNamespace(now=lambda: almost))
+    async with listening(app, TOOLS, path="/mcp", authorization=bearer) as connection:
+        response = await connection.event()
+    assert response["result"]["_meta"][meta.SUBSCRIPTION_ID] == 1
+
+
+@spec("SUB-15")
+async def test_a_caller_may_hold_only_so_many_streams(app: Any, settings: Any) -> None:
+    settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": 2}
+    async with listening(app, TOOLS), listening(app, TOOLS):
+        answer = await send(app, PATH, body(TOOLS, id="x"))
+        assert answer.status == 429
+        assert answer.headers["retry-after"] == "1"
+        assert answer.json()["id"] == "x"
+        assert answer.json()["error"]["code"] == RATE_LIMITED
+    # Both places are free again.
+    async with listening(app, TOOLS), listening(app, TOOLS):
+        pass
+
+
+@spec("SUB-14")
+async def test_leaving_frees_everything(app: Any) -> None:
+    gc.disable()
+    try:
+        async with listening(app, {"resourceSubscriptions": [PROPS], **TOOLS}):
+            assert len(store.hub()._listeners) == 2
+            assert len(listen._places["anonymous"]) == 1
+        await until(lambda: not store.hub()._listeners)
+        await until(lambda: not listen._places["anonymous"])
+        await until(lambda: not drain._drain._wakers)
+    finally:
+        gc.enable()
+    stage.notify_list_changed("tools")
+
+
+# Many of them -------------------------------------------------------------------------------------
+
+
+def open_files(name: str) -> int:
+    links = list(Path("/proc/self/fd").iterdir())
+    return sum(name in str(link.readlink()) for link in links if link.is_symlink())
+
+
+@pytest.mark.parametrize("name", ["lane", "raw"])
+async def test_open_streams_hold_no_thread_and_no_connection(
+    name: str, token: str, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": 500}
+    app = MOUNTS[name]
+    database = Path(connections["default"].settings_dict["NAME"]).name
+    for _ in range(20):
+        # Whatever the pools take, they have taken now.
+        await send(app, "/mcp", message("tools/list"), authorization=token)
+    threads, files = threading.active_count(), open_files(database)
+    streams = [Connection(app, "/mcp", *_raw(TOOLS, token), "POST") for _ in range(500)]
+    for connection in streams:
+        assert (await connection.start()).status == 200, (await connection.rest()).body
+        assert "acknowledged" in (await connection.event())["method"]
+    assert threading.active_count() <= threads
+    # The last thread may be closing what it opened to look the token up.
+    await until(lambda: open_files(database) <= files)
+    mcp.notify_list_changed("tools")
+    for connection in streams:
+        assert (await connection.event())["method"] == "notifications/tools/list_changed"
+    await asyncio.gather(*(connection.close() for connection in streams))
+    await until(lambda: not store.hub()._listeners)
+
+
+def _raw(notifications: Any, token: str) -> tuple[bytes, dict[str, str]]:
+    content = body(notifications)
+    return json.dumps(content).encode(), headers_for(content, authorization=token)
