@@ -10,7 +10,7 @@ from django.conf import settings as django_settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
-from django.template import TemplateDoesNotExist
+from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 
 from mcp_django import conf
@@ -149,28 +149,29 @@ def check_async_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessa
 
 
 def check_prompt_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E007: a prompt's Django template does not exist."""
-    found: list[CheckMessage] = []
-    for server in all_servers():
-        found.extend(
-            Error(
-                f"The {prompt} names the template {prompt.template!r}, which is not found.",
-                hint="Put it in a templates directory of an installed app.",
-                obj=server,
-                id="mcp_django.E007",
-            )
-            for prompt in server.prompts.values()
-            if prompt.template is not None and not _template_exists(prompt.template)
+    """E007: a prompt's Django template does not exist, or cannot be read."""
+    return [
+        Error(
+            f"The {prompt} names the template {prompt.template!r}, which {problem}.",
+            hint="Put it in a templates directory of an installed app.",
+            obj=server,
+            id="mcp_django.E007",
         )
-    return found
+        for server in all_servers()
+        for prompt in server.prompts.values()
+        if (problem := _template_problem(prompt.template))
+    ]
 
 
-def _template_exists(name: str) -> bool:
+def _template_problem(name: str | None) -> str:
     try:
-        get_template(name)
+        if name is not None:
+            get_template(name)
     except TemplateDoesNotExist:
-        return False
-    return True
+        return "is not found"
+    except TemplateSyntaxError as exc:
+        return f"cannot be read: {exc}"
+    return ""
 
 
 def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

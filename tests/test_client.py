@@ -16,8 +16,6 @@ from mcp_django.test import CallResult, MCPClient
 from tests.example.mcp import open_server
 from tests.servers import open_to_all, person
 
-pytest_plugins: list[str] = []
-
 
 @pytest.fixture
 def mcp_client() -> Callable[..., MCPClient]:

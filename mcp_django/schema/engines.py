@@ -66,6 +66,8 @@ def _follow(root: Schema, path: Iterable[str | int]) -> Schema:
     for step in path:
         # Releases differ in whether a reference is a step of the path or has been followed.
         here = resolve(root, here["$ref"]) if step == "$ref" else here[step]
+        if not isinstance(here, dict | list):
+            return {}
     return here if isinstance(here, dict) else {}
 
 
@@ -81,7 +83,8 @@ def _compile_python(library: Any, schema: Schema) -> Validate:
         for error in validator.iter_errors(value):
             yield Violation(
                 keyword=str(error.validator),
-                schema=error.schema or {},
+                # A schema may be `false`, which has no keyword.
+                schema=error.schema or {str(error.validator): False},
                 path=tuple(error.absolute_path),
                 value=error.instance,
                 is_key="propertyNames" in error.absolute_schema_path,

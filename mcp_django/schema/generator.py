@@ -48,6 +48,12 @@ class SchemaGenerator(GenerateJsonSchema):
         is_read = self.mode == "validation"
         return {"type": "string", "contentEncoding": "base64" if is_read else "base64url"}
 
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        return _closed(super().dataclass_schema(schema), schema)
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        return _closed(super().typed_dict_schema(schema), schema)
+
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
         for value in schema["expected"]:
             if self.mode == "validation" and isinstance(value, Enum) and not _is_plain(value):
@@ -56,6 +62,13 @@ class SchemaGenerator(GenerateJsonSchema):
                     "name its value there, or derive the enum from str"
                 )
         return super().literal_schema(schema)
+
+
+def _closed(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+    # Before 2.14 pydantic forgets to say this of a type that inherits its configuration.
+    if schema.get("config", {}).get("extra_fields_behavior") == "forbid":
+        result["additionalProperties"] = False
+    return result
 
 
 def _is_plain(value: object) -> bool:

@@ -118,6 +118,8 @@ def _mapping(value: Mapping[Any, Any], path: Path) -> dict[str, Any]:
 
 
 def _key(key: Any, path: Path) -> str:
+    if type(key) is str:
+        return key
     plain = _convert(key, path)
     if isinstance(plain, dict | list):
         raise TypeError(f"{_place(path)} has {key!r} for a key; JSON has only strings.")

@@ -7,7 +7,7 @@ their own messages, which differ, are not needed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ _RULES: Mapping[str, str] = {
     "maxProperties": "must have at most {limit} members",
 }
 
+_CLOSED = frozenset({"additionalProperties", "unevaluatedProperties"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
@@ -38,7 +40,7 @@ class Violation:
 
     keyword: str
     schema: Schema
-    """The schema that has the keyword; empty where `false` stands instead of one."""
+    """The schema that has the keyword, empty if it could not be found."""
     path: Path
     """From the root of the data to the value."""
     value: Any
@@ -54,11 +56,13 @@ def explain_violations(violations: Iterable[Violation], root: Schema) -> tuple[P
 
 
 def _problems(violation: Violation, root: Schema) -> Iterator[Problem]:
-    limit = violation.schema.get(violation.keyword, False)
-    if violation.keyword in _NAMES and isinstance(limit, bool | list):
-        yield from _NAMES[violation.keyword](violation, root)
+    keyword, limit = violation.keyword, violation.schema.get(violation.keyword, MISSING)
+    if keyword == "required" and isinstance(limit, list):
+        yield from _missing(violation, limit)
+    elif keyword in _CLOSED and limit is False and isinstance(violation.value, dict):
+        yield from _unknown(violation, root)
     else:
-        rule = _rule(violation.keyword, limit)
+        rule = _rule(keyword, limit)
         yield Problem(
             path=format_path(violation.path),
             value=MISSING if violation.is_key else violation.value,
@@ -66,8 +70,8 @@ def _problems(violation: Violation, root: Schema) -> Iterator[Problem]:
         )
 
 
-def _missing(violation: Violation, root: Schema) -> Iterator[Problem]:
-    for name in violation.schema["required"]:
+def _missing(violation: Violation, required: Iterable[str]) -> Iterator[Problem]:
+    for name in required:
         if name not in violation.value:
             yield Problem(path=format_path((*violation.path, name)), message="is required")
 
@@ -81,20 +85,15 @@ def _unknown(violation: Violation, root: Schema) -> Iterator[Problem]:
             yield unknown_argument(name, known, path=format_path(violation.path))
 
 
-_NAMES: Mapping[str, Callable[[Violation, Schema], Iterator[Problem]]] = {
-    "required": _missing,
-    "additionalProperties": _unknown,
-    "unevaluatedProperties": _unknown,
-}
-
-
 def _rule(keyword: str, limit: Any) -> str:
+    if limit is False:
+        return "is not allowed"
+    if limit is MISSING:
+        return "does not fit the schema"
     if keyword in _RULES:
         return fill(_RULES[keyword], {"limit": limit})
     if keyword == "type":
         return of_kind(*limit) if isinstance(limit, list) else of_kind(limit)
     if keyword in {"enum", "const"}:
         return one_of(limit if keyword == "enum" else [limit])
-    if limit is False:
-        return "is not allowed"
     return f"must fit {shorten({keyword: limit})}"

@@ -102,79 +102,6 @@ def mismatch(annotation: Any, value: Any) -> str:
     return rest
 
 
-@pytest.mark.parametrize(
-    "annotation",
-    [
-        Takings,
-        Row,
-        Item,
-        Point,
-        Page[int],
-        list,
-        list[int],
-        tuple[int, str],
-        set[str],
-        frozenset[str],
-        dict,
-        dict[str, Any],
-        Sequence[int],
-        Mapping[str, int],
-        Iterable[int],
-        Iterator[Row],
-        Generator[Row, None, None],
-        Takings | None,
-        Takings | list[Takings],
-        Annotated[Takings, "What came in"],
-        Rows,
-        Named,
-        RootModel[list[int]],
-    ],
-)
-def test_a_type_with_members_or_items_has_a_schema(annotation):
-    adapter = output_adapter(annotation)
-    assert adapter is not None
-    jsonschema.Draft202012Validator.check_schema(adapter.json_schema)
-
-
-@pytest.mark.parametrize(
-    "annotation",
-    [
-        str,
-        int,
-        bool,
-        Decimal,
-        date,
-        Color,
-        Literal["a"],
-        None,
-        type(None),
-        Any,
-        Signature.empty,
-        str | None,
-        Takings | str,
-        Text,
-        Image,
-        Audio,
-        EmbeddedResource,
-        ResourceLink,
-        ToolResult,
-        list[Text],
-        list[Text | Image],
-        Takings | ToolResult,
-        Group,
-        list[Group],
-        dict[str, list[Group]],
-        QuerySet,
-        QuerySet[Group],
-        AsyncIterator[int],
-        Callable[[int], int],
-        object,
-    ],
-)
-def test_text_scalars_content_and_model_instances_have_none(annotation):
-    assert output_adapter(annotation) is None
-
-
 @spec("OUT-1")
 def test_a_dataclass_is_written_as_its_schema_says():
     adapter = output_adapter(Takings)
@@ -275,7 +202,7 @@ def test_a_result_that_does_not_fit_names_the_field(annotation, value, problem):
 def test_a_model_changed_behind_its_own_back_does_not_fit():
     item = Item(price=1)
     item.price = "free"  # type: ignore[assignment]
-    assert "price" in mismatch(Item, item)
+    assert "serialized value may not be as expected" in mismatch(Item, item)
 
 
 class Shouting(BaseModel):
