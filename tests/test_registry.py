@@ -158,6 +158,10 @@ def anything(**values: int) -> int:
     return len(values)
 
 
+def no_value() -> list[str]:
+    return []
+
+
 def two_contexts(a: Context, b: Context) -> None: ...
 
 
@@ -286,7 +290,7 @@ def test_a_completion_has_to_fit_its_target(server: MCPServer) -> None:
     with pytest.raises(NotRegistered):
         server.completion(one, "n")(lambda value: [])
     refused(lambda: server.completion(completed, "m")(lambda value: []), "'m'", "n, other")
-    refused(lambda: server.completion(completed, "n")(lambda: []), "first parameter")
+    refused(lambda: server.completion(completed, "n")(no_value), "first parameter")
     refused(lambda: server.completion(completed, "n")(lambda v, othre: []), "'othre'", "n, other")
     refused(lambda: server.completion(completed, "n")(lambda v, **rest: []), "**rest")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -150,6 +151,11 @@ def _arguments(
         )
     if used == ["input_schema"]:
         return RawArguments(_mapping("input_schema", sources["input_schema"]))
+    parameters = inspect.signature(function.function).parameters
+    if used[0] not in parameters:
+        raise ImproperlyConfigured(
+            f"{function.name}() has no parameter {used[0]!r}, which takes the valid {used[0]}."
+        )
     if used == ["form"]:
         from mcp_django.schema.forms import FormArguments
 

@@ -189,7 +189,9 @@ def _not_null(schema: Any) -> Any:
     result = dict(schema)
     if "anyOf" in result:
         members = [member for member in result.pop("anyOf") if member != {"type": "null"}]
-        result = merge(members[0], result) if len(members) == 1 else {"anyOf": members, **result}
+        if len(members) == 1:
+            return _not_null(merge(members[0], result))
+        result["anyOf"] = members
     if not accepts_null(result, result):
         result.pop("default", None)
     return result

@@ -77,7 +77,7 @@ async def until_gone(receive: Receive, work: Awaitable[T], cancellation: Cancell
             if not task.done():
                 cancellation.cancel() if task is working else None
                 task.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
+        await first_of(asyncio.gather(working, watching, return_exceptions=True))
 
 
 async def _disconnect(receive: Receive) -> None:

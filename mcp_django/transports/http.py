@@ -140,7 +140,11 @@ def _outcome(incoming: Incoming, exchange: Exchange) -> Outcome:
 
 def _listen(listening: Listening, exchange: Exchange) -> Outcome:
     if not guards.accepts(exchange.headers, EVENT_STREAM):
-        return refusal(406, f"subscriptions/listen answers with {EVENT_STREAM}; accept it.")
+        return refusal(
+            406,
+            f"subscriptions/listen answers with {EVENT_STREAM}; accept it.",
+            request_id=listening.incoming.request.id,
+        )
     place = listen.take_place(listening.incoming.principal)
     return Stream(headers=SSE_HEADERS, open=partial(listen.stream, listening, place))
 

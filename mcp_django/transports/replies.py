@@ -56,7 +56,13 @@ def access_reply(exc: AccessRefused) -> Reply:
     return json_reply(exc.status, jsonrpc.encode(body), headers)
 
 
-def refusal(status: int, message: str, *, headers: HeaderList = ()) -> Reply:
-    """A request that was not worth parsing: an error without an id (RPC-11)."""
+def refusal(
+    status: int,
+    message: str,
+    *,
+    headers: HeaderList = (),
+    request_id: RequestId | None = None,
+) -> Reply:
+    """A request that HTTP refuses; mostly before it is parsed, so without an id (RPC-11)."""
     error: dict[str, Any] = {"code": INVALID_REQUEST, "message": message}
-    return json_reply(status, jsonrpc.encode(jsonrpc.error_message(None, error)), headers)
+    return json_reply(status, jsonrpc.encode(jsonrpc.error_message(request_id, error)), headers)

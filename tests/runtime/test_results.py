@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db.models import QuerySet, TextChoices
+from django.db.models import TextChoices
 from django.test import override_settings
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy
@@ -60,7 +60,7 @@ class Model(BaseModel):
 def returning(value: Any) -> Callable[[], Any]:
     """A function without a declared result."""
 
-    def give():  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def give():  # type: ignore[no-untyped-def]
         return value
 
     return give

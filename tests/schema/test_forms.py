@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-from uuid import UUID
+from datetime import date
 
 import pytest
 from django import forms
@@ -12,9 +10,9 @@ from django.contrib.auth.models import Group, Permission, User
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy
 
-from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.schema.forms import FormArguments
 from mcp_django.schema.portable import lint
+from tests.schema.samples import refusal
 from tests.spec import spec
 
 
@@ -44,17 +42,6 @@ def one_field(field):
 
 def published(field):
     return FormArguments(one_field(field)).json_schema["properties"]["x"]
-
-
-def cleaned(field, text):
-    arguments = FormArguments(one_field(field)).parse(f'{{"x": {text}}}'.encode())
-    return arguments["form"].cleaned_data["x"]
-
-
-def refusal(form_class, raw):
-    with pytest.raises(InvalidArguments) as caught:
-        FormArguments(form_class).parse(raw)
-    return str(caught.value)
 
 
 @spec("TOOL-2")
@@ -118,7 +105,7 @@ def test_null_for_an_optional_argument_means_that_it_was_left_out():
     ],
 )
 def test_a_refusal_names_field_rule_and_value(raw, text):
-    assert refusal(Booking, raw) == text
+    assert refusal(FormArguments(Booking), raw) == text
 
 
 def test_a_secret_is_marked():
@@ -210,7 +197,7 @@ def test_rows_are_found_by_their_key():
     raw = f'{{"group": {one.pk}, "others": [{two.pk}], "by_name": "two"}}'.encode()
     data = FormArguments(Membership).parse(raw)["form"].cleaned_data
     assert (data["group"], list(data["others"]), data["by_name"]) == (one, [two], two)
-    assert refusal(Membership, b'{"group": 0}') == (
+    assert refusal(FormArguments(Membership), b'{"group": 0}') == (
         "group: Select a valid choice. That choice is not one of the available choices (got 0)"
     )
 
@@ -220,7 +207,7 @@ def test_a_model_form_can_be_saved():
     arguments = FormArguments(GroupForm)
     assert arguments.json_schema["properties"] == {"name": {"type": "string", "maxLength": 150}}
     assert arguments.parse(b'{"name": "staff"}')["form"].save() == Group.objects.get()
-    assert refusal(GroupForm, b'{"name": "staff"}') == (
+    assert refusal(FormArguments(GroupForm), b'{"name": "staff"}') == (
         'name: Group with this Name already exists (got "staff")'
     )
 

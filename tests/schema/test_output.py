@@ -5,85 +5,35 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import (
-    AsyncIterator,
     Callable,
     Generator,
     Iterable,
     Iterator,
-    Mapping,
-    Sequence,
 )
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
-from inspect import Signature
-from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotRequired, TypeVar
+from typing import Annotated, Any
 
 import jsonschema
 import pytest
 from django.contrib.auth.models import Group
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import QuerySet
-from pydantic import BaseModel, ConfigDict, Field, RootModel, computed_field, field_serializer
-from typing_extensions import TypeAliasType, TypedDict
+from pydantic import BaseModel, ConfigDict, RootModel, field_serializer
 
-from mcp_django.protocol.content import (
-    Audio,
-    EmbeddedResource,
-    Image,
-    ResourceLink,
-    Text,
-    ToolResult,
-)
 from mcp_django.schema.output import OutputMismatch, TypedOutput, output_adapter
 from mcp_django.schema.portable import lint
+from tests.schema.samples import Item, Page, Pair, Row, Takings
 from tests.spec import spec
-
-T = TypeVar("T")
 
 
 class Color(Enum):
     RED = "red"
 
 
-@dataclasses.dataclass
-class Takings:
-    orders: int
-    total: Decimal
-    day: date | None = None
-
-
-class Row(TypedDict):
-    number: str
-    note: NotRequired[str]
-
-
-class Item(BaseModel):
-    price: Annotated[float, Field(ge=0)]
-
-    @computed_field
-    @property
-    def gross(self) -> float:
-        return self.price * 2
-
-
-class Point(NamedTuple):
-    x: int
-    y: int
-
-
-@dataclasses.dataclass
-class Page(Generic[T]):
-    items: list[T]
-
-
 class GroupOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
     name: str
-
-
-Rows = NewType("Rows", list[Row])
-Named = TypeAliasType("Named", list[Row])
 
 
 def dump(annotation: Any, value: Any) -> Any:
@@ -143,7 +93,7 @@ def test_values_in_a_dataclass_are_converted_like_any_other():
         (dict[int, set[int]], {1: {2}}, {"1": [2]}),
         (dict[str, timedelta], {"a": timedelta(hours=1)}, {"a": "PT1H"}),
         (dict[str, bytes], {"a": b"\xfb\xff"}, {"a": "-_8="}),
-        (list[Point], [Point(1, 2)], [[1, 2]]),
+        (list[Pair], [Pair(1, "a")], [[1, "a"]]),
         (Page[int], Page([1]), {"items": [1]}),
         (RootModel[list[int]], [1], [1]),
         (Item, {"price": 1.5}, {"price": 1.5, "gross": 3.0}),

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
-import jsonschema
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from mcp_django.schema.portable import RULES, lint, portable_input, portable_output
-from mcp_django.schema.structure import MAX_SUBSCHEMAS, walk
+from mcp_django.schema.portable import RULES, portable_input, portable_output
+from mcp_django.schema.structure import MAX_SUBSCHEMAS
 from tests.spec import spec
 
 NULL = {"type": "null"}

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-from uuid import UUID
-
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.schema.portable import lint
 from tests.spec import spec
 
@@ -19,6 +14,7 @@ pytest.importorskip("rest_framework")
 from rest_framework import serializers
 
 from mcp_django.schema.serializers import SerializerArguments
+from tests.schema.samples import refusal
 
 
 class Line(serializers.Serializer):
@@ -55,17 +51,6 @@ def one_field(field):
 
 def published(field):
     return SerializerArguments(one_field(field)).json_schema["properties"]["x"]
-
-
-def validated(field, text):
-    arguments = SerializerArguments(one_field(field)).parse(f'{{"x": {text}}}'.encode())
-    return arguments["serializer"].validated_data["x"]
-
-
-def refusal(serializer_class, raw):
-    with pytest.raises(InvalidArguments) as caught:
-        SerializerArguments(serializer_class).parse(raw)
-    return str(caught.value)
 
 
 LINE = {
@@ -158,7 +143,7 @@ def test_null_for_an_optional_member_means_that_it_was_left_out():
     ],
 )
 def test_a_refusal_names_field_rule_and_value(raw, text):
-    assert refusal(Order, raw) == text
+    assert refusal(SerializerArguments(Order), raw) == text
 
 
 class Bare(serializers.BaseSerializer):
@@ -233,7 +218,7 @@ def test_rows_are_found_by_their_keys():
     raw = f'{{"key": {one.pk}, "keys": [{one.pk}], "named": "one"}}'.encode()
     data = SerializerArguments(Related).parse(raw)["serializer"].validated_data
     assert (data["key"], data["keys"], data["named"]) == (one, [one], one)
-    assert refusal(Related, b'{"key": 0, "keys": [0], "named": "two"}') == (
+    assert refusal(SerializerArguments(Related), b'{"key": 0, "keys": [0], "named": "two"}') == (
         'key: Invalid pk "0" - object does not exist (got 0)\n'
         'keys: Invalid pk "0" - object does not exist\n'
         'named: Object with name=two does not exist (got "two")'

@@ -2,85 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import AwareDatetime, BaseModel, Field, HttpUrl, field_validator, model_validator
-from typing_extensions import TypedDict
+from pydantic import BaseModel, Field
 
-from mcp_django.schema.annotations import SignatureArguments
-from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.schema.portable import lint
-
-
-class Size(enum.Enum):
-    SMALL = "s"
-    LARGE = "l"
-
-
-class Level(enum.IntEnum):
-    LOW = 1
-    HIGH = 2
-
-
-@dataclasses.dataclass
-class Place:
-    street: str
-    door: int = 1
-
-
-class Window(TypedDict):
-    start: date
-    end: NotRequired[date]
-
-
-class Pair(NamedTuple):
-    left: int
-    right: str = "?"
-
-
-class Range(BaseModel):
-    low: int
-    high: int
-
-    @model_validator(mode="after")
-    def ordered(self) -> Range:
-        if self.low > self.high:
-            raise ValueError("low must not be above high")
-        return self
-
-
-class Even(BaseModel):
-    number: int
-
-    @field_validator("number")
-    @classmethod
-    def even(cls, value: int) -> int:
-        if value % 2:
-            raise AssertionError("must be even")
-        return value
+from tests.schema.samples import Cash, Level, Pair, Payment, Place, Size, Window, taking
 
 
 class Note(BaseModel):
     body: bytes
 
-
-class Cash(BaseModel):
-    kind: Literal["cash"]
-    amount: int
-
-
-class Card(BaseModel):
-    kind: Literal["card"]
-    number: str
-
-
-Payment = Annotated[Cash | Card, Field(discriminator="kind")]
 
 PLACE = {
     "type": "object",
@@ -233,13 +169,6 @@ CASES: list[tuple[Any, Any, str, Any]] = [
         9,
     ),
 ]
-
-
-def taking(annotation: Any) -> SignatureArguments:
-    def tool(value): ...
-
-    tool.__annotations__ = {"value": annotation}
-    return SignatureArguments(tool)
 
 
 @pytest.mark.parametrize(("annotation", "schema", "text", "value"), CASES)

@@ -59,6 +59,13 @@ async def knock(name: str) -> bool:
 
 
 @stage.tool
+async def outcome(name: str) -> str:
+    """Say how a call left a gate."""
+    await reached(gates[name].left)
+    return gates[name].outcome
+
+
+@stage.tool
 def walk(ctx: Context, gate: str) -> str:
     """Report progress on both sides of a gate."""
     ctx.report_progress(1, 2, "before")
@@ -114,6 +121,13 @@ def brief(ctx: Context) -> str:
 async def stay_later_with_context(ctx: Context, gate: str) -> str:
     """Stay on the event loop, with something to say."""
     return await stay_later(gate)
+
+
+@stage.tool
+def walk_and_stay(ctx: Context, gate: str) -> str:
+    """Say something, then stay."""
+    ctx.report_progress(1)
+    return stay(ctx, gate)
 
 
 @stage.tool

@@ -39,13 +39,31 @@ class Visitor:
 
     async def _read(self) -> list[dict[str, Any]]:
         async with self._request as response:
+            if response.headers["content-type"] == "application/json":
+                return [json.loads(await response.aread())]
             async for event in events(response):
                 self.received.append(event)
                 self.first.set()
         return self.received
 
 
-@spec("SUB-12", "SUB-13")
+async def leave(client: httpx.AsyncClient, server: Server) -> None:
+    """Close a stream of a call that would not end by itself, and see that it is cancelled."""
+
+    def call(tool: str, **arguments: str) -> dict[str, Any]:
+        return message(
+            "tools/call", {"name": tool, "arguments": arguments}, **{meta.PROGRESS_TOKEN: 1}
+        )
+
+    leaver = Visitor(client, server, call("walk_and_stay", gate="leaver"))
+    await leaver.first.wait()
+    leaver.reading.cancel()
+    asked = Visitor(client, server, call("outcome", name="leaver"))
+    [answer] = await asked.reading
+    assert answer["result"]["content"] == [{"type": "text", "text": "cancelled"}]
+
+
+@spec("SUB-12", "SUB-13", "HTTP-26")
 @pytest.mark.parametrize("target", ["application", "raw"])
 @pytest.mark.parametrize("kind", COMMANDS)
 async def test_sigterm_ends_streams_and_lets_a_short_call_finish(
@@ -65,6 +83,7 @@ async def test_sigterm_ends_streams_and_lets_a_short_call_finish(
             caller = Visitor(client, server, message("tools/call", call, id="c", **extra))
             for visitor in (*listeners, caller):
                 await visitor.first.wait()
+            await leave(client, server)
             server.terminate()
             streams = [await visitor.reading for visitor in listeners]
             answers = await caller.reading

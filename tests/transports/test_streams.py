@@ -123,6 +123,14 @@ async def test_who_takes_no_stream_gets_a_document(accept: str, app: Any, gate: 
     assert text_of(slow.json()) == "slow"
 
 
+async def test_wsgi_answers_with_one_document(gate: str) -> None:
+    gates[gate].opened.set()
+    extra = {meta.LOG_LEVEL: "debug", **PROGRESS}
+    for tool, text in (("walk", "walked"), ("walk_later", "walked"), ("slow_walk", "slow")):
+        answer = await ask("wsgi", PATH, call(tool, gate=gate, extra=extra))
+        assert text_of(answer.json()) == text
+
+
 @spec("HTTP-7")
 async def test_a_slow_tool_is_kept_alive_by_comments(app: Any, gate: str, settings: Any) -> None:
     settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.01}

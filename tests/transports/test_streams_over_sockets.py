@@ -94,3 +94,21 @@ def test_a_document_is_readable_behind_compressing_middleware(server: Server) ->
         listed = json.loads(response.read())
     assert "knock" in [tool["name"] for tool in listed["result"]["tools"]]
     assert "set-cookie" not in response.headers
+
+
+@spec("HTTP-26", "CAN-5")
+@pytest.mark.parametrize("tool", ["stay", "stay_later_with_context"])
+def test_a_closed_connection_cancels_the_call(server: Server, tool: str) -> None:
+    body = call(tool, {"gate": f"left-{tool}"}, **{meta.PROGRESS_TOKEN: 1})
+    with httpx.Client(timeout=10) as client:
+        with post(client, server, body) as response:
+            assert next(response.iter_bytes()).startswith(b":")
+            while text_of(client, server, "knock", f"left-{tool}") != "true":
+                pass
+        assert text_of(client, server, "outcome", f"left-{tool}") == "cancelled"
+
+
+def text_of(client: httpx.Client, server: Server, tool: str, name: str) -> str:
+    with post(client, server, call(tool, {"name": name})) as response:
+        text: str = json.loads(response.read())["result"]["content"][0]["text"]
+        return text

@@ -17,8 +17,9 @@ from mcp_django.protocol.errors import (
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
 )
-from tests.drivers import VERSION, Answer, message
+from tests.drivers import VERSION, Answer, Connection, headers_for, message
 from tests.spec import spec
+from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import ask
 
 PATH = "/open/mcp"
@@ -364,3 +365,33 @@ async def test_mirrored_arguments_have_to_match(
         assert answer.json()["result"]["content"][0]["text"] == f"{arguments['region']}:{count}"
     else:
         assert_error(answer, 400, HEADER_MISMATCH)
+
+
+@spec("HDR-9")
+@pytest.mark.parametrize("name", MOUNTS)
+async def test_a_repeated_or_misspelled_header_is_refused(name: str) -> None:
+    raw = json.dumps(LIST).encode()
+    spoofs = [
+        (headers_for(LIST), [(b"mcp-method", b"tools/list")]),
+        (headers_for(LIST), [(b"mcp-protocol-version", VERSION.encode())]),
+        (headers_for(LIST, mcp_method=None), [(b"mcp_method", b"tools/list")]),
+    ]
+    for headers, added in spoofs:
+        connection = Connection(MOUNTS[name], PATH, raw, headers, "POST")
+        connection.scope["headers"].extend(added)
+        await connection.start()
+        assert_error(await connection.rest(), 400, HEADER_MISMATCH)
+        await connection.close()
+
+
+@spec("ERR-5")
+async def test_a_bug_tells_nothing_while_debugging(
+    mount: str, token: str, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.DEBUG = True
+    body = message("tools/call", {"name": "fail", "arguments": {"kind": "bug"}})
+    answer = await ask(mount, "/mcp", body, authorization=token)
+    assert answer.json()["result"]["isError"] is True
+    assert b"secret" not in answer.body
+    assert b"passwd" not in answer.body
+    assert "secret detail" in caplog.text

@@ -1,0 +1,111 @@
+"""Which declared results have structure."""
+
+from __future__ import annotations
+
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from datetime import date
+from decimal import Decimal
+from inspect import Signature
+from typing import Annotated, Any, Literal, NewType
+
+import jsonschema
+import pytest
+from django.contrib.auth.models import Group
+from django.db.models import QuerySet
+from pydantic import RootModel
+from typing_extensions import TypeAliasType
+
+from mcp_django.protocol.content import (
+    Audio,
+    EmbeddedResource,
+    Image,
+    ResourceLink,
+    Text,
+    ToolResult,
+)
+from mcp_django.schema.output import output_adapter
+from tests.schema.samples import Item, Page, Pair, Row, Size, Takings
+
+Rows = NewType("Rows", list[Row])
+Named = TypeAliasType("Named", list[Row])
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Takings,
+        Row,
+        Item,
+        Pair,
+        Page[int],
+        list,
+        list[int],
+        tuple[int, str],
+        set[str],
+        frozenset[str],
+        dict,
+        dict[str, Any],
+        Sequence[int],
+        Mapping[str, int],
+        Iterable[int],
+        Iterator[Row],
+        Generator[Row, None, None],
+        Takings | None,
+        Takings | list[Takings],
+        Annotated[Takings, "What came in"],
+        Rows,
+        Named,
+        RootModel[list[int]],
+    ],
+)
+def test_a_type_with_members_or_items_has_a_schema(annotation):
+    adapter = output_adapter(annotation)
+    assert adapter is not None
+    jsonschema.Draft202012Validator.check_schema(adapter.json_schema)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        str,
+        int,
+        bool,
+        Decimal,
+        date,
+        Size,
+        Literal["a"],
+        None,
+        type(None),
+        Any,
+        Signature.empty,
+        str | None,
+        Takings | str,
+        Text,
+        Image,
+        Audio,
+        EmbeddedResource,
+        ResourceLink,
+        ToolResult,
+        list[Text],
+        list[Text | Image],
+        Takings | ToolResult,
+        Group,
+        list[Group],
+        dict[str, list[Group]],
+        QuerySet,
+        QuerySet[Group],
+        AsyncIterator[int],
+        Callable[[int], int],
+        object,
+    ],
+)
+def test_text_scalars_content_and_model_instances_have_none(annotation):
+    assert output_adapter(annotation) is None

@@ -1,0 +1,315 @@
+"""Every system check, as it fires and as it does not."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core import checks as django_checks
+from django.core.checks import CheckMessage
+from django.core.management import call_command
+from django.test import override_settings
+
+from mcp_django import MCPServer, asgi, checks
+from mcp_django import server as server_module
+from mcp_django.auth.permissions import AllowAny, IsAuthenticated, IsStaff
+from tests.servers import open_to_all
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "checks.md"
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the servers that the test declares."""
+    monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
+
+
+def ids(found: list[CheckMessage]) -> list[str]:
+    for one in found:
+        assert one.hint or one.id in {"mcp_django.E003", "mcp_django.E005"}, one
+    return [str(one.id).removeprefix("mcp_django.") for one in found]
+
+
+def described() -> str:
+    """Say something."""
+    return "x"
+
+
+async def described_later() -> str:
+    """Say something later."""
+    return "x"
+
+
+# Errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("owners", "expected"),
+    [
+        ([], []),
+        (["django-mcp-provider"], []),
+        (["django-mcp-provider", "mcp-django"], ["E001"]),
+        (["mcp-django"], ["E001"]),
+    ],
+)
+def test_a_second_distribution_of_the_package_is_found(
+    monkeypatch: pytest.MonkeyPatch, owners: list[str], expected: list[str]
+) -> None:
+    monkeypatch.setattr(checks, "packages_distributions", lambda: {"mcp_django": owners})
+    found = checks.check_distribution(None)
+    assert ids(found) == expected
+    if found:
+        assert "mcp-django" in found[0].msg
+        assert str(found[0].hint).startswith("pip uninstall mcp-django;")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, []),
+        ({"PAGE_SIZE": 5}, []),
+        ({"PAGE_SIZ": 5, "THREADS": 0}, ["E002", "E002"]),
+        (5, ["E002"]),
+    ],
+)
+def test_a_wrong_setting_is_found(values: Any, expected: list[str]) -> None:
+    with override_settings(MCP_DJANGO=values):
+        assert ids(checks.check_settings(None)) == expected
+        # The others need settings that hold, and leave the word to this one.
+        checks.check_backends(None)
+        checks.check_origins(None)
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(
+    ("auth", "expected"),
+    [
+        (["tokens", "session"], []),
+        ([], []),
+        (["tokns"], ["E003"]),
+        (["a.b", "django.http.Http404"], ["E003", "E003"]),
+    ],
+)
+def test_a_backend_that_is_none_is_found(auth: list[str], expected: list[str]) -> None:
+    server = MCPServer("inline", auth=auth)
+    found = checks.check_backends(None)
+    assert ids(found) == expected
+    assert all(one.obj is server for one in found)
+
+
+@pytest.mark.usefixtures("servers")
+def test_two_servers_of_one_name_are_found() -> None:
+    kept = [MCPServer("a"), MCPServer("b")]
+    assert ids(checks.check_server_names(None)) == []
+    kept.append(MCPServer("a"))
+    (found,) = checks.check_server_names(None)
+    assert found.id == "mcp_django.E004"
+    assert found.msg == "There are 2 servers named 'a'."
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(
+    ("permission", "expected"),
+    [
+        (IsStaff, []),
+        ("auth.view_group", []),
+        ([IsStaff, "auth.view_group"], []),
+        (None, []),
+        ("codename", ["E005"]),
+        ("a.b.c", ["E005"]),
+        (5, ["E005"]),
+        ({"a": 1}, ["E005"]),
+        (object, ["E005"]),
+        ([IsStaff, 5], ["E005"]),
+    ],
+)
+def test_a_permission_that_is_none_is_found(permission: Any, expected: list[str]) -> None:
+    kept = open_to_all()
+    kept.tool("tool", permission=permission)(described)
+    found = checks.check_permissions(None)
+    assert ids(found) == expected
+    assert all("tool 'tool'" in one.msg for one in found)
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize("permission", ["codename", 5, {"a": 1}, object])
+def test_a_permission_of_a_server_that_is_none_is_found(permission: Any) -> None:
+    kept = MCPServer("inline", permission=permission)
+    (found,) = checks.check_permissions(None)
+    assert (found.id, found.obj) == ("mcp_django.E005", kept)
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(
+    ("server", "component", "expected"),
+    [
+        (AllowAny, AllowAny, []),
+        (AllowAny, IsStaff, []),
+        (IsAuthenticated, IsStaff, []),
+        (IsAuthenticated, None, []),
+        (IsAuthenticated, AllowAny, ["E006"]),
+        ("auth.view_group", [AllowAny], ["E006"]),
+        ([AllowAny, IsStaff], AllowAny, ["E006"]),
+    ],
+)
+def test_a_component_that_opens_its_server_is_found(
+    server: Any, component: Any, expected: list[str]
+) -> None:
+    kept = MCPServer("inline", permission=server)
+    kept.resource("x://x", permission=component)(described)
+    assert ids(checks.check_permissions(None)) == expected
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (None, []),
+        ("example/briefing.txt", []),
+        ("example/missing.txt", ["E007"]),
+        ("example/broken.txt", ["E007"]),
+    ],
+)
+def test_a_template_that_is_missing_or_broken_is_found(
+    settings: Any, template: str | None, expected: list[str]
+) -> None:
+    settings.TEMPLATES = [
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "OPTIONS": {
+                "loaders": [
+                    (
+                        "django.template.loaders.locmem.Loader",
+                        {"example/briefing.txt": "{{ x }}", "example/broken.txt": "{% if %}"},
+                    )
+                ]
+            },
+        }
+    ]
+    kept = open_to_all()
+    kept.prompt("prompt", template=template)(described)
+    assert ids(checks.check_prompt_templates(None)) == expected
+
+
+# Warnings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_component_without_description_is_found() -> None:
+    kept = open_to_all()
+    kept.tool("told")(described)
+    kept.tool("passed", description="Told.")(lambda: "x")
+    assert ids(checks.check_descriptions(None)) == []
+    kept.tool("untold")(lambda: "x")
+    (found,) = checks.check_descriptions(None)
+    assert (found.id, found.msg) == ("mcp_django.W001", "The tool 'untold' has no description.")
+
+
+@pytest.mark.usefixtures("servers")
+def test_an_async_function_that_wants_a_transaction_is_found() -> None:
+    kept = open_to_all()
+    kept.tool("sync", atomic=True)(described)
+    kept.tool("later")(described_later)
+    kept.tool("no", atomic=False)(described_later)
+    assert ids(checks.check_async_transactions(None)) == []
+    kept.tool("both", atomic=True)(described_later)
+    assert ids(checks.check_async_transactions(None)) == ["W002"]
+
+
+@pytest.mark.parametrize(("found", "expected"), [([], []), (["a.b.Middleware"], ["W003"])])
+def test_middleware_without_a_synchronous_form_is_found(
+    monkeypatch: pytest.MonkeyPatch, found: list[str], expected: list[str]
+) -> None:
+    monkeypatch.setattr(asgi, "async_only_middleware", lambda: found)
+    assert ids(checks.check_middleware(None)) == expected
+
+
+@pytest.mark.parametrize(
+    ("hosts", "values", "expected"),
+    [
+        (["shop.test"], {}, []),
+        (["*"], {}, ["W004"]),
+        (["*"], {"BASE_URL": "https://shop.test"}, []),
+        (["*"], {"ALLOWED_ORIGINS": ["https://shop.test"]}, []),
+    ],
+)
+def test_a_wildcard_host_without_origins_is_found(
+    hosts: list[str], values: dict[str, Any], expected: list[str]
+) -> None:
+    with override_settings(ALLOWED_HOSTS=hosts, MCP_DJANGO=values):
+        assert ids(checks.check_origins(None)) == expected
+
+
+SQLITE = {"ENGINE": "django.db.backends.sqlite3"}
+POSTGRES = {"ENGINE": "django.db.backends.postgresql"}
+
+
+class Configured:
+    """Settings of a site, without touching the connections of this one."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+
+@pytest.mark.parametrize(
+    ("database", "expected"),
+    [
+        (SQLITE, ["W005"]),
+        ({**SQLITE, "OPTIONS": None}, ["W005"]),
+        ({**SQLITE, "OPTIONS": {"transaction_mode": "DEFERRED"}}, ["W005"]),
+        ({**SQLITE, "OPTIONS": {"transaction_mode": "IMMEDIATE"}}, []),
+        ({**SQLITE, "OPTIONS": {"transaction_mode": "exclusive"}}, []),
+        (POSTGRES, []),
+    ],
+)
+def test_sqlite_that_begins_with_a_read_is_found(
+    monkeypatch: pytest.MonkeyPatch, database: dict[str, Any], expected: list[str]
+) -> None:
+    monkeypatch.setattr(checks, "django_settings", Configured(DATABASES={"default": database}))
+    assert ids(checks.check_sqlite(None)) == expected
+
+
+@pytest.mark.parametrize(
+    ("application", "age", "expected"),
+    [
+        ("site.asgi.application", 0, []),
+        ("site.asgi.application", 60, ["W006"]),
+        ("site.asgi.application", None, ["W006"]),
+        (None, 60, []),
+    ],
+)
+def test_connections_that_persist_under_asgi_are_found(
+    monkeypatch: pytest.MonkeyPatch, application: str | None, age: int | None, expected: list[str]
+) -> None:
+    databases = {"default": {**POSTGRES, "CONN_MAX_AGE": age}, "other": POSTGRES}
+    configured = Configured(DATABASES=databases, ASGI_APPLICATION=application)
+    monkeypatch.setattr(checks, "django_settings", configured)
+    assert ids(checks.check_persistent_connections(None)) == expected
+
+
+# All of them ----------------------------------------------------------------------------------
+
+
+def test_the_checks_run_with_the_others() -> None:
+    registered = django_checks.registry.registry.get_checks()
+    ours = {check for name, check in vars(checks).items() if name.startswith("check_")}
+    assert ours <= set(registered)
+
+
+def test_a_site_without_mistakes_passes(servers: None) -> None:
+    with override_settings(SILENCED_SYSTEM_CHECKS=["mcp_django.W005"]):
+        call_command("check", "--tag", "mcp_django", "--fail-level", "WARNING")
+
+
+def test_the_page_lists_every_check() -> None:
+    source = Path(checks.__file__).read_text()
+    used = set(re.findall(r'"mcp_django\.([EW]\d{3})"', source))
+    documented = set(re.findall(r"([EW]\d{3}):", source))
+    rows = re.findall(
+        r"^\| `mcp_django\.([EW]\d{3})` \| .+ \| .+ \|$", PAGE.read_text(), re.MULTILINE
+    )
+    assert sorted(used) == rows
+    assert used == documented
