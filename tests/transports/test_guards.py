@@ -283,7 +283,7 @@ async def test_both_spellings_are_served_without_cookies(path: str, mount: str) 
     assert "set-cookie" not in answer.headers
 
 
-@spec("HTTP-10", "VER-21")
+@spec("HTTP-10")
 async def test_login_required_middleware_leaves_the_endpoint_alone(settings: Any) -> None:
     required = "django.contrib.auth.middleware.LoginRequiredMiddleware"
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, required]

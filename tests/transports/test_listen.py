@@ -174,7 +174,7 @@ async def test_the_draft_writes_subscription_ids_as_strings(app: Any) -> None:
 # Notices ------------------------------------------------------------------------------------------
 
 
-@spec("SUB-9", "SUB-10", "SUB-11", "SUB-18")
+@spec("SUB-9", "SUB-10", "SUB-11")
 @pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
 async def test_a_changed_list_reaches_every_stream_that_asked(kind: Any, app: Any) -> None:
     wanted = {f"{kind}ListChanged": True}
@@ -306,7 +306,7 @@ def draining() -> Iterator[None]:
     drain._drain.draining = False
 
 
-@spec("SUB-12", "SUB-13")
+@spec("SUB-12")
 @pytest.mark.usefixtures("draining")
 async def test_a_stopping_server_ends_its_streams_with_a_result(app: Any) -> None:
     async with listening(app, TOOLS, id="x") as connection:

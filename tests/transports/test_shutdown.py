@@ -63,7 +63,7 @@ async def leave(client: httpx.AsyncClient, server: Server) -> None:
     assert answer["result"]["content"] == [{"type": "text", "text": "cancelled"}]
 
 
-@spec("SUB-12", "SUB-13", "HTTP-26")
+@spec("SUB-12", "HTTP-26")
 @pytest.mark.parametrize("target", ["application", "raw"])
 @pytest.mark.parametrize("kind", COMMANDS)
 async def test_sigterm_ends_streams_and_lets_a_short_call_finish(

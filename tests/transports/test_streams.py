@@ -143,7 +143,7 @@ async def test_a_slow_tool_is_kept_alive_by_comments(app: Any, gate: str, settin
         assert text_of(await connection.event()) == "slow"
 
 
-@spec("HTTP-9", "HTTP-31")
+@spec("HTTP-9")
 async def test_what_is_wrong_before_the_tool_runs_keeps_its_status(app: Any) -> None:
     unknown = await send(app, PATH, call("nothing", extra=PROGRESS))
     assert not unknown.is_stream
