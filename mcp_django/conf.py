@@ -38,7 +38,6 @@ class Settings:
     max_body_bytes: Annotated[int, Gt(0)] = 4 * 1024 * 1024
 
     auth: tuple[str, ...] = ("tokens",)
-    scopes: dict[str, str] | None = None
     scope_implies: dict[str, tuple[str, ...]] | None = None
     list_filter: Literal["permissions", "scopes"] = "permissions"
 

@@ -7,15 +7,18 @@ site's own functions: that is left to the mount (``Work``) or to a stream (``Str
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from django.core.exceptions import SynchronousOnlyOperation
+
 from mcp_django.auth.authentication import authenticate
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal
-from mcp_django.exceptions import AccessRefused, MCPError
+from mcp_django.exceptions import AccessRefused, InternalError, MCPError
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Drop, Stateless, claimed_revision, classify
 from mcp_django.protocol.jsonrpc import Failure, Request
@@ -44,6 +47,8 @@ from mcp_django.transports.replies import (
     json_reply,
     refusal,
 )
+
+logger = logging.getLogger("mcp_django")
 
 # The methods that run the site's own functions; everything else is short.
 WORK_METHODS = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
@@ -80,7 +85,22 @@ def admit(received: Received) -> Outcome:
         outcome = _admit(received)
     except AccessRefused as exc:
         outcome = access_reply(exc)
+    except SynchronousOnlyOperation:  # the raw mount then asks again in a thread
+        raise
+    except Exception:  # a permission or backend of the site's own
+        logger.exception("A request could not be admitted.")
+        outcome = _broken(received.message)
     return with_cors(received.exchange, outcome)
+
+
+def _broken(message: Message) -> Reply:
+    """The answer to a bug of ours or the site's: JSON, since a page of HTML would look to a
+    client like a server of another revision (VER-21).
+    """
+    request = message if isinstance(message, Request) else None
+    revision = claimed_revision(request) if request else None
+    error = InternalError("The request failed for a reason that is no fault of its own.")
+    return replace(error_reply(error, request.id if request else None, revision), status=500)
 
 
 def _admit(received: Received) -> Outcome:

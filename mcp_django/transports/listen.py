@@ -20,11 +20,14 @@ from django.utils import timezone
 
 from mcp_django.auth.authentication import refresh
 from mcp_django.auth.principal import Principal
+from mcp_django.components.resource import ResourceTemplate
 from mcp_django.conf import get_settings
-from mcp_django.exceptions import AccessRefused, Busy, TooManyStreams
+from mcp_django.exceptions import AccessRefused, Busy, MCPError, TooManyStreams
 from mcp_django.protocol import jsonrpc, meta, shapes, sse
+from mcp_django.protocol.errors import error_object
 from mcp_django.runtime.dispatch import respond
 from mcp_django.runtime.handlers.listen import may_hear_of
+from mcp_django.runtime.handlers.resources import is_readable
 from mcp_django.runtime.incoming import Listening
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.runtime.pools import pool, with_request_signals
@@ -79,6 +82,11 @@ async def stream(listening: Listening, place: Place) -> AsyncGenerator[bytes, No
     # two (SUB-15).
     unsubscribe = hub().subscribe(subscription.topics, lambda topic: mailbox.put(topic, topic))
     try:
+        try:
+            await subscription.open()
+        except Busy as exc:
+            yield _event(subscription.refusal(exc))
+            return
         with drain.idle(mailbox.wake) as draining:
             yield _event(subscription.acknowledgement())
             async with aclosing(_changes(subscription, mailbox, draining)) as changes:
@@ -138,6 +146,29 @@ class Subscription:
         """Whether the caller may still hear of a change; lists are theirs to ask for."""
         return not topic.uri or topic.uri in self._uris
 
+    async def open(self) -> None:
+        """Leave out what the caller could not read.
+
+        Raises:
+            Busy: no thread became free to find out.
+        """
+        if self._asks_functions:
+            self._uris = await pool("work").run(partial(with_request_signals, self._readable))
+
+    @property
+    def _asks_functions(self) -> bool:
+        """Whether the site's own functions decide about one of the resources."""
+        found = map(self._incoming.server.find_resource, self._listening.uris)
+        return any(one and isinstance(one[0], ResourceTemplate) for one in found)
+
+    def _readable(self) -> frozenset[str]:
+        uris = self._listening.uris
+        return frozenset(
+            uri
+            for uri in uris
+            if may_hear_of(self._incoming, uri) and is_readable(self._incoming, uri)
+        )
+
     def lifetime(self) -> float:
         """The seconds until the stream ends by itself: no credential outlives its expiry."""
         expires = self._incoming.principal.expires_at
@@ -150,8 +181,9 @@ class Subscription:
 
         A database that cannot say keeps no stream open either.
         """
+        where = pool("work" if self._asks_functions else "desk")
         try:
-            return await pool("desk").run(partial(with_request_signals, self._look_again))
+            return await where.run(partial(with_request_signals, self._look_again))
         except (AccessRefused, Busy, DatabaseError):
             return False
 
@@ -161,17 +193,16 @@ class Subscription:
             return False
         admit_connection(self._incoming.server, principal)
         self._incoming = replace(self._incoming, principal=principal)
-        self._uris = frozenset(
-            uri for uri in self._listening.uris if may_hear_of(self._incoming, uri)
-        )
+        self._uris = self._readable()
         return True
 
     def acknowledgement(self) -> dict[str, Any]:
         """The first message: the part of the wishes that is honored (SUB-8)."""
         kinds = sorted(self._listening.kinds)
         honored: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
-        if self._listening.uris:
-            honored["resourceSubscriptions"] = list(self._listening.uris)
+        uris = [uri for uri in self._listening.uris if uri in self._uris]
+        if uris:
+            honored["resourceSubscriptions"] = uris
         return self._tagged("notifications/subscriptions/acknowledged", {"notifications": honored})
 
     def notice(self, topic: Topic) -> dict[str, Any]:
@@ -186,6 +217,11 @@ class Subscription:
         if self._incoming.revision.string_subscription_ids:
             request_id = str(request_id)
         return respond(self._incoming, {"_meta": {meta.SUBSCRIPTION_ID: request_id}})
+
+    def refusal(self, exc: MCPError) -> dict[str, Any]:
+        """The error that answers the request when the stream cannot begin."""
+        error = error_object(exc, self._incoming.revision)
+        return jsonrpc.error_message(self._incoming.request.id, error)
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """A notification that carries its subscription's id, verbatim (SUB-9)."""

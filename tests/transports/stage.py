@@ -11,6 +11,8 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from django.core.exceptions import PermissionDenied
+
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.exceptions import InvalidParams
@@ -181,6 +183,17 @@ async def late_later(gate: str) -> str:
 def props() -> str:
     """What stands on the stage."""
     return "chair"
+
+
+@stage.resource("stage://rooms/{owner}")
+def room(owner: str) -> str:
+    """A dressing room, which only its owner enters."""
+    if owner not in open_rooms:
+        raise PermissionDenied
+    return f"{owner}'s room"
+
+
+open_rooms = {"ada"}
 
 
 @stage.prompt

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from django import forms
@@ -12,9 +10,9 @@ from django.contrib.auth.models import Group
 
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
-from tests.drivers import Connection, headers_for, message, send
+from mcp_django.protocol.errors import INTERNAL_ERROR
+from tests.drivers import message
 from tests.spec import spec
-from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import ask
 from tests.transports.stage import stage
 
@@ -80,28 +78,17 @@ def failing() -> Iterator[None]:
     stage.unregister(greet)
 
 
-@spec("ERR-5")
+@spec("ERR-3", "ERR-5", "RPC-10", "VER-21")
 @pytest.mark.usefixtures("failing")
-async def test_a_bug_in_a_permission_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    for name in ("view", "lane"):
-        answer = await send(MOUNTS[name], PATH, message("tools/list"))
-        assert answer.status == 500
-        assert b"secret" not in answer.body
+async def test_a_bug_in_a_permission_is_an_error_that_tells_nothing(
+    mount: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await ask(mount, PATH, message("tools/list", id="a"))
+    assert answer.status == 500
+    assert answer.json()["id"] == "a"
+    assert answer.json()["error"]["code"] == INTERNAL_ERROR
+    assert b"secret" not in answer.body
     assert "secret detail" in caplog.text
-
-
-@pytest.mark.usefixtures("failing")
-@pytest.mark.parametrize("name", ["raw", "consumer"])
-async def test_a_bug_outside_of_django_is_left_to_the_server(name: str) -> None:
-    body = message("tools/list")
-    connection = Connection(MOUNTS[name], PATH, _raw(body), headers_for(body), "POST")
-    with pytest.raises((RuntimeError, ExceptionGroup), match=r"secret|unhandled"):
-        await connection.start()
-    assert connection.sent == []
-
-
-def _raw(body: Any) -> bytes:
-    return json.dumps(body).encode()
 
 
 async def test_only_http_is_served() -> None:

@@ -20,9 +20,16 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from mcp_django import MCPServer, mcp
+from mcp_django.exceptions import Busy
 from mcp_django.models import AccessToken
 from mcp_django.protocol import meta
-from mcp_django.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RATE_LIMITED
+from mcp_django.protocol.errors import (
+    BUSY,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    RATE_LIMITED,
+)
 from mcp_django.store import hub as store
 from mcp_django.transports import drain, listen
 from tests.drivers import Connection, connect, headers_for, message, send
@@ -60,6 +67,17 @@ async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(0.001)
+
+
+def seen(function: Callable[..., bool], calls: list[str]) -> Callable[..., bool]:
+    """The function, which notes what it was asked."""
+
+    def ask(incoming: Any, uri: str) -> bool:
+        result = function(incoming, uri)
+        calls.append(uri)
+        return result
+
+    return ask
 
 
 async def nothing_more(connection: Connection, server: MCPServer = stage) -> None:
@@ -105,6 +123,66 @@ async def test_only_what_will_be_honored_is_acknowledged(
 ) -> None:
     async with listening(app, wanted) as connection:
         assert connection.acknowledged["notifications"] == honored
+
+
+@spec("SUB-8", "RSC-6")
+@pytest.mark.django_db(transaction=True)
+async def test_a_resource_that_its_function_keeps_from_the_caller_is_left_out(app: Any) -> None:
+    wanted = {"resourceSubscriptions": ["stage://rooms/ada", "stage://rooms/bob", PROPS]}
+    async with listening(app, wanted) as connection:
+        assert connection.acknowledged["notifications"] == {
+            "resourceSubscriptions": ["stage://rooms/ada", PROPS]
+        }
+        stage.notify_resource_updated("stage://rooms/bob")
+        stage.notify_resource_updated("stage://rooms/ada")
+        notice = await connection.event()
+        assert notice["params"]["uri"] == "stage://rooms/ada"
+
+
+@spec("SUB-16")
+@pytest.mark.django_db(transaction=True)
+async def test_a_resource_taken_from_the_caller_is_not_heard_of_any_more(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr("tests.transports.stage.open_rooms", {"ada", "bob"})
+    wanted = {"resourceSubscriptions": ["stage://rooms/bob", PROPS]}
+    async with listening(app, wanted) as connection:
+        monkeypatch.setattr("tests.transports.stage.open_rooms", {"ada"})
+        asked: list[str] = []
+        monkeypatch.setattr(listen, "is_readable", seen(listen.is_readable, asked))
+        await until(lambda: len(asked) > 2)
+        stage.notify_resource_updated("stage://rooms/bob")
+        stage.notify_resource_updated(PROPS)
+        assert (await connection.event())["params"]["uri"] == PROPS
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_full_pool_refuses_a_stream_that_needs_it(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(self: Any) -> None:
+        raise Busy("All workers are busy.")
+
+    monkeypatch.setattr(listen.Subscription, "open", refuse)
+    async with connect(app, PATH, body({"resourceSubscriptions": [PROPS]}, id=3)) as connection:
+        await connection.start()
+        refused = await connection.event()
+        assert refused["id"] == 3
+        assert refused["error"]["code"] == BUSY
+
+
+@spec("SUB-17")
+async def test_task_ids_need_the_tasks_extension(app: Any) -> None:
+    answer = await send(app, PATH, body({"taskIds": ["1"]}))
+    assert answer.status == 400
+    assert answer.json()["error"]["code"] == MISSING_CAPABILITY
+    tasks = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    assert answer.json()["error"]["data"] == {"requiredCapabilities": tasks}
+    declared = body({"taskIds": ["1"]}, **{meta.CLIENT_CAPABILITIES: tasks})
+    async with connect(app, PATH, declared) as connection:
+        assert (await connection.start()).status == 200
+        assert (await connection.event())["params"]["notifications"] == {}
 
 
 @spec("SUB-6", "SUB-8")

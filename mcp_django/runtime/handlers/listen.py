@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from mcp_django.exceptions import MethodNotFound
+from mcp_django.exceptions import MethodNotFound, MissingCapability
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.runtime.handlers.discover import capabilities
@@ -13,6 +15,7 @@ from mcp_django.runtime.policy import visible
 
 # More addresses than this on one stream are left out of the acknowledgement.
 MAX_URIS = 1000
+TASKS = "io.modelcontextprotocol/tasks"
 
 
 class Filter(msgspec.Struct, rename="camel"):
@@ -22,6 +25,7 @@ class Filter(msgspec.Struct, rename="camel"):
     prompts_list_changed: bool = False
     resources_list_changed: bool = False
     resource_subscriptions: list[str] = []
+    task_ids: list[str] = []
 
 
 class ListenParams(msgspec.Struct):
@@ -36,6 +40,11 @@ def listen(incoming: Incoming) -> Listening:
     offered = capabilities(incoming.server, can_stream=incoming.can_stream)
     if not incoming.can_stream or not offered:
         raise MethodNotFound("This server has no changes to listen for.")
+    if wanted.task_ids and TASKS not in _extensions(incoming):
+        raise MissingCapability(
+            f"taskIds needs the extension {TASKS}.",
+            data={"requiredCapabilities": {"extensions": {TASKS: {}}}},
+        )
     flags = {
         "tools": wanted.tools_list_changed,
         "prompts": wanted.prompts_list_changed,
@@ -50,6 +59,11 @@ def listen(incoming: Incoming) -> Listening:
             if may_hear_of(incoming, uri)
         ),
     )
+
+
+def _extensions(incoming: Incoming) -> Any:
+    extensions = incoming.envelope.client_capabilities.get("extensions")
+    return extensions if isinstance(extensions, dict) else {}
 
 
 def may_hear_of(incoming: Incoming, uri: str) -> bool:

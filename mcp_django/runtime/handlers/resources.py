@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
-from mcp_django.exceptions import ResourceNotFound
+from mcp_django.exceptions import AccessRefused, MCPError, ResourceNotFound
 from mcp_django.protocol.content import ResourceContents
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.uritemplate import check_uri
@@ -86,6 +86,21 @@ def admit_reading(incoming: Incoming, uri: str) -> Invocation:
         conclude=partial(results.resource_result, component, uri, _hints(incoming, component)),
         excuse=partial(failures.resource_failure, component, uri),
     )
+
+
+def is_readable(incoming: Incoming, uri: str) -> bool:
+    """Whether the caller could read a URI now.
+
+    What a template's function lets through only the function knows, so it is tried; a fixed
+    resource has no rows to guard. Uses the database.
+    """
+    try:
+        invocation = admit_reading(incoming, uri)
+        if isinstance(invocation.component, ResourceTemplate):
+            calls.run(replace(invocation, conclude=lambda value: {}))
+    except (MCPError, AccessRefused):
+        return False
+    return True
 
 
 def read_contents(incoming: Incoming, uri: str) -> list[ResourceContents]:
