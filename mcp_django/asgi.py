@@ -25,6 +25,7 @@ from mcp_django.transports.lane import LaneHandler
 
 # Paths whose view was looked up; an attacker who asks for many only makes us look again.
 REMEMBERED_PATHS = 1024
+REMEMBERED_LENGTH = 256
 
 
 class Application:
@@ -67,9 +68,12 @@ def _path_info(scope: Scope) -> str:
     return path.removeprefix(prefix) if prefix else path
 
 
-@lru_cache(maxsize=REMEMBERED_PATHS)
 def is_endpoint(path: str) -> bool:
     """Whether the URLconf gives a path to an MCP endpoint, language prefixes included."""
+    return _remembered(path) if len(path) <= REMEMBERED_LENGTH else _resolves(path)
+
+
+def _resolves(path: str) -> bool:
     language = translation.get_language_from_path(path) or settings.LANGUAGE_CODE
     with translation.override(language):
         try:
@@ -78,9 +82,12 @@ def is_endpoint(path: str) -> bool:
             return False
 
 
+_remembered = lru_cache(maxsize=REMEMBERED_PATHS)(_resolves)
+
+
 def _forget(*, setting: str, **kwargs: Any) -> None:
     if setting in {"ROOT_URLCONF", "LANGUAGE_CODE", "LANGUAGES", "USE_I18N"}:
-        is_endpoint.cache_clear()
+        _remembered.cache_clear()
 
 
 setting_changed.connect(_forget, dispatch_uid="mcp_django.asgi")

@@ -46,7 +46,7 @@ class Credentials:
         scheme, _, token = values[0].partition(" ")
         if scheme.lower() != "bearer":
             return None
-        token = token.strip()
+        token = token.strip(" \t")
         if not token or " " in token:
             raise AuthenticationRequired(
                 "Write 'Authorization: Bearer TOKEN'.", error="invalid_request", status=400

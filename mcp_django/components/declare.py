@@ -149,9 +149,11 @@ def _arguments(
         return SignatureArguments(
             function.function, skip=function.internal_parameters, strict=strict
         )
-    if used == ["input_schema"]:
-        return RawArguments(_mapping("input_schema", sources["input_schema"]))
     parameters = inspect.signature(function.function).parameters
+    if used == ["input_schema"]:
+        schema = _mapping("input_schema", sources["input_schema"])
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        return RawArguments(schema, closed=not takes_any)
     if used[0] not in parameters:
         raise ImproperlyConfigured(
             f"{function.name}() has no parameter {used[0]!r}, which takes the valid {used[0]}."

@@ -17,7 +17,7 @@ from asgiref.sync import ThreadSensitiveContext, async_to_sync
 from mcp_django.conf import get_settings
 from mcp_django.context import ClientPort
 from mcp_django.runtime import transactions
-from mcp_django.runtime.failures import CallTimedOut
+from mcp_django.runtime.failures import CallAborted, CallTimedOut
 from mcp_django.runtime.incoming import Invocation
 from mcp_django.runtime.pools import LeasedThread, pool, with_request_signals
 
@@ -64,6 +64,14 @@ async def _acall(invocation: Invocation, port: ClientPort | None) -> dict[str, A
         failure: Exception = CallTimedOut(limit) if timer.expired() else exc
         invocation.cancellation.cancel()
         return invocation.excuse(failure)
+    except asyncio.CancelledError as exc:
+        current = asyncio.current_task()
+        if current is None or current.cancelling():
+            raise
+        # Not this call was cancelled but something that its function waited for.
+        return invocation.excuse(aborted(exc))
+    except SystemExit as exc:
+        return invocation.excuse(aborted(exc))
     except Exception as exc:  # noqa: BLE001 - the site's own function
         return invocation.excuse(exc)
     return settle(invocation, partial(invocation.conclude, value))
@@ -73,8 +81,17 @@ def settle(invocation: Invocation, work: Callable[[], dict[str, Any]]) -> dict[s
     """What the work gives, or what its failure means."""
     try:
         return work()
+    except (asyncio.CancelledError, SystemExit) as exc:
+        return invocation.excuse(aborted(exc))
     except Exception as exc:  # noqa: BLE001 - the site's own function
         return invocation.excuse(exc)
+
+
+def aborted(exc: BaseException) -> CallAborted:
+    """An end that would take more than the call with it, as a failure of the call alone."""
+    failure = CallAborted(f"ended with {type(exc).__name__}")
+    failure.__cause__ = exc
+    return failure
 
 
 def time_limit(invocation: Invocation) -> float:

@@ -37,6 +37,10 @@ logger = logging.getLogger("mcp_django")
 MISSING = (Http404, ObjectDoesNotExist)
 
 
+class CallAborted(Exception):
+    """The function wanted to end the process or the task: a bug like any other."""
+
+
 class CallTimedOut(Exception):
     """The call took longer than its time limit; its thread may still be at it."""
 

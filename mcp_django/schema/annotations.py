@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 
 from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.schema.decoding import decode_arguments, drop_nulls, is_empty
-from mcp_django.schema.generator import BASE64, json_schema_of
+from mcp_django.schema.generator import BASE64, json_schema_of, reason_of
 from mcp_django.schema.header import Header
 from mcp_django.schema.output import OutputAdapter, OutputMismatch, output_adapter
 from mcp_django.schema.portable import portable_input
@@ -119,7 +119,7 @@ def _build(
     except _NOT_BUILDABLE as exc:
         culprit = next((one for one in parameters if not _is_buildable(one)), None)
         what = f"{culprit.name!r} as {shown(culprit.hint)}" if culprit else "its parameters"
-        reason = str(exc).partition(". Set ")[0].partition("\n")[0]
+        reason = reason_of(exc)
         raise ImproperlyConfigured(
             f"{name_of(function)} declares {what}, for which there is no JSON: {reason}. Take "
             "strings, numbers, lists, dataclasses or pydantic models, and of a database object "

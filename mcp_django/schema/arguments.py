@@ -16,6 +16,8 @@ from mcp_django.protocol.errors import MCPDjangoError
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_SHOWN_PROBLEMS = 20
+# More than this are not even looked at: a caller could send a million.
+MAX_KEPT_PROBLEMS = 1000
 
 
 class _Missing:

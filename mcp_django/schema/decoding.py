@@ -9,6 +9,7 @@ does everywhere in this package.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -19,6 +20,14 @@ from mcp_django.schema.arguments import (
     unknown_argument,
 )
 from mcp_django.schema.structure import Path, Schema, accepts_null, alternatives
+
+# What a form, a serializer or a person nests; beyond it the functions here would run out of stack.
+MAX_DEPTH = 64
+TOO_DEEP = f"the arguments are nested deeper than {MAX_DEPTH} levels"
+
+
+class _NoNumberError(ValueError):
+    """Something that stands for a number and is none."""
 
 
 class ExactFloat(float):
@@ -55,17 +64,53 @@ def decode_arguments(
     try:
         arguments = json.loads(raw, parse_float=parse_float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as exc:
-        reason = "it is nested too deep" if isinstance(exc, RecursionError) else str(exc)
-        problem = Problem(path="", message=f"the arguments are not valid JSON: {reason}")
+        problem = Problem(path="", message=f"the arguments are not valid JSON: {_reason(exc)}")
         raise InvalidArguments([problem]) from exc
+    if is_too_deep(raw, arguments):
+        raise InvalidArguments([Problem(path="", message=TOO_DEEP)])
     if not isinstance(arguments, dict):
         problem = Problem(path="", value=arguments, message="the arguments must be an object")
         raise InvalidArguments([problem])
     return arguments
 
 
+def is_too_deep(raw: bytes, value: Any) -> bool:
+    """Tell whether lists and objects are nested deeper than `MAX_DEPTH`."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(one.values())
+            elif isinstance(one, list):
+                inner.extend(one)
+        level = [one for one in inner if isinstance(one, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, RecursionError):
+        return "it is nested too deep"
+    if isinstance(exc, json.JSONDecodeError | UnicodeDecodeError | _NoNumberError):
+        return str(exc)
+    # What is left are integers of many digits, which Python refuses in terms of its own settings.
+    return "a number is too large"
+
+
+def finite_float(text: str) -> float:
+    """Return a number as a float, unless it is too large for one."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise _NoNumberError("a number is too large")
+    return value
+
+
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise _NoNumberError(f"{name} is no JSON number")
 
 
 def drop_nulls(value: Any, schema: Any, root: Schema) -> Any:

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ImproperlyConfigured
 
-from mcp_django.schema.arguments import MISSING, InvalidArguments, Problem
+from mcp_django.schema.arguments import (
+    MAX_KEPT_PROBLEMS,
+    MISSING,
+    InvalidArguments,
+    Problem,
+)
 from mcp_django.schema.decoding import decode_arguments, drop_nulls, unknown_members
 from mcp_django.schema.fields import described, with_default
 from mcp_django.schema.form_fields import field_schema, form_value
@@ -43,7 +49,10 @@ class FormArguments:
             InvalidArguments: the model can repair the call.
         """
         arguments = drop_nulls(decode_arguments(raw), self._shape, self._shape)
-        if problems := [*unknown_members(arguments, self._shape), *self._wrong_kinds(arguments)]:
+        if problems := [
+            *islice(unknown_members(arguments, self._shape), MAX_KEPT_PROBLEMS),
+            *self._wrong_kinds(arguments),
+        ]:
             raise InvalidArguments(problems)
         form = self._form_class(data=self._data(arguments))
         if not form.is_valid():

@@ -26,6 +26,11 @@ def json_schema_of(adapter: TypeAdapter[Any], mode: Mode) -> dict[str, Any]:
     return adapter.json_schema(mode=mode, schema_generator=SchemaGenerator)
 
 
+def reason_of(exc: Exception) -> str:
+    """Return why a type cannot be compiled, without advice that does not apply here."""
+    return str(exc).partition("\n")[0].partition(". Set ")[0].rstrip(".")
+
+
 class SchemaGenerator(GenerateJsonSchema):
     """Writes the schema of one pydantic adapter."""
 

@@ -19,7 +19,7 @@ from pydantic_core import PydanticSerializationError, SchemaError
 
 from mcp_django.protocol.errors import MCPDjangoError
 from mcp_django.schema.arguments import Problem, describe
-from mcp_django.schema.generator import BASE64, json_schema_of
+from mcp_django.schema.generator import BASE64, json_schema_of, reason_of
 from mcp_django.schema.jsonable import check_finite, jsonable
 from mcp_django.schema.portable import RULES, portable_output
 from mcp_django.schema.problems import explain
@@ -105,10 +105,9 @@ class TypedOutput:
             self._shape = inline(json_schema_of(self._adapters[0], "serialization"))
             self.json_schema = portable_output(_unboxed(self._shape))
         except _NOT_BUILDABLE as exc:
-            reason = str(exc).partition(". Set ")[0].partition("\n")[0]
             raise ImproperlyConfigured(
-                f"The result type {shown(annotation)} cannot be written as JSON: {reason}. Return "
-                "dataclasses, pydantic models, lists and dicts of strings and numbers."
+                f"The result type {shown(annotation)} cannot be written as JSON: {reason_of(exc)}. "
+                "Return dataclasses, pydantic models, lists and dicts of strings and numbers."
             ) from exc
         members = [member for _, member in walk(self._shape)]
         self._has_bounds = any(_BOUNDS & member.keys() for member in members)

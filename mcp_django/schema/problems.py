@@ -14,7 +14,13 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from mcp_django.schema.arguments import MISSING, Problem, format_path, unknown_argument
+from mcp_django.schema.arguments import (
+    MAX_KEPT_PROBLEMS,
+    MISSING,
+    Problem,
+    format_path,
+    unknown_argument,
+)
 from mcp_django.schema.structure import Path, Schema, at
 from mcp_django.schema.wording import one_of, rule_of
 
@@ -28,6 +34,10 @@ _NOWHERE = object()
 
 def explain(exc: ValidationError, data: Any, schema: Schema) -> tuple[Problem, ...]:
     """Return what is wrong with `data`; `schema` knows the names and choices there are."""
+    if exc.error_count() > MAX_KEPT_PROBLEMS:
+        known = ", ".join(schema.get("properties", ())) or "none"
+        message = f"{exc.error_count()} things are wrong with the arguments; known: {known}"
+        return (Problem(path="", message=message),)
     located = [_locate(details, data) for details in exc.errors(include_url=False)]
     # A union inside a union repeats itself.
     return tuple({str(problem): problem for problem in _problems(located, schema)}.values())

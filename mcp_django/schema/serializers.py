@@ -8,13 +8,20 @@ this is the only module of the layer that imports it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from rest_framework import fields, relations, serializers
 from rest_framework.settings import api_settings
 
-from mcp_django.schema.arguments import MISSING, InvalidArguments, Problem, format_path
+from mcp_django.schema.arguments import (
+    MAX_KEPT_PROBLEMS,
+    MISSING,
+    InvalidArguments,
+    Problem,
+    format_path,
+)
 from mcp_django.schema.decoding import decode_arguments, drop_nulls, unknown_members
 from mcp_django.schema.fields import (
     bounded,
@@ -46,7 +53,7 @@ class SerializerArguments:
             InvalidArguments: the model can repair the call.
         """
         arguments = drop_nulls(decode_arguments(raw), self._shape, self._shape)
-        if problems := [*unknown_members(arguments, self._shape)]:
+        if problems := [*islice(unknown_members(arguments, self._shape), MAX_KEPT_PROBLEMS)]:
             raise InvalidArguments(problems)
         serializer = self._serializer_class(data=arguments)
         if not serializer.is_valid():

@@ -6,12 +6,19 @@ their own messages, which differ, are not needed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from mcp_django.schema.arguments import MISSING, Problem, format_path, shorten, unknown_argument
+from mcp_django.schema.arguments import (
+    MAX_KEPT_PROBLEMS,
+    MISSING,
+    Problem,
+    format_path,
+    shorten,
+    unknown_argument,
+)
 from mcp_django.schema.structure import Path, Schema, alternatives
 from mcp_django.schema.wording import fill, of_kind, one_of
 
@@ -50,7 +57,8 @@ class Violation:
 
 def explain_violations(violations: Iterable[Violation], root: Schema) -> tuple[Problem, ...]:
     """Return what is wrong with the data, in the order of the violations."""
-    problems = (problem for one in violations for problem in _problems(one, root))
+    found = (problem for one in violations for problem in _problems(one, root))
+    problems = islice(found, MAX_KEPT_PROBLEMS)
     # A required member that is missing is reported for each of them, and explained for all.
     return tuple({str(problem): problem for problem in problems}.values())
 
@@ -79,9 +87,16 @@ def _missing(violation: Violation, required: Iterable[str]) -> Iterator[Problem]
 def _unknown(violation: Violation, root: Schema) -> Iterator[Problem]:
     members = list(alternatives(root, violation.schema))
     known = dict.fromkeys(name for member in members for name in member.get("properties", ()))
-    patterns = [name for member in members for name in member.get("patternProperties", ())]
+    if any("patternProperties" in member for member in members):
+        # Which names they would allow is not tried: the author's patterns, run on the caller's
+        # names by an engine that backtracks, can take for ever.
+        yield Problem(
+            path=format_path(violation.path),
+            message=f"has a member that is not allowed; known: {', '.join(known) or 'none'}",
+        )
+        return
     for name in violation.value:
-        if name not in known and not any(re.search(pattern, name) for pattern in patterns):
+        if name not in known:
             yield unknown_argument(name, known, path=format_path(violation.path))
 
 

@@ -14,6 +14,7 @@ from mcp_django.protocol.headers import Headers
 from mcp_django.transports.exchange import EVENT_STREAM, JSON, Exchange, HeaderList, Reply
 from mcp_django.transports.replies import refusal
 
+ORIGIN_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]@:,/\\\s]+)(:\d{1,5})?")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 LOCAL_HOSTS = [".localhost", "127.0.0.1", "[::1]"]
 
@@ -74,7 +75,10 @@ def is_allowed_origin(origin: str, host: str) -> bool:
         parts = urlsplit(origin)
     except ValueError:
         return False
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
+    # Nothing but scheme, host and port is an origin (RFC 6454, section 6.1).
+    if parts.scheme not in {"http", "https"} or not ORIGIN_HOST.fullmatch(parts.netloc):
+        return False
+    if origin.lower() != f"{parts.scheme}://{parts.netloc}".lower():
         return False
     if _is_listed(origin, parts):
         return True
@@ -109,11 +113,13 @@ def _check_verb(exchange: Exchange) -> Reply | None:
 
 
 def _check_types(headers: Headers) -> Reply | None:
-    content_type = (headers.get("content-type") or "").partition(";")[0].strip().lower()
-    if content_type != JSON:
-        return refusal(415, f"Send the body as {JSON}.")
+    types = headers.getlist("content-type")
+    if [one.partition(";")[0].strip().lower() for one in types] != [JSON]:
+        given = ", ".join(types)[:80] or "nothing"
+        return refusal(415, f"Send the body as {JSON}; Content-Type says {given!r}.")
     if not (accepts(headers, JSON) or accepts(headers, EVENT_STREAM)):
-        return refusal(406, f"Accept {JSON} and {EVENT_STREAM}.")
+        given = ", ".join(headers.getlist("accept"))[:80]
+        return refusal(406, f"Accept {JSON} or {EVENT_STREAM}; Accept says {given!r}.")
     return None
 
 

@@ -184,7 +184,10 @@ class Subscription:
         where = pool("work" if self._asks_functions else "desk")
         try:
             return await where.run(partial(with_request_signals, self._look_again))
-        except (AccessRefused, Busy, DatabaseError):
+        except Busy:
+            # Nobody had the time to look; the next look comes soon.
+            return True
+        except (AccessRefused, DatabaseError):
             return False
 
     def _look_again(self) -> bool:

@@ -27,6 +27,9 @@ from mcp_django.transports.http import Received, admit, afinish, finish, receive
 from mcp_django.transports.replies import error_reply
 from mcp_django.transports.ticket import Ticket, in_time
 
+# A larger body may take longer to read than the loop has time for.
+MAX_INLINE_BYTES = 64 * 1024
+
 
 class RawMount:
     """One server as an ASGI application for a ``URLRouter``."""
@@ -100,6 +103,8 @@ async def outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Repl
 def needs_thread(received: Received) -> bool:
     """Whether finding the caller may touch the database: not for anonymous ones let in by rule."""
     server = received.server
+    if len(received.exchange.body) > MAX_INLINE_BYTES:
+        return True
     if "authorization" in received.exchange.headers or "cookie" in received.exchange.headers:
         return True
     return server.is_guarded or not is_open(server) or any(name != "tokens" for name in server.auth)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
-from mcp_django.exceptions import AccessRefused, MCPError, ResourceNotFound
+from mcp_django.exceptions import AccessRefused, AuthenticationRequired, MCPError, ResourceNotFound
 from mcp_django.protocol.content import ResourceContents
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.uritemplate import check_uri
@@ -105,7 +105,11 @@ def is_readable(incoming: Incoming, uri: str) -> bool:
 
 def read_contents(incoming: Incoming, uri: str) -> list[ResourceContents]:
     """What a resource holds, for a component that reads another on behalf of its caller."""
-    invocation = admit_reading(incoming, uri)
+    try:
+        invocation = admit_reading(incoming, uri)
+    except AuthenticationRequired:
+        # Told apart from "not found" it would tell an anonymous caller what there is.
+        raise _not_found(uri) from None
     component = invocation.component
     assert isinstance(component, ReadableComponent)
     found: list[ResourceContents] = []

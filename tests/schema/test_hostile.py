@@ -1,0 +1,82 @@
+"""Arguments made to cost more than they are worth: each is refused, soon and in words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django import forms
+
+from mcp_django.schema.annotations import SignatureArguments
+from mcp_django.schema.arguments import InvalidArguments
+from mcp_django.schema.decoding import MAX_DEPTH
+from mcp_django.schema.forms import FormArguments
+from mcp_django.schema.raw import RawArguments
+from tests.spec import spec
+
+
+class NameForm(forms.Form):
+    """One field."""
+
+    name = forms.CharField()
+
+
+def refusal(source: object, arguments: object) -> str:
+    raw = arguments if isinstance(arguments, bytes) else json.dumps(arguments).encode()
+    with pytest.raises(InvalidArguments) as caught:
+        source.parse(raw)  # type: ignore[attr-defined]
+    return str(caught.value)
+
+
+def nested(depth: int) -> bytes:
+    return b'{"name": ' + b"[" * depth + b"]" * depth + b"}"
+
+
+@spec("OUT-8", "TOOL-9")
+@pytest.mark.parametrize("depth", [MAX_DEPTH, 500, 100_000])
+def test_deep_nesting_is_refused_by_every_source(depth: int) -> None:
+    for source in (FormArguments(NameForm), RawArguments({"type": "object"})):
+        assert "nested" in refusal(source, nested(depth))
+
+
+def test_nesting_within_the_limit_is_read() -> None:
+    assert RawArguments({"type": "object"}).parse(nested(MAX_DEPTH - 1))
+
+
+@spec("OUT-8")
+def test_patterns_of_the_author_are_not_run_on_the_names_of_the_caller() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "options": {
+                "type": "object",
+                "patternProperties": {"^(x+)+y$": {}},
+                "additionalProperties": False,
+            }
+        },
+    }
+    text = refusal(RawArguments(schema), {"options": {"x" * 60: 1}})
+    assert text == "options: has a member that is not allowed; known: none"
+
+
+def test_a_million_unknown_names_are_counted_and_not_listed() -> None:
+    def echo(text: str) -> str:
+        return text
+
+    arguments = {"text": "a", **{f"k{n}": 1 for n in range(100_000)}}
+    text = refusal(SignatureArguments(echo), arguments)
+    assert text == "100000 things are wrong with the arguments; known: text"
+    lines = refusal(FormArguments(NameForm), arguments).splitlines()
+    assert len(lines) == 21
+
+
+def test_what_a_closed_function_does_not_take_is_refused_whatever_the_schema_says() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string"}}}
+    text = refusal(RawArguments(schema, closed=True), {"x": "a", "is_admin": True})
+    assert text == 'unknown argument "is_admin"; known: x'
+    assert RawArguments(schema).parse(b'{"x": "a", "y": 1}') == {"x": "a", "y": 1}
+
+
+def test_a_number_too_large_for_a_float_is_refused() -> None:
+    assert "too large" in refusal(RawArguments({"type": "object"}), b'{"x": 1e999}')
+    assert "too large" in refusal(RawArguments({"type": "object"}), b'{"x": ' + b"9" * 5000 + b"}")
