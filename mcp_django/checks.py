@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from importlib.metadata import packages_distributions
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings as django_settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
+from django.urls import URLResolver, get_resolver
 
 from mcp_django import conf
 from mcp_django.auth.backends import get_backend
-from mcp_django.auth.permissions import AllowAny, permissions
+from mcp_django.auth.permissions import AllowAny, codenames, permissions
 from mcp_django.server import MCPServer, all_servers
 
 TAG = "mcp_django"
@@ -30,6 +33,8 @@ def register_all() -> None:
         check_backends,
         check_server_names,
         check_permissions,
+        check_codenames,
+        check_mounts,
         check_descriptions,
         check_async_transactions,
         check_prompt_templates,
@@ -116,6 +121,69 @@ def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
                 obj=server,
                 id="mcp_django.E006",
             )
+
+
+def check_codenames(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W007: no model has the permission that something asks for, so only superusers hold it."""
+    known = _codenames()
+    return [
+        checks.Warning(
+            f"The {what} asks for {codename!r}, which is a permission of no model.",
+            hint=_nearest(codename, known),
+            obj=server,
+            id="mcp_django.W007",
+        )
+        for server in all_servers()
+        for what, declared in _declared_permissions(server)
+        for codename in codenames(declared)
+        if codename not in known
+    ]
+
+
+def _declared_permissions(server: MCPServer) -> Iterable[tuple[object, Any]]:
+    yield f"server {server.name!r}", server.permission
+    for component in server:
+        yield component, component.permission
+
+
+def _codenames() -> set[str]:
+    """Every permission that migrations make for the models of the site."""
+    return {
+        f"{model._meta.app_label}.{codename}"
+        for model in apps.get_models()
+        for codename in (
+            *(f"{action}_{model._meta.model_name}" for action in model._meta.default_permissions),
+            *(codename for codename, _ in model._meta.permissions),
+        )
+    }
+
+
+def _nearest(codename: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(codename, known, n=1)
+    return f"Did you mean {nearest[0]!r}?" if nearest else "Write 'app_label.codename'."
+
+
+def check_mounts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W008: an endpoint is mounted with a slash, so its address without one is redirected."""
+    return [
+        checks.Warning(
+            f"The endpoint of {name!r} is mounted at {str(one.pattern)!r}: a POST to the address "
+            "without the slash is redirected and loses its body.",
+            hint=f"Write path({str(one.pattern).rstrip('/')!r}, ….urls), which serves both.",
+            id="mcp_django.W008",
+        )
+        for one, name in _mounts(get_resolver().url_patterns)
+        if str(one.pattern).endswith("/")
+    ]
+
+
+def _mounts(patterns: Iterable[Any]) -> Iterable[tuple[URLResolver, str]]:
+    for one in patterns:
+        if isinstance(one, URLResolver):
+            if one.app_name == "mcp_django":
+                yield one, str(one.namespace)
+            else:
+                yield from _mounts(one.url_patterns)
 
 
 def check_descriptions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

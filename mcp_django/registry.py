@@ -213,8 +213,10 @@ class Registry:
         table = self._table(component)
         if component.key in table:
             raise AlreadyRegistered(
-                f"There is a {component.kind} {component.key!r} already; "
-                "give one of them another name, or unregister the first."
+                f"There is a {component.kind} {component.key!r} already, from "
+                f"{table[component.key].callable.__module__}, and now another from "
+                f"{component.callable.__module__}; give one of them another name, or unregister "
+                "the first."
             )
         table[component.key] = component
         self.is_guarded = self.is_guarded or component.permission is not None

@@ -139,7 +139,13 @@ class MCPServer(Registry):
 
     @property
     def urls(self) -> tuple[list[URLPattern], str, str]:
-        """What ``path("mcp", mcp.urls)`` takes: serves ``/mcp`` and ``/mcp/`` without redirect."""
+        """What ``path("mcp", mcp.urls)`` takes: serves ``/mcp`` and ``/mcp/`` without redirect.
+
+        Raises:
+            ImproperlyConfigured: the app is not installed, so nothing would work.
+        """
+        if apps.apps_ready and not apps.is_installed("mcp_django"):
+            raise ImproperlyConfigured('Add "mcp_django" to INSTALLED_APPS.')
         return [re_path(r"^(?:/)?$", self.view, name="endpoint")], "mcp_django", self.namespace
 
     @cached_property

@@ -9,8 +9,8 @@ pytest fixture ``mcp_client`` makes one.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Hashable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
@@ -24,6 +24,7 @@ from mcp_django.protocol import meta, sse
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.runtime.incoming import Incoming, Listening
 from mcp_django.server import MCPServer, mcp
+from mcp_django.signals import component_failed
 from mcp_django.transports import listen as listen_stream
 from mcp_django.transports.memory import MemoryConnection, Response
 from mcp_django.transports.port import StreamPort
@@ -86,8 +87,10 @@ class MCPClient:
     """A client of one server, as one user.
 
     ``scopes`` are those of the credential (``None``: not scoped), ``capabilities`` what the
-    client declares. What runs a function of the site has an ``a`` twin for asynchronous tests; the
-    rest goes through ``arequest`` there.
+    client declares. A bug in a component is raised as it is, as Django's test client does; with
+    ``raise_exceptions=False`` it becomes the neutral answer that a real client gets. What runs a
+    function of the site has an ``a`` twin for asynchronous tests; the rest goes through
+    ``arequest`` there.
 
     Raises:
         MCPError: the server answered with a JSON-RPC error (``.code``, ``.message``, ``.data``).
@@ -102,7 +105,9 @@ class MCPClient:
         scopes: Sequence[str] | None = None,
         capabilities: Mapping[str, Any] | None = None,
         protocol_version: str = LATEST.version,
+        raise_exceptions: bool = True,
     ) -> None:
+        self._raises = raise_exceptions
         self._recorder = Recorder()
         self._ids = count(1)
         self._capabilities = dict(capabilities or {})
@@ -119,13 +124,34 @@ class MCPClient:
 
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send any request and return its result."""
-        return _result(self._connection.request(self._message(method, params)))
+        with self._raising():
+            return _result(self._connection.request(self._message(method, params)))
 
     async def arequest(
         self, method: str, params: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Send any request and return its result."""
-        return _result(await self._connection.arequest(self._message(method, params)))
+        with self._raising():
+            return _result(await self._connection.arequest(self._message(method, params)))
+
+    @contextmanager
+    def _raising(self) -> Iterator[None]:
+        """Raise what a component raised by mistake, instead of the neutral answer to it."""
+        bugs: list[Exception] = []
+
+        def keep(exception: Exception, **kwargs: Any) -> None:
+            bugs.append(exception)
+
+        component_failed.connect(keep)
+        try:
+            yield
+        except MCPError:
+            if not (self._raises and bugs):
+                raise
+        finally:
+            component_failed.disconnect(keep)
+        if self._raises and bugs:
+            raise bugs[0]
 
     def _message(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         envelope = {

@@ -21,11 +21,16 @@ def open_to_all(**options: Any) -> MCPServer:
     return MCPServer("inline", permission=AllowAny, **options)
 
 
+def real_client(**options: Any) -> MCPClient:
+    """A client that sees of a bug what a client over the network sees."""
+    return MCPClient(raise_exceptions=False, **options)
+
+
 def call(function: Callable[..., Any], /, *, user: Any = None, **arguments: Any) -> CallResult:
     """What a client gets that calls a function registered as the one tool of a server."""
     server = open_to_all()
     server.tool("tool")(function)
-    return MCPClient(server=server, user=user).call_tool("tool", arguments)
+    return real_client(server=server, user=user).call_tool("tool", arguments)
 
 
 def person(username: str = "ada", **details: Any) -> Any:

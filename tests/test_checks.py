@@ -12,6 +12,7 @@ from django.core import checks as django_checks
 from django.core.checks import CheckMessage
 from django.core.management import call_command
 from django.test import override_settings
+from django.urls import clear_url_caches, include, path
 
 from mcp_django import MCPServer, asgi, checks
 from mcp_django import server as server_module
@@ -313,3 +314,41 @@ def test_the_page_lists_every_check() -> None:
     )
     assert sorted(used) == rows
     assert used == documented
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(
+    ("permission", "hint"),
+    [
+        (None, None),
+        (IsStaff, None),
+        ("auth.view_group", None),
+        (["auth.change_user", IsStaff], None),
+        ("auth.veiw_group", "Did you mean 'auth.view_group'?"),
+        (["auth.view_group", "nobody.does"], "Write 'app_label.codename'."),
+    ],
+)
+def test_a_permission_of_no_model_is_found(permission: Any, hint: str | None) -> None:
+    kept = open_to_all()
+    kept.tool("guarded", permission=permission)(described)
+    found = checks.check_codenames(None)
+    assert [(one.id, one.hint) for one in found] == ([("mcp_django.W007", hint)] if hint else [])
+
+
+@pytest.mark.parametrize(
+    ("route", "expected"), [("mcp", []), ("mcp/", ["W008"]), ("deep/<int:tenant>/", ["W008"])]
+)
+def test_an_endpoint_mounted_with_a_slash_is_found(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, route: str, expected: list[str]
+) -> None:
+    from tests import urls
+
+    kept = open_to_all()
+    monkeypatch.setattr(urls, "urlpatterns", [path("in/", include([path(route, kept.urls)]))])
+    settings.ROOT_URLCONF = "tests.urls"
+    clear_url_caches()
+    found = checks.check_mounts(None)
+    assert ids(found) == expected
+    if expected:
+        assert f"path({route.rstrip('/')!r}," in str(found[0].hint)
+    clear_url_caches()

@@ -132,3 +132,38 @@ class AsyncTests(TestCase):
         assert client.call_tool("count_groups").text == "1"
         assert client.call_tool("count_groups_later").text == "1"
         assert client.complete("shop://groups/{name}", "name", "a") == ["a"]
+
+
+def test_a_bug_in_a_component_is_raised_as_it_is() -> None:
+    server = open_to_all()
+
+    @server.tool
+    def broken() -> str:
+        """Fail."""
+        raise ZeroDivisionError("by mistake")
+
+    @server.resource("x://broken")
+    def torn() -> str:
+        """Fail."""
+        raise ZeroDivisionError("by mistake")
+
+    client = MCPClient(server=server)
+    with pytest.raises(ZeroDivisionError, match="by mistake"):
+        client.call_tool("broken")
+    with pytest.raises(ZeroDivisionError, match="by mistake"):
+        client.read_resource("x://broken")
+    neutral = MCPClient(server=server, raise_exceptions=False)
+    assert "no fault of the request" in neutral.call_tool("broken").text
+    assert client.list_tools()
+
+
+async def test_a_bug_in_an_async_component_is_raised_as_it_is() -> None:
+    server = open_to_all()
+
+    @server.tool
+    async def broken() -> str:
+        """Fail."""
+        raise ZeroDivisionError("by mistake")
+
+    with pytest.raises(ZeroDivisionError, match="by mistake"):
+        await MCPClient(server=server).acall_tool("broken")

@@ -234,7 +234,7 @@ def test_a_function_that_cannot_be_offered_is_named(
         ("shop://x", {"size": -1}, ["size=-1", "bytes"]),
         ("shop://x", {"annotations": {"priority": 1}}, ["annotations", "Annotations("]),
         ("shop://x/{n", {}, ["shop://x/{n"]),
-        ("shop://x/{m}", {}, ["'m'", "no parameter"]),
+        ("shop://x/{m}", {}, ["'m'", "no such parameter"]),
         ("shop://x/{n}", {"size": 1}, ["size", "fixed"]),
         ("shop://x/{#n}", {}, ["{#n}"]),
     ],

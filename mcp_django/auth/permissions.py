@@ -18,6 +18,9 @@ from mcp_django.auth.principal import Principal
 class BasePermission:
     """Says yes or no for one caller; subclass it and override ``has_permission``."""
 
+    def __str__(self) -> str:
+        return type(self).__name__
+
     def has_permission(self, principal: Principal) -> bool:
         """Whether this caller may use what the permission guards."""
         return True
@@ -55,6 +58,9 @@ class HasCodename(BasePermission):
             )
         self.codename = codename
 
+    def __str__(self) -> str:
+        return self.codename
+
     def has_permission(self, principal: Principal) -> bool:
         """Whether the user's permissions hold the codename."""
         return bool(principal.user.has_perm(self.codename))
@@ -90,3 +96,14 @@ def _none(declared: object) -> ImproperlyConfigured:
     return ImproperlyConfigured(
         f"{declared!r} is no permission: use a subclass of BasePermission or 'app_label.codename'."
     )
+
+
+def codenames(declared: Any) -> list[str]:
+    """The codenames among what was declared; what is no permission at all has none."""
+    if isinstance(declared, str):
+        return [declared]
+    if isinstance(declared, HasCodename):
+        return [declared.codename]
+    if isinstance(declared, Sequence):
+        return [codename for one in declared for codename in codenames(one)]
+    return []

@@ -6,9 +6,10 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Model
 
 from mcp_django.components.completion import Completion
 from mcp_django.components.component import Component
@@ -55,7 +56,7 @@ def resource(function: Callable[..., Any], options: Mapping[str, Any]) -> Readab
     except ValueError as exc:
         raise ImproperlyConfigured(f"resource {uri!r}: {exc}") from None
     arguments = SignatureArguments(function, skip=looked_at.internal_parameters)
-    _match_parameters(uri, template, arguments)
+    _match_parameters(looked_at, uri, template, arguments)
     if not template.variables:
         return Resource(**common, **given, uri=uri, size=size)
     if size is not None:
@@ -171,15 +172,34 @@ def _arguments(
 def _output(function: ComponentFunction, schema: Mapping[str, Any] | None) -> OutputAdapter | None:
     if schema is not None:
         return RawOutput(_mapping("output_schema", schema))
+    _refuse_models(function)
     return output_adapter(function.returns)
 
 
-def _match_parameters(uri: str, template: URITemplate, arguments: SignatureArguments) -> None:
+def _refuse_models(function: ComponentFunction) -> None:
+    """Say now what would fail at every call: which fields of a model go out is not guessed."""
+    for hint in (function.returns, *get_args(function.returns)):
+        if isinstance(hint, type) and issubclass(hint, Model):
+            raise ImproperlyConfigured(
+                f"{function.name}() returns {hint.__name__}, a model, which has fields that are "
+                "nobody's business; return a dataclass, a dict or .values('id', …) of the fields "
+                "that callers may see."
+            )
+
+
+def _match_parameters(
+    function: ComponentFunction, uri: str, template: URITemplate, arguments: SignatureArguments
+) -> None:
     properties = set(arguments.json_schema.get("properties", {}))
     variables = set(template.variables)
     for name in sorted(variables - properties):
-        raise ImproperlyConfigured(f"{uri!r} has a variable {name!r} and no parameter takes it.")
+        known = ", ".join(sorted(properties)) or "none"
+        raise ImproperlyConfigured(
+            f"{uri!r} has a variable {name!r}, and {function.name}() has no such parameter; "
+            f"it has {known}."
+        )
     for name in sorted(set(arguments.json_schema.get("required", ())) - variables):
         raise ImproperlyConfigured(
-            f"The parameter {name!r} has no default and {uri!r} has no such variable."
+            f"The parameter {name!r} of {function.name}() has no default and {uri!r} has no such "
+            "variable."
         )

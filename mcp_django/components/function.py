@@ -67,6 +67,11 @@ def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
             f"{function_name(function)}() takes {len(contexts)} parameters annotated as Context "
             f"({', '.join(contexts)}); keep one."
         )
+    if not contexts and _has_bare_context(function):
+        raise ImproperlyConfigured(
+            f"{function_name(function)}() takes ctx without an annotation, so clients would have "
+            "to pass it; write ctx: Context."
+        )
     return ComponentFunction(
         function=function,
         is_async=_is_async(function),
@@ -105,6 +110,11 @@ def _context_parameters(function: Callable[..., Any]) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
     variadic = [p.name for p in parameters if p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
     return [one.name for one in read_parameters(function, skip=variadic) if _is_context(one.hint)]
+
+
+def _has_bare_context(function: Callable[..., Any]) -> bool:
+    found = inspect.signature(function).parameters.get("ctx")
+    return found is not None and found.annotation is found.empty
 
 
 def _is_context(hint: Any) -> bool:

@@ -138,8 +138,8 @@ def check_routing(headers: Headers, *, version: str, method: str, name: str | No
     """
     _check_equal(headers, "MCP-Protocol-Version", version)
     _check_equal(headers, "Mcp-Method", method)
-    if name is not None and decode_value(_only_line(headers, "Mcp-Name")) != name:
-        raise HeaderMismatch("Mcp-Name differs from the body")
+    if name is not None and (given := decode_value(_only_line(headers, "Mcp-Name"))) != name:
+        raise HeaderMismatch(f"Mcp-Name says {clip(given)!r} and the body {clip(name)!r}")
 
 
 def _check_equal(headers: Headers, header: str, expected: str) -> None:

@@ -31,6 +31,7 @@ from mcp_django.exceptions import (
     ToolError,
 )
 from mcp_django.runtime.results import tool_error
+from mcp_django.signals import component_failed
 
 logger = logging.getLogger("mcp_django")
 
@@ -122,4 +123,5 @@ def _validation_text(exc: ValidationError) -> str:
 
 def _bug(component: Component, exc: Exception) -> str:
     logger.error("%s failed.", component, exc_info=exc)
+    component_failed.send(sender=type(component), component=component, exception=exc)
     return f"{component} failed for a reason that is no fault of the request; it was logged."

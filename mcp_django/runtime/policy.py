@@ -6,6 +6,8 @@ the caller may not see answers exactly like one that does not exist.
 
 from __future__ import annotations
 
+import logging
+
 from mcp_django.auth.permissions import AllowAny, permissions
 from mcp_django.auth.principal import Principal
 from mcp_django.auth.scopes import missing
@@ -13,6 +15,8 @@ from mcp_django.components.component import Component
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, InsufficientScope
 from mcp_django.runtime.ports import Server
+
+logger = logging.getLogger("mcp_django")
 
 
 def admit_connection(server: Server, principal: Principal) -> None:
@@ -25,7 +29,9 @@ def admit_connection(server: Server, principal: Principal) -> None:
     if all(one.has_permission(principal) for one in permissions(server.permission)):
         return
     if not principal.is_authenticated:
-        raise AuthenticationRequired("This server needs credentials.")
+        raise AuthenticationRequired(
+            "This server needs credentials: send 'Authorization: Bearer TOKEN'."
+        )
     raise ConnectionRefused("You may not use this server.")
 
 
@@ -45,7 +51,10 @@ def admit(principal: Principal, component: Component) -> bool:
         InsufficientScope: the caller may, the credential may not; names every scope needed.
     """
     guards = permissions(component.permission)
-    if not all(one.has_permission(principal) for one in guards):
+    refusing = next((one for one in guards if not one.has_permission(principal)), None)
+    if refusing is not None:
+        # The caller must not learn of it; the owner, who wonders why, may.
+        logger.info("The %s is hidden from %s by %s.", component, principal.key, refusing)
         if not principal.is_authenticated:
             raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
         return False

@@ -156,6 +156,11 @@ def _model(value: BaseModel, path: Path) -> Any:
     return _convert(plain, path)
 
 
+def _moment(value: dt.date | dt.time, path: Path) -> str:
+    """A moment in UTC ends in Z, as in results with a declared type (RFC 3339, section 5.6)."""
+    return value.isoformat().replace("+00:00", "Z")
+
+
 _Convert = Callable[[Any, Path], Any]
 
 
@@ -194,7 +199,7 @@ _CONVERSIONS: tuple[tuple[Any, _Convert], ...] = (
     (int, lambda value, path: int(value)),
     (float, _float),
     (Decimal, _decimal),
-    ((dt.date, dt.time), lambda value, path: value.isoformat()),
+    ((dt.date, dt.time), _moment),
     (dt.timedelta, lambda value, path: to_jsonable_python(value)),
     ((UUID, PurePath, IPv4Address, IPv6Address), lambda value, path: str(value)),
     (BaseModel, _model),

@@ -16,6 +16,7 @@ from django.utils.translation import get_language
 
 from mcp_django.auth.permissions import AllowAny, permissions
 from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers
+from mcp_django.protocol.revisions import LATEST
 from mcp_django.runtime.ports import Server
 from mcp_django.transports.exchange import Exchange, Reply
 
@@ -63,9 +64,13 @@ def _context(server: Server, url: str) -> dict[str, Any]:
         "slug": name,
         "url": url,
         "closed": closed,
+        "revision": LATEST.version,
         "header_option": f' --header "{HEADER}: {PLACEHOLDER}"' if closed else "",
         "vscode": json.dumps({"servers": {name: {"type": "http", **entry}}}, indent=2),
         "cursor": json.dumps({"mcpServers": {name: entry}}, indent=2),
+        "inspector": json.dumps(
+            {"mcpServers": {name: {"type": "http", "protocolEra": "modern", **entry}}}, indent=2
+        ),
         "style": mark_safe(_style()),  # noqa: S308 - a file of this package
     }
 

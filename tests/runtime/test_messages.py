@@ -15,8 +15,8 @@ from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.runtime import calls
 from mcp_django.runtime.incoming import Invocation
-from mcp_django.test import CallResult, ErrorResponse, MCPClient
-from tests.servers import open_to_all
+from mcp_django.test import CallResult, ErrorResponse
+from tests.servers import open_to_all, real_client
 from tests.spec import spec
 
 PATIENCE = 5
@@ -26,7 +26,7 @@ def talk(function: Any, arguments: dict[str, Any] | None = None, **envelope: Any
     """Call a tool with an envelope of one's own."""
     server = open_to_all()
     server.tool("tool")(function)
-    client = MCPClient(server=server)
+    client = real_client(server=server)
     raw = client.request(
         "tools/call", {"name": "tool", "arguments": arguments or {}, "_meta": envelope}
     )
@@ -61,7 +61,7 @@ def test_without_a_token_there_is_no_progress() -> None:
 def test_the_token_comes_back_with_its_type(token: Any) -> None:
     server = open_to_all()
     server.tool("tool")(steps)
-    client = MCPClient(server=server)
+    client = real_client(server=server)
     for _ in range(2):
         client.request("tools/call", {"name": "tool", "_meta": {meta.PROGRESS_TOKEN: token}})
         sent = [one["params"]["progressToken"] for one in client._recorder.messages]
@@ -88,7 +88,7 @@ async def test_progress_is_reported_from_a_loop() -> None:
         await ctx.alog("error", {"a": 1}, logger="x")
         return "done"
 
-    result = await MCPClient(server=server).acall_tool("tool")
+    result = await real_client(server=server).acall_tool("tool")
     assert result.progress == [{"progress": 1, "total": 2, "message": "half"}]
     assert result.logs == [{"level": "error", "data": {"a": 1}, "logger": "x"}]
 
@@ -142,7 +142,7 @@ def test_a_message_holds_any_json(data: Any) -> None:
 
 
 def invocation(server: Any, name: str = "tool", **arguments: Any) -> Invocation:
-    client = MCPClient(server=server)
+    client = real_client(server=server)
     opened = client._connection.open(
         client._message("tools/call", {"name": name, "arguments": arguments})
     )
@@ -207,7 +207,7 @@ async def test_an_async_tool_has_a_time_limit() -> None:
         await asyncio.Event().wait()
         return "never"
 
-    result = await MCPClient(server=server).acall_tool("tool")
+    result = await real_client(server=server).acall_tool("tool")
     assert result.is_error
     assert result.text == (
         "tool 'tool' took longer than 0.01 seconds. Ask for less, or try again later."
@@ -250,7 +250,7 @@ async def test_the_setting_limits_what_has_no_limit_of_its_own() -> None:
     async def slow() -> str:
         return await tool()
 
-    client = MCPClient(server=server)
+    client = real_client(server=server)
     assert (await client.acall_tool("tool")).is_error
     with pytest.raises(ErrorResponse) as caught:
         await client.aread_resource("x://slow")
@@ -267,7 +267,7 @@ async def test_a_timeout_of_the_tool_itself_is_its_own_bug(
     async def tool() -> str:
         raise TimeoutError("upstream")
 
-    result = await MCPClient(server=server).acall_tool("tool")
+    result = await real_client(server=server).acall_tool("tool")
     assert result.is_error
     assert "took longer" not in result.text
     assert "upstream" not in result.text

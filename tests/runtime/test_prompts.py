@@ -11,8 +11,8 @@ from django.utils.safestring import mark_safe
 from mcp_django import Context, EmbeddedResource, Image, MCPServer, Message, Text, ToolError, mcp
 from mcp_django.auth.permissions import IsStaff
 from mcp_django.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS
-from mcp_django.test import ErrorResponse, MCPClient
-from tests.servers import open_to_all, person
+from mcp_django.test import ErrorResponse
+from tests.servers import open_to_all, person, real_client
 from tests.spec import spec
 
 
@@ -35,19 +35,19 @@ def server() -> MCPServer:
 def messages(value: Any) -> list[dict[str, Any]]:
     server = open_to_all()
     server.prompt("it")(lambda: value)
-    return MCPClient(server=server).get_prompt("it")
+    return real_client(server=server).get_prompt("it")
 
 
 def refusal(server: MCPServer, params: dict[str, Any], **client: Any) -> ErrorResponse:
     with pytest.raises(ErrorResponse) as caught:
-        MCPClient(server=server, **client).request("prompts/get", params)
+        real_client(server=server, **client).request("prompts/get", params)
     return caught.value
 
 
 @spec("PRM-1", "UIX-3", "MET-6")
 def test_a_listed_prompt_names_its_arguments(server: MCPServer) -> None:
     server.prompt("bare")(lambda: "x")
-    assert MCPClient(server=server).list_prompts() == [
+    assert real_client(server=server).list_prompts() == [
         {
             "name": "apologize",
             "title": "Apology",
@@ -70,7 +70,7 @@ def test_a_listed_prompt_names_its_arguments(server: MCPServer) -> None:
 @spec("PRM-2", "PRM-6", "PRM-7")
 def test_arguments_are_read_by_their_types_and_unknown_ones_ignored(server: MCPServer) -> None:
     arguments = {"number": "", "times": "3", "unknown": "x"}
-    result = MCPClient(server=server).request(
+    result = real_client(server=server).request(
         "prompts/get", {"name": "apologize", "arguments": arguments}
     )
     assert result["messages"] == [{"role": "user", "content": {"type": "text", "text": " warm 3"}}]
@@ -180,7 +180,7 @@ def test_failures_are_errors(caplog: pytest.LogCaptureFixture) -> None:
     "topic", ["{{ settings.SECRET_KEY }}", "{% now 'Y' %}", "Tom & Jerry's <b>"]
 )
 def test_a_template_says_its_arguments_as_they_are(topic: str) -> None:
-    client = MCPClient(server=mcp, user=person())
+    client = real_client(server=mcp, user=person())
     assert client.get_prompt("briefing", {"topic": topic}) == [
         {"role": "user", "content": {"type": "text", "text": f"Brief the shift on {topic}."}}
     ]
@@ -196,9 +196,9 @@ def test_a_hidden_prompt_is_an_unknown_one() -> None:
     unknown = refusal(server, {"name": "hiddem"}, user=user)
     assert (hidden.code, hidden.data) == (unknown.code, unknown.data)
     assert hidden.message == unknown.message.replace("hiddem", "hidden")
-    assert MCPClient(server=server, user=user).list_prompts() == []
+    assert real_client(server=server, user=user).list_prompts() == []
     user.is_staff = True
-    assert MCPClient(server=server, user=user).get_prompt("hidden")
+    assert real_client(server=server, user=user).get_prompt("hidden")
 
 
 async def test_an_async_prompt_sees_the_context() -> None:
@@ -208,5 +208,5 @@ async def test_an_async_prompt_sees_the_context() -> None:
     async def greet(ctx: Context, name: str) -> str:
         return f"{name} on {ctx.server.name}"
 
-    (message,) = await MCPClient(server=server).aget_prompt("greet", {"name": "Ada"})
+    (message,) = await real_client(server=server).aget_prompt("greet", {"name": "Ada"})
     assert message["content"]["text"] == "Ada on inline"

@@ -17,7 +17,7 @@ from mcp_django.auth.permissions import IsStaff
 from mcp_django.exceptions import InsufficientScope, ResourceNotFound
 from mcp_django.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_django.test import ErrorResponse, MCPClient
-from tests.servers import open_to_all, person
+from tests.servers import open_to_all, person, real_client
 from tests.spec import spec
 
 NOT_FOUND = "Resource not found; see resources/list and resources/templates/list."
@@ -27,7 +27,7 @@ def reading(value: Any, **options: Any) -> list[dict[str, Any]]:
     """The contents that a client reads of a resource that gives this value."""
     server = open_to_all()
     server.resource("shop://it", **options)(lambda: value)
-    return MCPClient(server=server).read_resource("shop://it")
+    return real_client(server=server).read_resource("shop://it")
 
 
 def failure(client: MCPClient, uri: str) -> ErrorResponse:
@@ -66,7 +66,7 @@ def test_a_listed_resource_says_what_its_author_set() -> None:
         return "b"
 
     server.resource("shop://a")(b)
-    assert MCPClient(server=server).list_resources() == [
+    assert real_client(server=server).list_resources() == [
         {"uri": "shop://a", "name": "b", "description": "The letter."},
         {
             "uri": "shop://b",
@@ -83,7 +83,7 @@ def test_a_listed_resource_says_what_its_author_set() -> None:
             "_meta": {"com.example/a": 1},
         },
     ]
-    assert MCPClient(server=server).list_resource_templates() == []
+    assert real_client(server=server).list_resource_templates() == []
 
 
 @spec("RSC-7")
@@ -95,7 +95,7 @@ def test_a_listed_template_has_its_template_and_is_no_resource() -> None:
         """One group."""
         return {"name": name}
 
-    client = MCPClient(server=server)
+    client = real_client(server=server)
     assert client.list_resources() == []
     assert client.list_resource_templates() == [
         {
@@ -165,7 +165,7 @@ def test_a_resource_may_have_several_contents() -> None:
 def test_what_answers_for_no_uri_is_not_found(uri: str) -> None:
     server = open_to_all()
     server.resource("shop://it")(lambda: "it")
-    assert_not_found(MCPClient(server=server), uri)
+    assert_not_found(real_client(server=server), uri)
 
 
 @pytest.mark.parametrize("params", [{}, {"uri": 5}, {"uri": None}, {"uri": ["shop://it"]}])
@@ -173,7 +173,7 @@ def test_a_uri_has_to_be_text(params: dict[str, Any]) -> None:
     server = open_to_all()
     server.resource("shop://it")(lambda: "it")
     with pytest.raises(ErrorResponse) as caught:
-        MCPClient(server=server).request("resources/read", params)
+        real_client(server=server).request("resources/read", params)
     assert caught.value.code == INVALID_PARAMS
 
 
@@ -188,8 +188,8 @@ def test_missing_and_forbidden_objects_are_not_found(exc: Exception) -> None:
     def order(number: int) -> str:
         raise exc
 
-    assert_not_found(MCPClient(server=server), "shop://orders/5")
-    assert_not_found(MCPClient(server=server), "shop://orders/five")
+    assert_not_found(real_client(server=server), "shop://orders/5")
+    assert_not_found(real_client(server=server), "shop://orders/five")
 
 
 def test_other_failures_say_whose_they_are(caplog: pytest.LogCaptureFixture) -> None:
@@ -204,7 +204,7 @@ def test_other_failures_say_whose_they_are(caplog: pytest.LogCaptureFixture) -> 
     def fail(kind: str) -> str:
         raise failures[kind]
 
-    client = MCPClient(server=server)
+    client = real_client(server=server)
     tool, invalid, bug = (failure(client, f"shop://fail/{kind}") for kind in failures)
     assert (tool.code, tool.message) == (INVALID_PARAMS, "Name a year.")
     assert (invalid.code, invalid.message) == (INVALID_PARAMS, "Too early.")
@@ -225,7 +225,7 @@ def matching() -> MCPClient:
     server.resource("shop://a/fixed")(lambda: "fixed")
     server.resource("shop://q{?x,y}")(lambda x="-", y="-": f"{x} {y}")
     server.resource("file:///srv/{+path}")(lambda path: f"file {path}")
-    return MCPClient(server=server)
+    return real_client(server=server)
 
 
 @spec("RSC-7", "RSC-12")
@@ -277,7 +277,7 @@ def test_a_variable_of_another_type_names_nothing(number: str) -> None:
     def order(number: int) -> str:
         raise AssertionError("must not run")
 
-    assert_not_found(MCPClient(server=server), f"shop://orders/{number}")
+    assert_not_found(real_client(server=server), f"shop://orders/{number}")
 
 
 # Hidden ---------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_a_hidden_resource_is_a_missing_one() -> None:
         return "gold"
 
     user = person()
-    client = MCPClient(server=server, user=user)
+    client = real_client(server=server, user=user)
     assert client.list_resources() == []
     assert client.list_resource_templates() == []
     for uri in ("shop://vault", "shop://vaults/a", "shop://missing"):
@@ -356,7 +356,7 @@ def readers() -> MCPServer:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("tool", ["read", "read_later"])
 def test_a_tool_reads_what_its_caller_may_read(tool: str) -> None:
-    client = MCPClient(server=readers(), user=person(), scopes=[])
+    client = real_client(server=readers(), user=person(), scopes=[])
     assert client.call_tool(tool, {"uri": "shop://sync"}).text == "sync ada"
     assert client.call_tool(tool, {"uri": "shop://async"}).text == "b'async ada'"
     for uri in ("shop://vault", "shop://missing", "nonsense"):
@@ -371,7 +371,7 @@ def test_a_tool_reads_what_its_caller_may_read(tool: str) -> None:
 async def test_a_tool_reads_resources_from_an_event_loop() -> None:
     from asgiref.sync import sync_to_async
 
-    client = MCPClient(server=readers(), user=await sync_to_async(person)())
+    client = real_client(server=readers(), user=await sync_to_async(person)())
     assert (await client.acall_tool("read_later", {"uri": "shop://sync"})).text == "sync ada"
     assert (await client.acall_tool("read", {"uri": "shop://sync"})).text == "sync ada"
     assert (await client.acall_tool("read", {"uri": "shop://async"})).text == "b'async ada'"
@@ -379,7 +379,7 @@ async def test_a_tool_reads_resources_from_an_event_loop() -> None:
 
 @pytest.mark.django_db
 def test_a_tool_can_catch_that_there_is_nothing() -> None:
-    client = MCPClient(server=readers(), user=person(), scopes=[])
+    client = real_client(server=readers(), user=person(), scopes=[])
     assert client.call_tool("look", {"uri": "shop://vault"}).text == f"none: {NOT_FOUND}"
     assert client.call_tool("look", {"uri": "shop://scoped"}).text == "scope: ('vault',)"
     assert client.call_tool("look", {"uri": "shop://sync"}).text == "some"

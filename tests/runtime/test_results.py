@@ -30,8 +30,8 @@ from mcp_django import (
     ToolResult,
 )
 from mcp_django.protocol.errors import INTERNAL_ERROR
-from mcp_django.test import ErrorResponse, MCPClient
-from tests.servers import call, open_to_all
+from mcp_django.test import ErrorResponse
+from tests.servers import call, open_to_all, real_client
 from tests.spec import spec
 
 LOGGED = "tool 'tool' failed for a reason that is no fault of the request; it was logged."
@@ -82,7 +82,7 @@ def returning(value: Any) -> Callable[[], Any]:
         (1.5, "1.5"),
         (Decimal("12.50"), "12.50"),
         (date(2026, 7, 28), "2026-07-28"),
-        (datetime(2026, 7, 28, 12, tzinfo=UTC), "2026-07-28T12:00:00+00:00"),
+        (datetime(2026, 7, 28, 12, tzinfo=UTC), "2026-07-28T12:00:00Z"),
         (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
         ({"ä": 1}, '{"ä": 1}'),
         ([1, "a", None], '[1, "a", null]'),
@@ -265,7 +265,7 @@ def test_structured_content_and_text_say_the_same(function: Any, value: Any) -> 
 def test_falsy_values_are_structured_content(value: Any) -> None:
     server = open_to_all()
     server.tool("tool", output_schema={})(returning(value))
-    result = MCPClient(server=server).call_tool("tool")
+    result = real_client(server=server).call_tool("tool")
     assert "structuredContent" in result.raw
     assert result.structured == value
     assert json.loads(result.text) == value
@@ -307,7 +307,7 @@ def test_a_result_unlike_its_written_schema_is_a_bug(caplog: pytest.LogCaptureFi
     server.tool("bad", output_schema=schema)(lambda: {"n": "x"})
     server.tool("explicit", output_schema=schema)(lambda: ToolResult("x", structured={"n": "x"}))
     server.tool("absent", output_schema=schema)(lambda: ToolResult("x"))
-    client = MCPClient(server=server)
+    client = real_client(server=server)
     assert client.call_tool("good").structured == {"n": 1}
     for name in ("bad", "explicit", "absent"):
         result = client.call_tool(name)

@@ -19,7 +19,7 @@ from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.errors import INVALID_PARAMS
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.example.mcp import open_server
-from tests.servers import call, open_to_all
+from tests.servers import call, open_to_all, real_client
 from tests.spec import spec
 
 
@@ -30,7 +30,7 @@ def nothing() -> None:
 def listed(function: Any, **options: Any) -> dict[str, Any]:
     server = open_to_all()
     server.tool("tool", **options)(function)
-    (tool,) = MCPClient(server=server).list_tools()
+    (tool,) = real_client(server=server).list_tools()
     return tool
 
 
@@ -128,7 +128,7 @@ def test_tools_are_listed_in_the_order_of_their_names() -> None:
     server = open_to_all()
     for name in ("b", "a", "C"):
         server.tool(name)(nothing)
-    assert [tool["name"] for tool in MCPClient(server=server).list_tools()] == ["C", "a", "b"]
+    assert [tool["name"] for tool in real_client(server=server).list_tools()] == ["C", "a", "b"]
 
 
 # Calling --------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_tools_are_listed_in_the_order_of_their_names() -> None:
 @spec("TOOL-6", "RPC-10")
 @pytest.mark.parametrize("name", ["missing", "ECHO", "", "x" * 5000])
 def test_an_unknown_tool_is_an_error(name: str) -> None:
-    error = refusal(MCPClient(server=open_server), "tools/call", {"name": name})
+    error = refusal(real_client(server=open_server), "tools/call", {"name": name})
     assert error.code == INVALID_PARAMS
     assert error.message == f"No tool named {name[:80]!r} on server 'open'; see tools/list."
 
@@ -156,7 +156,7 @@ def test_an_unknown_tool_is_an_error(name: str) -> None:
     ],
 )
 def test_parameters_of_the_wrong_shape_are_an_error(params: dict[str, Any]) -> None:
-    assert refusal(MCPClient(server=open_server), "tools/call", params).code == INVALID_PARAMS
+    assert refusal(real_client(server=open_server), "tools/call", params).code == INVALID_PARAMS
 
 
 @spec("TOOL-17", "TOOL-18", "TOOL-5")
@@ -166,7 +166,7 @@ def test_parameters_of_the_wrong_shape_are_an_error(params: dict[str, Any]) -> N
 def test_absent_arguments_are_none_and_a_task_is_ignored(params: dict[str, Any]) -> None:
     server = open_to_all()
     server.tool(nothing)
-    result = MCPClient(server=server).request("tools/call", {"name": "nothing", **params})
+    result = real_client(server=server).request("tools/call", {"name": "nothing", **params})
     assert result["content"] == []
     assert "isError" not in result
     assert "task" not in result
@@ -275,7 +275,7 @@ def test_a_resource_that_a_tool_misses_is_told_in_band() -> None:
 @spec("ERR-3", "RPC-2")
 @pytest.mark.parametrize("request_id", [0, 1, -5, 2**70, "", "1", "ä"])
 def test_the_id_comes_back_with_its_type(request_id: Any) -> None:
-    client = MCPClient(server=open_server)
+    client = real_client(server=open_server)
     for name in ("echo", "missing"):
         message = client._message("tools/call", {"name": name, "arguments": {"text": "x"}})
         response = client._connection.request({**message, "id": request_id})
@@ -294,7 +294,7 @@ def test_a_hidden_tool_is_an_unknown_one(django_user_model: Any) -> None:
     server.tool("hidden", permission=IsStaff)(nothing)
     server.tool("shown")(nothing)
     user = django_user_model.objects.create_user("ada")
-    client = MCPClient(server=server, user=user)
+    client = real_client(server=server, user=user)
     assert [tool["name"] for tool in client.list_tools()] == ["shown"]
     hidden = refusal(client, "tools/call", {"name": "hidden", "arguments": {"odd": 1}})
     unknown = refusal(client, "tools/call", {"name": "hiddem", "arguments": {"odd": 1}})
@@ -308,7 +308,7 @@ def test_a_hidden_tool_is_an_unknown_one(django_user_model: Any) -> None:
 
 @spec("RPC-6", "VER-10", "MET-3")
 def test_a_result_says_that_it_is_complete_and_who_answered() -> None:
-    result = MCPClient(server=open_server).call_tool("echo", {"text": "x"}).raw
+    result = real_client(server=open_server).call_tool("echo", {"text": "x"}).raw
     assert result["resultType"] == "complete"
     assert result["_meta"] == {
         "io.modelcontextprotocol/serverInfo": {

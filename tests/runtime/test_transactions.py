@@ -14,9 +14,8 @@ from django.utils import timezone
 from mcp_django import Context, MCPServer, ToolError, ToolResult
 from mcp_django.models import AccessToken
 from mcp_django.runtime.transactions import after_commit
-from mcp_django.test import MCPClient
 from tests.drivers import message
-from tests.servers import open_to_all, person, post, token_for
+from tests.servers import open_to_all, person, post, real_client, token_for
 
 
 def write(name: str, fail: str = "") -> list[int]:
@@ -57,7 +56,7 @@ def kept() -> set[str]:
 
 @pytest.mark.django_db(transaction=True)
 def test_without_a_word_nothing_is_opened() -> None:
-    client = MCPClient(server=server())
+    client = real_client(server=server())
     assert client.call_tool("write", {"name": "a"}).structured == [0]
     assert client.call_tool("write", {"name": "b", "fail": "tool"}).is_error
     assert kept() == {"a", "b"}
@@ -66,7 +65,7 @@ def test_without_a_word_nothing_is_opened() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("fail", ["tool", "bug", "mismatch"])
 def test_an_atomic_tool_is_rolled_back_by_any_failure(fail: str) -> None:
-    client = MCPClient(server=server(atomic=True))
+    client = real_client(server=server(atomic=True))
     assert client.call_tool("write", {"name": "a"}).structured == [1]
     assert client.call_tool("write", {"name": "b", "fail": fail}).is_error
     assert kept() == {"a"}
@@ -74,7 +73,7 @@ def test_an_atomic_tool_is_rolled_back_by_any_failure(fail: str) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_resources_and_prompts_are_rolled_back_too() -> None:
-    client = MCPClient(server=server(atomic=True))
+    client = real_client(server=server(atomic=True))
     for use in (
         lambda: client.read_resource("x://a"),
         lambda: client.get_prompt("prompt", {"name": "a"}),
@@ -93,18 +92,18 @@ def test_a_result_that_says_it_failed_keeps_what_was_written() -> None:
         Group.objects.create(name="a")
         return ToolResult("no", is_error=True)
 
-    assert MCPClient(server=found).call_tool("tell").is_error
+    assert real_client(server=found).call_tool("tell").is_error
     assert kept() == {"a"}
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_atomic_requests")
 def test_atomic_requests_surround_the_component_alone() -> None:
-    client = MCPClient(server=server())
+    client = real_client(server=server())
     assert client.call_tool("write", {"name": "a"}).structured == [1]
     assert client.call_tool("write", {"name": "b", "fail": "tool"}).is_error
     assert kept() == {"a"}
-    opted_out = MCPClient(server=server(atomic=False))
+    opted_out = real_client(server=server(atomic=False))
     assert opted_out.call_tool("write", {"name": "c"}).structured == [0]
 
 
@@ -123,7 +122,7 @@ def test_rows_of_ours_are_written_outside() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_atomic_requests")
 def test_an_async_tool_gets_no_transaction() -> None:
-    client = MCPClient(server=server(atomic=True))
+    client = real_client(server=server(atomic=True))
     assert client.call_tool("write_later", {"name": "a"}).structured == [0]
     assert client.call_tool("write_later", {"name": "b", "fail": "tool"}).is_error
     assert kept() == {"a", "b"}
@@ -131,7 +130,7 @@ def test_an_async_tool_gets_no_transaction() -> None:
 
 @pytest.mark.django_db
 def test_inside_a_transaction_it_is_a_savepoint() -> None:
-    client = MCPClient(server=server(atomic=True))
+    client = real_client(server=server(atomic=True))
     Group.objects.create(name="before")
     assert client.call_tool("write", {"name": "a", "fail": "tool"}).is_error
     assert client.call_tool("write", {"name": "b"}).structured == [1]
@@ -140,7 +139,7 @@ def test_inside_a_transaction_it_is_a_savepoint() -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_sync_tool_called_from_a_loop_is_atomic_too() -> None:
-    client = MCPClient(server=server(atomic=True))
+    client = real_client(server=server(atomic=True))
     assert (await client.acall_tool("write", {"name": "a"})).structured == [1]
     assert (await client.acall_tool("write", {"name": "b", "fail": "bug"})).is_error
     assert await sync_to_async(kept)() == {"a"}
@@ -156,7 +155,7 @@ def test_a_lazy_answer_reads_what_was_written() -> None:
         assert connection.in_atomic_block
         yield from Group.objects.values_list("name", flat=True)
 
-    assert MCPClient(server=found).call_tool("lazy").structured == ["a"]
+    assert real_client(server=found).call_tool("lazy").structured == ["a"]
 
 
 # After the commit -----------------------------------------------------------------------------
@@ -191,7 +190,7 @@ def test_what_is_rolled_back_is_never_done() -> None:
             raise ToolError("no")
         return "yes"
 
-    client = MCPClient(server=found)
+    client = real_client(server=found)
     assert client.call_tool("notify", {"fail": True}).is_error
     assert done == []
     assert client.call_tool("notify", {"fail": False}).text == "yes"

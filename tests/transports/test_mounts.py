@@ -65,7 +65,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def reference(method: str, params: dict[str, Any]) -> dict[str, Any]:
     """The answer without any transport."""
-    client = MCPClient(user=User.objects.get(username="ada"))
+    client = MCPClient(raise_exceptions=False, user=User.objects.get(username="ada"))
     try:
         return {"result": client.request(method, params)}
     except MCPError as exc:
@@ -126,6 +126,7 @@ async def test_a_tool_sees_who_calls(mount: str, token: str) -> None:
 
 
 @spec("AUT-1", "AUT-3")
+@pytest.mark.django_db(transaction=True)
 async def test_who_is_unknown_stays_outside(mount: str) -> None:
     answer = await ask(mount, "/mcp", message("tools/list"))
     assert answer.status == 401

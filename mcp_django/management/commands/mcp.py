@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError, ProgrammingError
 
 from mcp_django.management.subcommands import token
 
@@ -21,4 +22,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the chosen subcommand."""
-        options["run"](self, options)
+        try:
+            options["run"](self, options)
+        except (OperationalError, ProgrammingError) as exc:
+            raise CommandError(f"{exc}. Did you run manage.py migrate?") from exc

@@ -38,7 +38,9 @@ def listen(incoming: Incoming) -> Listening:
     """The subset of the wishes that will be honored (SUB-8)."""
     wanted = read_params(incoming.request.params, ListenParams).notifications
     offered = capabilities(incoming.server, can_stream=incoming.can_stream)
-    if not incoming.can_stream or not offered:
+    if not incoming.can_stream:
+        raise MethodNotFound("There are no streams here; this site is served over WSGI.")
+    if not offered:
         raise MethodNotFound("This server has no changes to listen for.")
     if wanted.task_ids and TASKS not in _extensions(incoming):
         raise MissingCapability(
