@@ -25,6 +25,9 @@ else
     echo "-- Python 3.13 is missing: leg not run"
 fi
 
+echo "-- an awkward site"
+.venv/bin/python -m pytest -q --ds tests.awkward.settings tests/awkward
+
 echo "-- no extras"
 # Installed as a stranger gets it, not editable: what the wheel lacks is missed here.
 python3 -m venv "$WORK/bare"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import hypothesis
 import pytest
 
 from tests.services import do_without, missing
+
+# The awkward site has settings of its own; its directory says how it is run.
+AWKWARD = os.environ.get("DJANGO_SETTINGS_MODULE") == "tests.awkward.settings"
+collect_ignore = [] if AWKWARD else ["awkward"]
 
 # A slow machine is not a bug.
 hypothesis.settings.register_profile("suite", deadline=None)

@@ -1,0 +1,9 @@
+"""The endpoint lies below a tenant."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+from mcp_django import mcp
+
+urlpatterns = [path("<slug:tenant>/", include([path("api/mcp", mcp.urls)]))]
