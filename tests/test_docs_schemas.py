@@ -22,16 +22,12 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "schemas.md"
 
 
 class Size(Enum):
-    """Two sizes."""
-
     SMALL = "s"
     LARGE = "l"
 
 
 @dataclass
 class Point:
-    """Two floats."""
-
     x: float
     y: float
 
