@@ -17,6 +17,7 @@ from django.urls import clear_url_caches, include, path
 from mcp_django import MCPServer, asgi, checks
 from mcp_django import server as server_module
 from mcp_django.auth.permissions import AllowAny, IsAuthenticated, IsStaff
+from mcp_django.checks import components, site
 from tests.servers import open_to_all
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "checks.md"
@@ -59,8 +60,8 @@ async def described_later() -> str:
 def test_a_second_distribution_of_the_package_is_found(
     monkeypatch: pytest.MonkeyPatch, owners: list[str], expected: list[str]
 ) -> None:
-    monkeypatch.setattr(checks, "packages_distributions", lambda: {"mcp_django": owners})
-    found = checks.check_distribution(None)
+    monkeypatch.setattr(site, "packages_distributions", lambda: {"mcp_django": owners})
+    found = site.check_distribution(None)
     assert ids(found) == expected
     if found:
         assert "mcp-django" in found[0].msg
@@ -78,10 +79,10 @@ def test_a_second_distribution_of_the_package_is_found(
 )
 def test_a_wrong_setting_is_found(values: Any, expected: list[str]) -> None:
     with override_settings(MCP_DJANGO=values):
-        assert ids(checks.check_settings(None)) == expected
+        assert ids(site.check_settings(None)) == expected
         # The others need settings that hold, and leave the word to this one.
-        checks.check_backends(None)
-        checks.check_origins(None)
+        site.check_backends(None)
+        site.check_origins(None)
 
 
 @pytest.mark.usefixtures("servers")
@@ -96,7 +97,7 @@ def test_a_wrong_setting_is_found(values: Any, expected: list[str]) -> None:
 )
 def test_a_backend_that_is_none_is_found(auth: list[str], expected: list[str]) -> None:
     server = MCPServer("inline", auth=auth)
-    found = checks.check_backends(None)
+    found = site.check_backends(None)
     assert ids(found) == expected
     assert all(one.obj is server for one in found)
 
@@ -104,9 +105,9 @@ def test_a_backend_that_is_none_is_found(auth: list[str], expected: list[str]) -
 @pytest.mark.usefixtures("servers")
 def test_two_servers_of_one_name_are_found() -> None:
     kept = [MCPServer("a"), MCPServer("b")]
-    assert ids(checks.check_server_names(None)) == []
+    assert ids(components.check_server_names(None)) == []
     kept.append(MCPServer("a"))
-    (found,) = checks.check_server_names(None)
+    (found,) = components.check_server_names(None)
     assert found.id == "mcp_django.E004"
     assert found.msg == "There are 2 servers named 'a'."
 
@@ -130,7 +131,7 @@ def test_two_servers_of_one_name_are_found() -> None:
 def test_a_permission_that_is_none_is_found(permission: Any, expected: list[str]) -> None:
     kept = open_to_all()
     kept.tool("tool", permission=permission)(described)
-    found = checks.check_permissions(None)
+    found = components.check_permissions(None)
     assert ids(found) == expected
     assert all("tool 'tool'" in one.msg for one in found)
 
@@ -139,7 +140,7 @@ def test_a_permission_that_is_none_is_found(permission: Any, expected: list[str]
 @pytest.mark.parametrize("permission", ["codename", 5, {"a": 1}, object])
 def test_a_permission_of_a_server_that_is_none_is_found(permission: Any) -> None:
     kept = MCPServer("inline", permission=permission)
-    (found,) = checks.check_permissions(None)
+    (found,) = components.check_permissions(None)
     assert (found.id, found.obj) == ("mcp_django.E005", kept)
 
 
@@ -161,7 +162,7 @@ def test_a_component_that_opens_its_server_is_found(
 ) -> None:
     kept = MCPServer("inline", permission=server)
     kept.resource("x://x", permission=component)(described)
-    assert ids(checks.check_permissions(None)) == expected
+    assert ids(components.check_permissions(None)) == expected
 
 
 @pytest.mark.usefixtures("servers")
@@ -192,7 +193,7 @@ def test_a_template_that_is_missing_or_broken_is_found(
     ]
     kept = open_to_all()
     kept.prompt("prompt", template=template)(described)
-    assert ids(checks.check_prompt_templates(None)) == expected
+    assert ids(components.check_prompt_templates(None)) == expected
 
 
 # Warnings -------------------------------------------------------------------------------------
@@ -203,9 +204,9 @@ def test_a_component_without_description_is_found() -> None:
     kept = open_to_all()
     kept.tool("told")(described)
     kept.tool("passed", description="Told.")(lambda: "x")
-    assert ids(checks.check_descriptions(None)) == []
+    assert ids(components.check_descriptions(None)) == []
     kept.tool("untold")(lambda: "x")
-    (found,) = checks.check_descriptions(None)
+    (found,) = components.check_descriptions(None)
     assert (found.id, found.msg) == ("mcp_django.W001", "The tool 'untold' has no description.")
 
 
@@ -215,9 +216,9 @@ def test_an_async_function_that_wants_a_transaction_is_found() -> None:
     kept.tool("sync", atomic=True)(described)
     kept.tool("later")(described_later)
     kept.tool("no", atomic=False)(described_later)
-    assert ids(checks.check_async_transactions(None)) == []
+    assert ids(components.check_async_transactions(None)) == []
     kept.tool("both", atomic=True)(described_later)
-    assert ids(checks.check_async_transactions(None)) == ["W002"]
+    assert ids(components.check_async_transactions(None)) == ["W002"]
 
 
 @pytest.mark.parametrize(("found", "expected"), [([], []), (["a.b.Middleware"], ["W003"])])
@@ -225,7 +226,7 @@ def test_middleware_without_a_synchronous_form_is_found(
     monkeypatch: pytest.MonkeyPatch, found: list[str], expected: list[str]
 ) -> None:
     monkeypatch.setattr(asgi, "async_only_middleware", lambda: found)
-    assert ids(checks.check_middleware(None)) == expected
+    assert ids(site.check_middleware(None)) == expected
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,7 @@ def test_a_wildcard_host_without_origins_is_found(
     hosts: list[str], values: dict[str, Any], expected: list[str]
 ) -> None:
     with override_settings(ALLOWED_HOSTS=hosts, MCP_DJANGO=values):
-        assert ids(checks.check_origins(None)) == expected
+        assert ids(site.check_origins(None)) == expected
 
 
 SQLITE = {"ENGINE": "django.db.backends.sqlite3"}
@@ -269,8 +270,8 @@ class Configured:
 def test_sqlite_that_begins_with_a_read_is_found(
     monkeypatch: pytest.MonkeyPatch, database: dict[str, Any], expected: list[str]
 ) -> None:
-    monkeypatch.setattr(checks, "django_settings", Configured(DATABASES={"default": database}))
-    assert ids(checks.check_sqlite(None)) == expected
+    monkeypatch.setattr(site, "django_settings", Configured(DATABASES={"default": database}))
+    assert ids(site.check_sqlite(None)) == expected
 
 
 @pytest.mark.parametrize(
@@ -287,8 +288,8 @@ def test_connections_that_persist_under_asgi_are_found(
 ) -> None:
     databases = {"default": {**POSTGRES, "CONN_MAX_AGE": age}, "other": POSTGRES}
     configured = Configured(DATABASES=databases, ASGI_APPLICATION=application)
-    monkeypatch.setattr(checks, "django_settings", configured)
-    assert ids(checks.check_persistent_connections(None)) == expected
+    monkeypatch.setattr(site, "django_settings", configured)
+    assert ids(site.check_persistent_connections(None)) == expected
 
 
 # All of them ----------------------------------------------------------------------------------
@@ -296,7 +297,9 @@ def test_connections_that_persist_under_asgi_are_found(
 
 def test_the_checks_run_with_the_others() -> None:
     registered = django_checks.registry.registry.get_checks()
-    ours = {check for name, check in vars(checks).items() if name.startswith("check_")}
+    ours = set(checks.ALL)
+    for module in (components, site):
+        assert ours >= {one for name, one in vars(module).items() if name.startswith("check_")}
     assert ours <= set(registered)
 
 
@@ -306,7 +309,8 @@ def test_a_site_without_mistakes_passes(servers: None) -> None:
 
 
 def test_the_page_lists_every_check() -> None:
-    source = Path(checks.__file__).read_text()
+    folder = Path(checks.__file__).parent
+    source = "".join(one.read_text() for one in folder.glob("*.py"))
     used = set(re.findall(r'"mcp_django\.([EW]\d{3})"', source))
     documented = set(re.findall(r"([EW]\d{3}):", source))
     rows = re.findall(
@@ -331,7 +335,7 @@ def test_the_page_lists_every_check() -> None:
 def test_a_permission_of_no_model_is_found(permission: Any, hint: str | None) -> None:
     kept = open_to_all()
     kept.tool("guarded", permission=permission)(described)
-    found = checks.check_codenames(None)
+    found = components.check_codenames(None)
     assert [(one.id, one.hint) for one in found] == ([("mcp_django.W007", hint)] if hint else [])
 
 
@@ -347,8 +351,20 @@ def test_an_endpoint_mounted_with_a_slash_is_found(
     monkeypatch.setattr(urls, "urlpatterns", [path("in/", include([path(route, kept.urls)]))])
     settings.ROOT_URLCONF = "tests.urls"
     clear_url_caches()
-    found = checks.check_mounts(None)
+    found = site.check_mounts(None)
     assert ids(found) == expected
     if expected:
         assert f"path({route.rstrip('/')!r}," in str(found[0].hint)
     clear_url_caches()
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(("engine", "expected"), [(None, ["W009"]), ("jsonschema", [])])
+def test_a_schema_that_nothing_checks_is_found(
+    monkeypatch: pytest.MonkeyPatch, engine: str | None, expected: list[str]
+) -> None:
+    kept = open_to_all()
+    kept.tool("signed")(described)
+    kept.tool("written", input_schema={"type": "object"})(described)
+    monkeypatch.setattr(components, "validation_engine", lambda: engine)
+    assert ids(components.check_validation(None)) == expected

@@ -261,6 +261,7 @@ def test_decorators_used_the_wrong_way_say_how(server: MCPServer) -> None:
     refused(lambda: misused(5), "Expected a function or a name")
 
 
+@spec("TOOL-12")
 def test_a_second_component_of_the_name_is_refused(server: MCPServer) -> None:
     server.tool(one)
     server.resource("shop://x")(one)

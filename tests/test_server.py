@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -96,3 +97,41 @@ async def test_listeners_hear_of_what_they_asked_for() -> None:
     assert first["method"] == "notifications/resources/updated"
     assert first["params"]["uri"] == "x://1"
     assert second["method"] == "notifications/tools/list_changed"
+
+
+@spec("SUB-18")
+async def test_edited_tools_and_templates_are_changes_of_their_lists() -> None:
+    server = open_to_all()
+    server.tool("tool", description="Old.")(lambda: "x")
+    server.resource("x://old/{n}")(lambda n: "x")
+    client = MCPClient(server=server)
+    async with client.listen(lists=["tools", "resources"]) as messages:
+        await anext(messages)
+        server.unregister(server.tools["tool"])
+        server.tool("tool", description="New.")(lambda: "x")
+        server.notify_list_changed("tools")
+        assert (await anext(messages))["method"] == "notifications/tools/list_changed"
+        server.unregister(server.templates["x://old/{n}"])
+        server.resource("x://new/{n}")(lambda n: "x")
+        server.notify_list_changed("resources")
+        assert (await anext(messages))["method"] == "notifications/resources/list_changed"
+    (tool,) = client.list_tools()
+    (template,) = client.list_resource_templates()
+    assert (tool["description"], template["uriTemplate"]) == ("New.", "x://new/{n}")
+
+
+@spec("CCH-5")
+async def test_a_change_within_the_lifetime_is_announced() -> None:
+    server = open_to_all()
+    stock = ["one"]
+    server.resource("x://stock", cache_ttl=timedelta(hours=1))(lambda: stock[0])
+    client = MCPClient(server=server)
+    async with client.listen(uris=["x://stock"]) as messages:
+        await anext(messages)
+        kept = await client.arequest("resources/read", {"uri": "x://stock"})
+        stock[0] = "two"
+        server.notify_resource_updated("x://stock")
+        told = await anext(messages)
+    assert (kept["ttlMs"], kept["contents"][0]["text"]) == (3_600_000, "one")
+    assert told["params"]["uri"] == "x://stock"
+    assert (await client.aread_resource("x://stock"))[0]["text"] == "two"

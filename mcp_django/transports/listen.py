@@ -79,8 +79,8 @@ async def stream(listening: Listening, place: Place) -> AsyncGenerator[bytes, No
     subscription = Subscription(listening)
     mailbox = Mailbox()
     # The hub is asked first and the acknowledgement sent second, so no change falls between the
-    # two (SUB-15).
-    unsubscribe = hub().subscribe(subscription.topics, lambda topic: mailbox.put(topic, topic))
+    # two; a topic waits once, so that as many wait as were asked for (SUB-15).
+    unsubscribe = hub().subscribe(subscription.topics, mailbox.put_once)
     try:
         try:
             await subscription.open()

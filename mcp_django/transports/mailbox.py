@@ -9,6 +9,8 @@ from typing import Any
 
 # Messages that one stream may have waiting; daphne has no back-pressure of its own.
 SIZE = 256
+# Stands where other messages have their serial number.
+_ONCE = -1
 
 
 class Mailbox:
@@ -46,6 +48,14 @@ class Mailbox:
         keyed = [entry for entry in waiting if entry[0] is not None]
         oldest = (alike or keyed or waiting)[0]
         del self._waiting[oldest]
+
+    def put_once(self, message: Hashable) -> None:
+        """Queue a message on the loop unless it waits already.
+
+        Nothing gives way for it, so the caller bounds how many different ones there are.
+        """
+        self._waiting.setdefault((message, _ONCE), message)
+        self._filled.set()
 
     async def wait(self, timeout: float) -> bool:
         """Whether a message came within so many seconds."""

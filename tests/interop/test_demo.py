@@ -51,6 +51,20 @@ def test_demo_refuses_to_run_without_debug(tmp_path: Path) -> None:
     assert "wants DEBUG" in done.stderr
 
 
+@spec("HTTP-3")
+def test_demo_listens_on_loopback_only_and_wants_a_token(demo_server: DemoServer) -> None:
+    host, _, port = demo_server.site.removeprefix("http://").partition(":")
+    assert host == "127.0.0.1"
+    with socket() as elsewhere:
+        elsewhere.settimeout(5)
+        # Another address of this machine, which would answer if it listened on all of them.
+        assert elsewhere.connect_ex(("127.0.0.2", int(port))) != 0
+    for url in (demo_server.url, demo_server.staff_url):
+        body = message("tools/list")
+        refused = httpx.post(url, json=body, headers=headers_for(body, host=None), trust_env=False)
+        assert refused.status_code == 401
+
+
 def test_demo_says_that_its_port_is_taken(demo_server: DemoServer) -> None:
     port = demo_server.site.rpartition(":")[2]
     done = run_manage(demo_server.var, "demo", "--port", port)

@@ -52,7 +52,7 @@ def code_of(client: MCPClient, method: str, params: dict[str, Any] | None = None
     return None
 
 
-@spec("VER-7", "CCH-1", "EXT-3", "VER-10")
+@spec("VER-7", "CCH-1", "EXT-3", "VER-10", "LOG-1")
 def test_discovery_names_versions_capabilities_and_identity() -> None:
     assert MCPClient(server=open_server).discover() == {
         "resultType": "complete",
@@ -147,7 +147,7 @@ def test_a_malformed_envelope_is_refused(changes: dict[str, Any]) -> None:
     assert code_of(client, "tools/list", {"_meta": changes}) == INVALID_PARAMS
 
 
-@spec("VER-3", "MET-1", "VER-5")
+@spec("VER-3", "MET-1", "VER-5", "EXT-2")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -156,6 +156,8 @@ def test_a_malformed_envelope_is_refused(changes: dict[str, Any]) -> None:
         {"com.example/unknown": {"deep": [1]}},
         {"-": 1},
         {meta.CLIENT_INFO: {"name": "root", "version": "x"}},
+        {meta.CLIENT_CAPABILITIES: {"extensions": {"com.example/unknown": {}}}},
+        {meta.CLIENT_CAPABILITIES: {"extensions": 5}},
     ],
 )
 def test_what_is_optional_or_unknown_in_the_envelope_changes_nothing(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import threading
 from typing import Any
 
@@ -136,6 +138,19 @@ def test_a_message_holds_any_json(data: Any) -> None:
         ctx.log("info", data, logger="shop")
 
     assert talk(log).logs == [{"level": "info", "data": data, "logger": "shop"}]
+
+
+@spec("LOG-7")
+def test_the_log_of_the_site_is_not_sent_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(ctx: Context) -> str:
+        ctx.log("info", "public")
+        logging.getLogger("shop").error("secret")
+        raise RuntimeError("secret")
+
+    result = talk(fail, **{meta.LOG_LEVEL: "debug"})
+    assert result.logs == [{"level": "info", "data": "public", "logger": None}]
+    assert "secret" not in json.dumps(result.raw)
+    assert "secret" in caplog.text
 
 
 # Cancellation ---------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ def test_a_rule_of_the_site_is_asked(permission: Any) -> None:
 # Components -----------------------------------------------------------------------------------
 
 
+@spec("AUT-11")
 def test_an_anonymous_call_of_a_guarded_tool_asks_for_credentials() -> None:
     assert "members_tool" not in names(MCPClient(server=open_server))
     body = message("tools/call", {"name": "members_tool"})
@@ -145,7 +146,7 @@ def test_an_inactive_superuser_may_nothing(permission: Any) -> None:
 CALL = message("tools/call", {"name": "scoped_tool"})
 
 
-@spec("AUT-6")
+@spec("AUT-6", "AUT-8")
 @pytest.mark.parametrize("scopes", [[], ["orders:read"], ["other"]])
 def test_a_token_that_lacks_a_scope_is_told_every_one(scopes: list[str]) -> None:
     user = person()
@@ -155,6 +156,7 @@ def test_a_token_that_lacks_a_scope_is_told_every_one(scopes: list[str]) -> None
     challenge = response["WWW-Authenticate"]
     assert challenge.startswith("Bearer ")
     assert 'error="insufficient_scope"' in challenge
+    # What the operation needs, and nothing that was granted besides.
     assert 'scope="orders:write orders:read"' in challenge
     with pytest.raises(InsufficientScope) as caught:
         MCPClient(server=mcp, user=user, scopes=scopes).call_tool("scoped_tool")
@@ -271,6 +273,7 @@ def _inline_urls(settings: Any) -> Iterator[None]:
     clear_url_caches()
 
 
+@spec("AUT-11")
 @pytest.mark.usefixtures("_inline_urls")
 def test_hidden_and_unknown_are_the_same_bytes() -> None:
     _, plaintext = token_for(person())

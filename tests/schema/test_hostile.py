@@ -45,6 +45,7 @@ def test_nesting_within_the_limit_is_read() -> None:
 
 @spec("OUT-8")
 def test_patterns_of_the_author_are_not_run_on_the_names_of_the_caller() -> None:
+    pytest.importorskip("jsonschema")
     schema = {
         "type": "object",
         "properties": {

@@ -16,7 +16,6 @@ from decimal import Decimal
 from inspect import Signature
 from typing import Annotated, Any, Literal, NewType
 
-import jsonschema
 import pytest
 from django.contrib.auth.models import Group
 from django.db.models import QuerySet
@@ -33,6 +32,9 @@ from mcp_django.protocol.content import (
 )
 from mcp_django.schema.output import output_adapter
 from tests.schema.samples import Item, Page, Pair, Row, Size, Takings
+
+# The judge of what a schema means; where the package is tested without extras it is missing.
+jsonschema = pytest.importorskip("jsonschema")
 
 Rows = NewType("Rows", list[Row])
 Named = TypeAliasType("Named", list[Row])

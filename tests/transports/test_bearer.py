@@ -76,13 +76,14 @@ async def test_a_revoked_token_is_refused_at_once(mount: str, token: str) -> Non
     assert (await ask(mount, "/mcp", LIST, authorization=token)).status == 401
 
 
-@spec("AUT-6", "HTTP-9")
+@spec("AUT-6", "AUT-13", "HTTP-9")
 async def test_a_missing_scope_is_told_before_a_stream_begins(mount: str, token: str) -> None:
     body = message("tools/call", {"name": "scoped_tool", "arguments": {}}, progressToken=1)
     answer = await ask(mount, "/mcp", body, authorization=token)
     assert answer.status == 403
     assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
     assert 'scope="orders:write orders:read"' in answer.headers["www-authenticate"]
+    assert answer.json()["error"] == "insufficient_scope"
 
 
 @spec("AUT-1")
@@ -96,6 +97,7 @@ async def test_a_server_for_staff_refuses_others(mount: str, token: str) -> None
     assert "www-authenticate" not in answer.headers
 
 
+@spec("AUT-1")
 async def test_each_request_stands_for_itself(token: str) -> None:
     for app in MOUNTS.values():
         assert (await send(app, "/mcp", LIST, authorization=token)).status == 200

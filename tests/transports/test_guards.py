@@ -70,7 +70,7 @@ async def test_behind_a_proxy_the_forwarded_host_counts(mount: str, settings: An
 # Origin -------------------------------------------------------------------------------------------
 
 
-@spec("HTTP-2", "AUT-13")
+@spec("HTTP-2", "AUT-13", "VER-21")
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "", "http://["])
 async def test_a_foreign_origin_is_refused(origin: str, verb: str, mount: str) -> None:
@@ -191,7 +191,7 @@ async def test_a_preflight_names_what_may_be_sent(mount: str) -> None:
 # Types and sizes ----------------------------------------------------------------------------------
 
 
-@spec("HTTP-8")
+@spec("HTTP-8", "VER-21")
 @pytest.mark.parametrize("given", ["text/plain", "application/x-www-form-urlencoded", "", "json"])
 async def test_a_body_that_is_not_declared_as_json_is_refused(given: str, mount: str) -> None:
     assert_refused(await ask(mount, PATH, ECHO, content_type=given), 415)

@@ -172,13 +172,16 @@ async def test_a_full_pool_refuses_a_stream_that_needs_it(
         assert refused["error"]["code"] == BUSY
 
 
-@spec("SUB-17")
+@spec("SUB-17", "HTTP-31", "HTTP-24", "EXT-2", "ALS-2")
 async def test_task_ids_need_the_tasks_extension(app: Any) -> None:
     answer = await send(app, PATH, body({"taskIds": ["1"]}))
     assert answer.status == 400
     assert answer.json()["error"]["code"] == MISSING_CAPABILITY
     tasks = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     assert answer.json()["error"]["data"] == {"requiredCapabilities": tasks}
+    alias = body({"taskIds": ["1"]}, **{meta.PROTOCOL_VERSION: "DRAFT-2026-v1"})
+    answer = await send(app, PATH, alias)
+    assert (answer.status, answer.json()["error"]["code"]) == (400, -32003)
     declared = body({"taskIds": ["1"]}, **{meta.CLIENT_CAPABILITIES: tasks})
     async with connect(app, PATH, declared) as connection:
         assert (await connection.start()).status == 200
@@ -190,6 +193,9 @@ async def test_kinds_that_the_server_does_not_have_are_left_out(app: Any) -> Non
     wanted = {"promptsListChanged": True, "resourcesListChanged": True, **TOOLS}
     async with listening(app, wanted, path="/open/mcp") as connection:
         assert connection.acknowledged["notifications"] == TOOLS
+        open_server.notify_list_changed("prompts")
+        open_server.notify_list_changed("resources")
+        await nothing_more(connection, open_server)
 
 
 @spec("SUB-7")
@@ -296,7 +302,7 @@ async def test_nothing_else_reaches_a_stream(app: Any) -> None:
         await nothing_more(connection)
 
 
-@spec("SUB-15")
+@spec("SUB-15", "RSM-10")
 async def test_several_changes_at_once_are_one_notice(app: Any) -> None:
     async with listening(app, TOOLS) as connection:
         for _ in range(20):
@@ -305,6 +311,27 @@ async def test_several_changes_at_once_are_one_notice(app: Any) -> None:
         await nothing_more(connection)
     raw = b"".join(part.get("body", b"") for part in connection.sent)
     assert raw.count(b"tools/list_changed") == 2
+    assert b"\nid:" not in raw
+
+
+@spec("SUB-11", "SUB-15")
+async def test_many_changes_at_once_are_all_told(app: Any) -> None:
+    uris = [f"stage://seats/{n}" for n in range(600)]
+    for uri in uris:
+        stage.resource(uri)(seat)
+    try:
+        async with listening(app, {"resourceSubscriptions": uris}) as connection:
+            for uri in uris:
+                stage.notify_resource_updated(uri)
+            told = {(await connection.event())["params"]["uri"] for _ in uris}
+    finally:
+        stage.unregister(seat)
+    assert told == {*uris}
+
+
+def seat() -> str:
+    """A seat in the house."""
+    return "free"
 
 
 @spec("SUB-15")
@@ -384,7 +411,7 @@ def draining() -> Iterator[None]:
     drain._drain.draining = False
 
 
-@spec("SUB-12")
+@spec("SUB-12", "SUB-13")
 @pytest.mark.usefixtures("draining")
 async def test_a_stopping_server_ends_its_streams_with_a_result(app: Any) -> None:
     async with listening(app, TOOLS, id="x") as connection:

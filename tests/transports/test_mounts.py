@@ -83,6 +83,7 @@ async def test_an_answer_does_not_depend_on_the_mount(mount: str, token: str) ->
         expected[name] = (status, "application/json", {"jsonrpc": "2.0", "id": name, **plain})
         got = await ask(mount, "/mcp", message(method, params, id=name), authorization=token)
         answers[name] = (got.status, got.headers["content-type"], got.json())
+        assert got.json().get("result", {"resultType": "complete"})["resultType"] == "complete"
     assert answers == expected
 
 

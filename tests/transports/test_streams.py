@@ -35,7 +35,7 @@ def text_of(response: dict[str, Any]) -> str:
     return text
 
 
-@spec("HTTP-5", "HTTP-6", "HTTP-7", "HTTP-9", "HTTP-27", "HTTP-33", "PRG-1", "PRG-3")
+@spec("HTTP-5", "HTTP-6", "HTTP-7", "HTTP-9", "HTTP-27", "HTTP-33", "PRG-1", "PRG-3", "RSM-10")
 @pytest.mark.parametrize("tool", ["walk", "walk_later"])
 async def test_messages_leave_while_the_tool_runs(tool: str, app: Any, gate: str) -> None:
     async with connect(app, PATH, call(tool, gate=gate, extra=PROGRESS)) as connection:
@@ -210,6 +210,25 @@ async def test_leaving_before_a_document_cancels_the_call(tool: str, name: str, 
     assert connection.sent == []
 
 
+@spec("HTTP-30", "CAN-2", "CAN-5")
+@pytest.mark.parametrize("tool", ["stay", "stay_later_with_context"])
+async def test_a_posted_cancellation_cancels_nothing(tool: str, app: Any, gate: str) -> None:
+    async with connect(app, PATH, call(tool, gate=gate, extra=PROGRESS)) as connection:
+        await reached(gates[gate].entered)
+        for params in (
+            {"requestId": 1},
+            {"requestId": 1},
+            {"requestId": "x"},
+            {"requestId": []},
+            {},
+        ):
+            note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+            answer = await send(app, PATH, note)
+            assert (answer.status, answer.body) == (202, b"")
+        gates[gate].opened.set()
+        assert text_of(await connection.event()) == "opened"
+
+
 # Time limits --------------------------------------------------------------------------------------
 
 
@@ -299,6 +318,7 @@ async def test_who_leaves_the_queue_is_not_served() -> None:
 # The mailbox --------------------------------------------------------------------------------------
 
 
+@spec("PRG-5", "LOG-7")
 async def test_a_full_mailbox_lets_old_notices_go() -> None:
     mailbox = Mailbox(3)
     mailbox.put("log 1", "log")
@@ -317,6 +337,7 @@ async def test_a_mailbox_never_drops_what_has_no_key_for_what_has_one() -> None:
     assert "answer" in mailbox.take()
 
 
+@spec("PRG-2", "PRG-5")
 async def test_a_slow_reader_of_a_chatty_tool_gets_bounded_news_and_the_answer(app: Any) -> None:
     answer = await send(app, PATH, call("chatter", n=5000, extra=PROGRESS))
     *notices, response = answer.messages()

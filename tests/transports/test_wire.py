@@ -86,7 +86,7 @@ async def test_initialize_is_told_what_is_supported(asked: Any, mount: str) -> N
         assert VERSION in error["message"]
 
 
-@spec("VER-8")
+@spec("VER-8", "PNG-3", "LOG-6", "HTTP-24", "VER-21")
 @pytest.mark.parametrize(
     "method", ["initialize", "ping", "logging/setLevel", "resources/subscribe", "tools/dance"]
 )
@@ -135,6 +135,35 @@ async def test_an_incomplete_envelope_is_refused_before_anything_runs(
     await assert_serving(mount)
 
 
+TWO_FAULTS: list[tuple[dict[str, Any], dict[str, str | None], int, int]] = [
+    (with_envelope(capabilities=None), {"mcp_method": "wrong"}, 400, INVALID_PARAMS),
+    (with_envelope(version="2099-01-01"), {"mcp_method": "wrong"}, 400, HEADER_MISMATCH),
+    (message("tools/dance"), {"mcp_method": "wrong"}, 400, HEADER_MISMATCH),
+    (
+        {**with_envelope(version="2099-01-01"), "method": "tools/dance"},
+        {},
+        400,
+        UNSUPPORTED_VERSION,
+    ),
+    (message("prompts/get", {}), {}, 404, METHOD_NOT_FOUND),
+    (
+        message(
+            "subscriptions/listen", {"notifications": {"taskIds": ["1"], "toolsListChanged": 5}}
+        ),
+        {},
+        200,
+        INVALID_PARAMS,
+    ),
+]
+
+
+@spec("VER-4")
+@pytest.mark.parametrize("number", range(len(TWO_FAULTS)))
+async def test_of_two_faults_the_earlier_check_is_told(number: int, mount: str) -> None:
+    body, changes, status, code = TWO_FAULTS[number]
+    assert_error(await ask(mount, PATH, body, **changes), status, code)
+
+
 @spec("VER-6", "VER-9", "ALS-4")
 async def test_an_unknown_version_is_told_the_supported_ones(mount: str) -> None:
     for version in ("2099-01-01", "2025-11-25"):
@@ -158,7 +187,7 @@ async def test_a_wrong_wish_is_a_wrong_parameter(changes: Mapping[str, Any], mou
     assert_error(answer, 200, INVALID_PARAMS)
 
 
-@spec("HTTP-29", "VER-2", "VER-20")
+@spec("HTTP-29", "VER-2", "SES-9", "RSM-10")
 async def test_a_session_means_nothing(mount: str) -> None:
     answer = await ask(mount, PATH, LIST, mcp_session_id="abc", last_event_id="1-1")
     assert answer.status == 200
@@ -179,10 +208,11 @@ async def test_the_draft_is_served_under_its_own_name(mount: str) -> None:
 # Other messages than requests ---------------------------------------------------------------------
 
 
-@spec("RPC-8", "HTTP-4", "HDR-10")
-@pytest.mark.parametrize("header", [VERSION, None, "2025-11-25", "nonsense"])
-async def test_a_notification_is_dropped(header: str | None, mount: str) -> None:
-    body = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+@spec("RPC-8", "HTTP-4", "HDR-10", "ALS-3")
+@pytest.mark.parametrize("header", [VERSION, ALIAS, None, "2025-11-25", "nonsense"])
+@pytest.mark.parametrize("method", ["notifications/initialized", "notifications/progress"])
+async def test_a_notification_is_dropped(method: str, header: str | None, mount: str) -> None:
+    body = {"jsonrpc": "2.0", "method": method}
     answer = await ask(mount, PATH, body, mcp_protocol_version=header, mcp_method=None)
     assert (answer.status, answer.body) == (202, b"")
     assert "content-type" not in answer.headers
@@ -240,7 +270,8 @@ async def test_a_body_that_is_no_message_is_refused(name: str, mount: str) -> No
     answer = await ask(mount, PATH, raw)
     body = answer.json()
     assert (answer.status, body["error"]["code"]) == (400, code)
-    assert body.get("id") in {None, 1}
+    # What could not be read has no id at all, not a null.
+    assert body.get("id", 1) == 1
     assert "Traceback" not in answer.body.decode()
     await assert_serving(mount)
 
@@ -283,6 +314,7 @@ async def test_odd_but_valid_bodies_are_served(mount: str) -> None:
     await assert_serving(mount)
 
 
+@spec("RPC-13")
 async def test_a_very_long_method_is_not_repeated(mount: str) -> None:
     answer = await ask(mount, PATH, message("x" * 10_000))
     error = assert_error(answer, 404, METHOD_NOT_FOUND)
@@ -308,10 +340,14 @@ HEADERS: list[tuple[dict[str, Any], dict[str, str | None]]] = [
     (ECHO, {"mcp_name": "=?base64?/w==?="}),
     (ECHO, {"mcp_name": "=?BASE64?ZWNob19zeW5j?="}),
     (ECHO, {"mcp_protocol_version": "2026-07-2"}),
+    (message("prompts/get", {"name": "cue"}), {"mcp_name": None}),
+    (message("prompts/get", {"name": "cue"}), {"mcp_name": "queue"}),
+    (message("resources/read", {"uri": "x://é"}), {"mcp_name": "x://e"}),
+    (message("resources/read", {"uri": "x://a", "name": "b"}), {"mcp_name": "b"}),
 ]
 
 
-@spec("HDR-2", "HDR-3", "HDR-4", "HDR-5", "HDR-6", "HDR-7", "HDR-8", "HTTP-24")
+@spec("HDR-2", "HDR-3", "HDR-4", "HDR-5", "HDR-6", "HDR-7", "HDR-8", "HTTP-24", "VER-21")
 @pytest.mark.parametrize("number", range(len(HEADERS)))
 async def test_a_header_that_differs_is_refused(number: int, mount: str) -> None:
     body, changes = HEADERS[number]
@@ -331,6 +367,13 @@ async def test_a_header_that_differs_is_refused(number: int, mount: str) -> None
 )
 async def test_a_header_that_says_the_same_is_accepted(changes: Any, mount: str) -> None:
     assert (await ask(mount, PATH, ECHO, **changes)).status == 200
+
+
+@spec("HDR-18", "HDR-5")
+async def test_a_header_opens_no_door(mount: str) -> None:
+    members = message("tools/call", {"name": "members_tool", "arguments": {}})
+    assert_error(await ask(mount, PATH, members, mcp_name="echo_sync"), 400, HEADER_MISMATCH)
+    assert (await ask(mount, PATH, members)).status == 401
 
 
 @spec("HDR-11")

@@ -1,0 +1,174 @@
+"""Checks of what the site declares: servers, permissions, components and their templates."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from django.apps import apps
+from django.core import checks
+from django.core.checks import CheckMessage, Error
+from django.core.exceptions import ImproperlyConfigured
+from django.template import TemplateDoesNotExist, TemplateSyntaxError
+from django.template.loader import get_template
+
+from mcp_django.auth.permissions import AllowAny, codenames, permissions
+from mcp_django.schema.engines import validation_engine
+from mcp_django.schema.raw import RawArguments, RawOutput
+from mcp_django.server import MCPServer, all_servers
+
+
+def check_server_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E004: two servers have one name, and so one URL namespace."""
+    names = [server.name for server in all_servers()]
+    return [
+        Error(
+            f"There are {names.count(name)} servers named {name!r}.",
+            hint="Give each MCPServer a name of its own.",
+            id="mcp_django.E004",
+        )
+        for name in sorted({name for name in names if names.count(name) > 1})
+    ]
+
+
+def check_permissions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E005: a permission is none. E006: a component opens what its server keeps closed."""
+    found: list[CheckMessage] = []
+    for server in all_servers():
+        found.extend(_permission_problems(server))
+    return found
+
+
+def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
+    try:
+        closed = not all(isinstance(one, AllowAny) for one in permissions(server.permission))
+    except ImproperlyConfigured as exc:
+        yield Error(str(exc), obj=server, id="mcp_django.E005")
+        return
+    for component in server:
+        try:
+            opens = any(isinstance(one, AllowAny) for one in permissions(component.permission))
+        except ImproperlyConfigured as exc:
+            yield Error(f"{component}: {exc}", obj=server, id="mcp_django.E005")
+            continue
+        if closed and opens:
+            yield Error(
+                f"The {component} says AllowAny on a server that does not.",
+                hint="A component narrows its server: put AllowAny on the server, or take it away.",
+                obj=server,
+                id="mcp_django.E006",
+            )
+
+
+def check_codenames(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W007: no model has the permission that something asks for, so only superusers hold it."""
+    known = _codenames()
+    return [
+        checks.Warning(
+            f"The {what} asks for {codename!r}, which is a permission of no model.",
+            hint=_nearest(codename, known),
+            obj=server,
+            id="mcp_django.W007",
+        )
+        for server in all_servers()
+        for what, declared in _declared_permissions(server)
+        for codename in codenames(declared)
+        if codename not in known
+    ]
+
+
+def _declared_permissions(server: MCPServer) -> Iterable[tuple[object, Any]]:
+    yield f"server {server.name!r}", server.permission
+    for component in server:
+        yield component, component.permission
+
+
+def _codenames() -> set[str]:
+    """Every permission that migrations make for the models of the site."""
+    return {
+        f"{model._meta.app_label}.{codename}"
+        for model in apps.get_models()
+        for codename in (
+            *(f"{action}_{model._meta.model_name}" for action in model._meta.default_permissions),
+            *(codename for codename, _ in model._meta.permissions),
+        )
+    }
+
+
+def _nearest(codename: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(codename, known, n=1)
+    return f"Did you mean {nearest[0]!r}?" if nearest else "Write 'app_label.codename'."
+
+
+def check_descriptions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W001: a model has to guess what a component is for."""
+    return [
+        checks.Warning(
+            f"The {component} has no description.",
+            hint="Write a docstring, or pass description=….",
+            obj=server,
+            id="mcp_django.W001",
+        )
+        for server in all_servers()
+        for component in server
+        if not component.description
+    ]
+
+
+def check_async_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W002: an async function cannot get a transaction."""
+    return [
+        checks.Warning(
+            f"The {component} is async and declared atomic; no transaction is opened for it.",
+            hint="Make the function synchronous, or open the transaction where it writes.",
+            obj=server,
+            id="mcp_django.W002",
+        )
+        for server in all_servers()
+        for component in server
+        if component.atomic and component.function.is_async
+    ]
+
+
+def check_prompt_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E007: a prompt's Django template does not exist, or cannot be read."""
+    return [
+        Error(
+            f"The {prompt} names the template {prompt.template!r}, which {problem}.",
+            hint="Put it in a templates directory of an installed app.",
+            obj=server,
+            id="mcp_django.E007",
+        )
+        for server in all_servers()
+        for prompt in server.prompts.values()
+        if (problem := _template_problem(prompt.template))
+    ]
+
+
+def _template_problem(name: str | None) -> str:
+    try:
+        if name is not None:
+            get_template(name)
+    except TemplateDoesNotExist:
+        return "is not found"
+    except TemplateSyntaxError as exc:
+        return f"cannot be read: {exc}"
+    return ""
+
+
+def check_validation(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W009: hand-written schemas are published and, without a library, hardly checked."""
+    if validation_engine() is not None:
+        return []
+    return [
+        checks.Warning(
+            f"Of the hand-written schema of the {tool} only the names of arguments are checked.",
+            hint="pip install 'django-mcp-provider[schema]'",
+            obj=server,
+            id="mcp_django.W009",
+        )
+        for server in all_servers()
+        for tool in server.tools.values()
+        if isinstance(tool.arguments, RawArguments) or isinstance(tool.output, RawOutput)
+    ]
