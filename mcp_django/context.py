@@ -6,7 +6,6 @@ parameter. The context knows no transport: it speaks to the client through ``Cli
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,17 +42,17 @@ class Silence:
 class Cancellation:
     """A flag that the transport raises when nobody waits for the answer any more."""
 
-    __slots__ = ("_event",)
+    __slots__ = ("_raised",)
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._raised = False
 
     def cancel(self) -> None:
         """Raise the flag; more than once is harmless."""
-        self._event.set()
+        self._raised = True
 
     def __bool__(self) -> bool:
-        return self._event.is_set()
+        return self._raised
 
 
 class Context:

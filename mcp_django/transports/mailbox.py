@@ -17,8 +17,8 @@ class Mailbox:
     """Messages in the order they came, at most ``SIZE`` of them.
 
     When a reader is too slow, the oldest message of the same ``key`` gives way, else the oldest
-    with any: they are progress or change notices, and a newer one of the kind says more. Belongs
-    to one event loop; ``post`` alone may be called from any thread.
+    with any: they are progress or log messages, and a newer one of the kind says more. Belongs to
+    one event loop; ``post`` alone may be called from any thread.
     """
 
     def __init__(self, size: int = SIZE) -> None:

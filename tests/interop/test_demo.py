@@ -7,14 +7,17 @@ import io
 import json
 import shlex
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import httpx
 import pytest
 from PIL import Image
 
+from tests.drivers import headers_for, message
 from tests.interop.demo_site import DemoServer, run_manage, running_demo
 from tests.interop.wire import Wire
+from tests.spec import spec
 
 
 def test_printed_curl_command_finds_the_nearest_airports(demo_server: DemoServer) -> None:
