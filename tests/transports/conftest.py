@@ -20,8 +20,13 @@ from tests.transports.stage import gates
 @pytest.fixture(autouse=True)
 def _stage(settings: Any) -> Iterator[None]:
     settings.ROOT_URLCONF = "tests.transports.urls"
+    # Async ORM calls of a test, elsewhere too, leave a connection to asgiref's thread.
+    close_asgiref_connections()
     yield
-    # Async ORM calls of a test leave a connection to asgiref's thread, which lives on.
+    close_asgiref_connections()
+
+
+def close_asgiref_connections() -> None:
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
