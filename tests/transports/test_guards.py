@@ -72,7 +72,20 @@ async def test_behind_a_proxy_the_forwarded_host_counts(mount: str, settings: An
 
 @spec("HTTP-2", "AUT-13", "VER-21")
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS"])
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "", "http://["])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "null",
+        "",
+        "http://[",
+        "http://a@testserver",
+        "http://testserver, http://evil.example",
+        "http://testserver/",
+        "http://testserver#x",
+        "http://testserver:abc",
+    ],
+)
 async def test_a_foreign_origin_is_refused(origin: str, verb: str, mount: str) -> None:
     answer = await ask(mount, PATH, ECHO, verb=verb, origin=origin, authorization="Bearer x")
     assert_refused(answer, 403)
@@ -296,3 +309,33 @@ def test_atomic_requests_do_not_enclose_the_endpoint(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(connections["default"].settings_dict, "ATOMIC_REQUESTS", True)
     view = open_server.view
     assert BaseHandler().make_view_atomic(view) is view
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://127.0.0.1:8000, http://evil.example",
+        "http://evil.example@127.0.0.1",
+        "http://127.0.0.1:abc",
+        "http://127.0.0.1#evil",
+        "http://127.0.0.1/../evil",
+    ],
+)
+@override_settings(DEBUG=True)
+def test_what_only_looks_like_a_local_origin_is_foreign(origin: str) -> None:
+    assert is_allowed_origin("http://127.0.0.1:6274", "testserver")
+    assert not is_allowed_origin(origin, "testserver")
+
+
+@spec("HTTP-8")
+async def test_two_content_types_are_none() -> None:
+    headers = headers_for(ECHO)
+    body = json.dumps(ECHO).encode()
+    for name in MOUNTS:
+        connection = Connection(MOUNTS[name], PATH, body, headers, "POST")
+        connection.scope["headers"].append((b"content-type", b"text/plain"))
+        await connection.start()
+        answer = await connection.rest()
+        await connection.close()
+        assert_refused(answer, 415)
+        assert "text/plain" in answer.json()["error"]["message"]
