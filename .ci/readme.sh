@@ -1,10 +1,32 @@
-# The fenced block that README.md marks as its test line, run as it stands.
+# The two lines of README.md, run as they stand: the demo answers its own curl, the tests pass.
 set -euo pipefail
 
-line=$(sed -n '/<!-- test-line -->/,/<!-- \/test-line -->/p' README.md | sed '/^<!--/d; /^```/d; /^$/d')
-if [ -z "$line" ]; then
-    echo "README.md has no test line between <!-- test-line --> and <!-- /test-line -->." >&2
+line() {
+    sed -n "/<!-- $1-line -->/,/<!-- \\/$1-line -->/p" README.md | sed '/^<!--/d; /^```/d; /^$/d'
+}
+
+tests=$(line test)
+demo=$(line demo)
+if [ -z "$tests" ] || [ -z "$demo" ]; then
+    echo "README.md has no line between <!-- test-line --> or <!-- demo-line --> and its end." >&2
     exit 1
 fi
-echo "$line"
-bash -euo pipefail -c "$line"
+
+echo "$tests"
+bash -euo pipefail -c "$tests"
+
+echo "$demo"
+git clone --quiet --no-hardlinks . "$WORK/demo"
+(cd "$WORK/demo" && exec setsid bash -euo pipefail -c "$demo") >"$WORK/demo.log" 2>&1 &
+trap 'kill -- -"$(cat "$WORK/demo.pid" 2>/dev/null || echo $!)" 2>/dev/null || true' EXIT
+echo $! >"$WORK/demo.pid"
+for _ in $(seq 300); do
+    grep -q '^Serving on' "$WORK/demo.log" && break
+    kill -0 $! 2>/dev/null || break
+    sleep 1
+done
+answer=$(bash -c "$(sed -n '/curl -sS/,/--data/p' "$WORK/demo.log")" || true)
+case $answer in
+    *'"icao'*'EGLC'*) echo "-- the demo answers: ${answer:0:120} …" ;;
+    *) cat "$WORK/demo.log"; echo "The demo did not answer its own curl: $answer" >&2; exit 1 ;;
+esac
