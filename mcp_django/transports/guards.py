@@ -46,8 +46,14 @@ def _check_host(headers: Headers) -> Reply | None:
 
 def host_of(headers: Headers) -> str:
     """The host as Django reads it: a proxy's word counts where the site says that it does."""
-    forwarded = headers.get("x-forwarded-host") if django_settings.USE_X_FORWARDED_HOST else None
-    return forwarded or headers.get("host") or ""
+    forwarded = _joined(headers, "x-forwarded-host")
+    trusted = forwarded if django_settings.USE_X_FORWARDED_HOST else ""
+    return trusted or _joined(headers, "host")
+
+
+def _joined(headers: Headers, name: str) -> str:
+    """All lines of a header that comes once: repeated, it names nothing that could be allowed."""
+    return ", ".join(headers.getlist(name))
 
 
 def _allowed_hosts() -> list[str]:
@@ -58,8 +64,8 @@ def _allowed_hosts() -> list[str]:
 
 def _check_origin(headers: Headers) -> Reply | None:
     """HTTP-2: a page of another site may not talk to this one; no Origin means no browser."""
-    origin = headers.get("origin")
-    if origin is None or is_allowed_origin(origin, host_of(headers)):
+    origin = _joined(headers, "origin")
+    if "origin" not in headers or is_allowed_origin(origin, host_of(headers)):
         return None
     named = f" {origin[:80]!r}" if django_settings.DEBUG else ""
     return refusal(403, f"The origin{named} is not allowed; see MCP_DJANGO['ALLOWED_ORIGINS'].")
@@ -73,10 +79,13 @@ def is_allowed_origin(origin: str, host: str) -> bool:
     """
     try:
         parts = urlsplit(origin)
+        port = parts.port
     except ValueError:
         return False
     # Nothing but scheme, host and port is an origin (RFC 6454, section 6.1).
-    if parts.scheme not in {"http", "https"} or not ORIGIN_HOST.fullmatch(parts.netloc):
+    if parts.scheme not in {"http", "https"} or port == 0:
+        return False
+    if not ORIGIN_HOST.fullmatch(parts.netloc):
         return False
     if origin.lower() != f"{parts.scheme}://{parts.netloc}".lower():
         return False
@@ -166,8 +175,8 @@ def preflight(headers: Headers) -> HeaderList:
 
 def cors(headers: Headers) -> HeaderList:
     """The headers by which a browser lets an allowed origin read an answer."""
-    origin = headers.get("origin")
-    if origin is None or not is_allowed_origin(origin, host_of(headers)):
+    origin = _joined(headers, "origin")
+    if not origin or not is_allowed_origin(origin, host_of(headers)):
         return ()
     return (
         ("Access-Control-Allow-Origin", origin),

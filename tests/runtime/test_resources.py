@@ -377,6 +377,17 @@ async def test_a_tool_reads_resources_from_an_event_loop() -> None:
     assert (await client.acall_tool("read", {"uri": "shop://async"})).text == "b'async ada'"
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_tool_tells_an_anonymous_caller_nothing_of_what_is_hidden() -> None:
+    client = real_client(server=readers())
+    assert client.call_tool("read", {"uri": "shop://sync"}).text == "sync "
+    for uri in ("shop://vault", "shop://scoped", "shop://missing"):
+        for tool in ("read", "read_later"):
+            result = client.call_tool(tool, {"uri": uri})
+            assert (result.is_error, result.text) == (True, f"{NOT_FOUND} (URI: {uri})")
+        assert client.call_tool("look", {"uri": uri}).text == f"none: {NOT_FOUND}"
+
+
 @pytest.mark.django_db
 def test_a_tool_can_catch_that_there_is_nothing() -> None:
     client = real_client(server=readers(), user=person(), scopes=[])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import defaultdict
 from dataclasses import dataclass, field
 
 from django.core.exceptions import PermissionDenied
@@ -37,7 +36,14 @@ class Gate:
         return outcome
 
 
-gates: defaultdict[str, Gate] = defaultdict(Gate)
+class Gates(dict[str, Gate]):
+    """Gates by name, made when first asked for; two threads that ask at once get the same one."""
+
+    def __missing__(self, name: str) -> Gate:
+        return self.setdefault(name, Gate())
+
+
+gates = Gates()
 
 
 async def reached(event: threading.Event) -> None:

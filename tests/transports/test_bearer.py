@@ -48,6 +48,17 @@ async def test_a_malformed_header_is_an_invalid_request(value: str, mount: str) 
     assert 'error="invalid_request"' in answer.headers["www-authenticate"]
 
 
+@spec("AUT-3")
+@pytest.mark.parametrize("after", ["\xa0", "\x85", "\xa0 ", "\x0b", "\x1f"])
+async def test_what_only_looks_like_a_blank_belongs_to_the_token(
+    after: str, mount: str, token: str
+) -> None:
+    answer = await ask(mount, "/mcp", LIST, authorization=token + after)
+    assert answer.status == 401
+    assert answer.json()["error"] == "invalid_token"
+    assert (await ask(mount, "/mcp", LIST, authorization=f"{token} \t")).status == 200
+
+
 @spec("AUT-2")
 async def test_a_token_in_the_query_is_refused(mount: str, token: str) -> None:
     plain = token.removeprefix("Bearer ")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django import forms
 from django.contrib.auth.models import Group
 
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
+from mcp_django.context import Context
+from mcp_django.protocol import meta
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from tests.drivers import message
 from tests.spec import spec
@@ -89,6 +96,82 @@ async def test_a_bug_in_a_permission_is_an_error_that_tells_nothing(
     assert answer.json()["error"]["code"] == INTERNAL_ERROR
     assert b"secret" not in answer.body
     assert "secret detail" in caplog.text
+
+
+def leave() -> str:
+    """End the process."""
+    sys.exit("secret detail")
+
+
+async def leave_later() -> str:
+    """End the process from the event loop."""
+    sys.exit("secret detail")
+
+
+async def leave_in_a_thread() -> str:
+    """End the process from a thread of an async tool."""
+    return await sync_to_async(leave)()
+
+
+def give_up() -> str:
+    """Let out what only an event loop understands."""
+    raise asyncio.CancelledError("secret detail")
+
+
+async def give_up_later() -> str:
+    """Wait for what somebody cancelled; nobody cancelled this."""
+    task = asyncio.ensure_future(asyncio.sleep(60))
+    task.cancel("secret detail")
+    await task
+    return "unreachable"
+
+
+async def leave_with_context(ctx: Context) -> str:
+    """End the process in the middle of a stream."""
+    await ctx.areport_progress(1)
+    return await leave_later()
+
+
+ABORTING = (leave, leave_later, leave_in_a_thread, give_up, give_up_later, leave_with_context)
+
+
+@pytest.fixture
+def aborting() -> Iterator[None]:
+    for function in ABORTING:
+        stage.tool(function)
+        stage.resource(f"stage://{function.__name__}")(function)
+    yield
+    for function in ABORTING:
+        stage.unregister(function)
+
+
+@spec("TOOL-10", "ERR-5")
+@pytest.mark.usefixtures("aborting")
+@pytest.mark.parametrize("tool", [function.__name__ for function in ABORTING])
+@pytest.mark.parametrize("extra", [{}, {meta.PROGRESS_TOKEN: 1}])
+async def test_a_tool_that_wants_to_end_everything_ends_itself(
+    extra: dict[str, Any], tool: str, mount: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = message("tools/call", {"name": tool, "arguments": {}}, **extra)
+    answer = await ask(mount, PATH, body)
+    result = answer.response()["result"]
+    assert (answer.status, result["isError"]) == (200, True)
+    assert "no fault of the request; it was logged" in result["content"][0]["text"]
+    assert b"secret" not in answer.body
+    (record,) = (one for one in caplog.records if one.levelno >= logging.ERROR)
+    assert record.getMessage() == f"tool {tool!r} failed."
+    assert "secret detail" in caplog.text
+    knock = message("tools/call", {"name": "knock", "arguments": {"name": "x"}})
+    assert (await ask(mount, PATH, knock)).json()["result"]["content"][0]["text"] == "false"
+
+
+@spec("ERR-5")
+@pytest.mark.usefixtures("aborting")
+@pytest.mark.parametrize("name", [function.__name__ for function in ABORTING])
+async def test_a_resource_that_wants_to_end_everything_ends_itself(name: str, mount: str) -> None:
+    answer = await ask(mount, PATH, message("resources/read", {"uri": f"stage://{name}"}))
+    assert answer.response()["error"]["code"] == INTERNAL_ERROR
+    assert b"secret" not in answer.body
 
 
 async def test_only_http_is_served() -> None:

@@ -315,27 +315,84 @@ def test_atomic_requests_do_not_enclose_the_endpoint(monkeypatch: pytest.MonkeyP
     "origin",
     [
         "http://127.0.0.1:8000, http://evil.example",
+        "http://127.0.0.1 http://evil.example",
         "http://evil.example@127.0.0.1",
         "http://127.0.0.1:abc",
+        "http://127.0.0.1:",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1:65536",
+        "http://127.0.0.1:99999",
         "http://127.0.0.1#evil",
+        "http://127.0.0.1?evil",
         "http://127.0.0.1/../evil",
+        "http://127.0.0.1\\evil",
+        "http://127.0.0.1\tevil",
+        "//127.0.0.1",
     ],
 )
-@override_settings(DEBUG=True)
-def test_what_only_looks_like_a_local_origin_is_foreign(origin: str) -> None:
-    assert is_allowed_origin("http://127.0.0.1:6274", "testserver")
-    assert not is_allowed_origin(origin, "testserver")
+@pytest.mark.parametrize("debug", [True, False])
+def test_what_only_looks_like_an_origin_of_ours_is_foreign(origin: str, debug: bool) -> None:
+    host = "127.0.0.1"
+    with override_settings(DEBUG=debug, ALLOWED_HOSTS=[host]):
+        assert is_allowed_origin(f"http://{host}", host)
+        assert is_allowed_origin(f"http://{host}:65535", host) is debug
+        assert not is_allowed_origin(origin, host)
+
+
+@spec("HTTP-2")
+@pytest.mark.parametrize("debug", [True, False])
+async def test_a_refused_origin_is_named_while_debugging(
+    debug: bool, mount: str, settings: Any
+) -> None:
+    settings.DEBUG = debug
+    settings.ALLOWED_HOSTS = ["testserver"]
+    local = await ask(mount, PATH, ECHO, origin="http://localhost:5173")
+    assert local.status == (200 if debug else 403)
+    answer = await ask(mount, PATH, ECHO, origin="http://evil.example")
+    assert_refused(answer, 403)
+    assert ("'http://evil.example'" in answer.json()["error"]["message"]) is debug
+
+
+async def ask_twice(name: str, header: str, first: str, second: str) -> Answer:
+    """Send a header in two lines, as only ASGI tells them apart."""
+    headers = headers_for(ECHO, **{header: first})
+    body = json.dumps(ECHO).encode()
+    connection = Connection(MOUNTS[name], PATH, body, headers, "POST")
+    connection.scope["headers"].append((header.encode(), second.encode()))
+    await connection.start()
+    answer = await connection.rest()
+    await connection.close()
+    return answer
+
+
+@spec("HTTP-2")
+@pytest.mark.parametrize("name", MOUNTS)
+async def test_two_origins_are_none(name: str) -> None:
+    for first, second in ((SITE, "http://evil.example"), ("http://evil.example", SITE), ("", SITE)):
+        answer = await ask_twice(name, "origin", first, second)
+        assert_refused(answer, 403)
+        assert "access-control-allow-origin" not in answer.headers
+
+
+@spec("HTTP-32")
+@pytest.mark.parametrize("name", MOUNTS)
+async def test_two_hosts_are_none(name: str) -> None:
+    for first, second in (("testserver", "evil.example"), ("testserver", "testserver")):
+        assert (await ask_twice(name, "host", first, second)).status == 400
+
+
+async def test_a_refusal_names_what_was_given(mount: str) -> None:
+    typed = await ask(mount, PATH, ECHO, content_type="text/csv")
+    assert_refused(typed, 415)
+    assert "'text/csv'" in typed.json()["error"]["message"]
+    accepting = await ask(mount, PATH, ECHO, accept="image/png, text/html")
+    assert_refused(accepting, 406)
+    assert "'image/png, text/html'" in accepting.json()["error"]["message"]
 
 
 @spec("HTTP-8")
 async def test_two_content_types_are_none() -> None:
-    headers = headers_for(ECHO)
-    body = json.dumps(ECHO).encode()
     for name in MOUNTS:
-        connection = Connection(MOUNTS[name], PATH, body, headers, "POST")
-        connection.scope["headers"].append((b"content-type", b"text/plain"))
-        await connection.start()
-        answer = await connection.rest()
-        await connection.close()
+        answer = await ask_twice(name, "content-type", "application/json", "text/plain")
         assert_refused(answer, 415)
         assert "text/plain" in answer.json()["error"]["message"]

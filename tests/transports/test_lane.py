@@ -12,7 +12,14 @@ from django.conf.urls.i18n import i18n_patterns
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 
-from mcp_django.asgi import Application, async_only_middleware, get_asgi_application
+from mcp_django.asgi import (
+    REMEMBERED_LENGTH,
+    Application,
+    _remembered,
+    async_only_middleware,
+    get_asgi_application,
+    is_endpoint,
+)
 from mcp_django.transports.lane import LaneHandler
 from tests.drivers import Connection, headers_for, message, send
 from tests.spec import spec
@@ -86,6 +93,26 @@ async def test_everything_else_goes_to_django(address: str) -> None:
     answer = await send(application, address, b"", verb="GET")
     assert answer.status == (200 if address == "/other" else 404)
     assert (django.used, lane.used) == (1, 0)
+
+
+def test_a_path_is_looked_up_once() -> None:
+    _remembered.cache_clear()
+    for _ in range(3):
+        assert is_endpoint("/plain/mcp")
+        assert not is_endpoint("/other")
+    found = _remembered.cache_info()
+    assert (found.misses, found.hits, found.currsize) == (2, 4, 2)
+
+
+def test_a_long_path_is_found_and_not_remembered() -> None:
+    _remembered.cache_clear()
+    endpoint = f"/{'a' * REMEMBERED_LENGTH}/tenant/mcp"
+    assert is_endpoint(endpoint)
+    assert not is_endpoint(endpoint + "x")
+    assert not is_endpoint("/" + "a" * REMEMBERED_LENGTH)
+    assert _remembered.cache_info().currsize == 0
+    assert not is_endpoint("/" + "a" * (REMEMBERED_LENGTH - 1))
+    assert _remembered.cache_info().currsize == 1
 
 
 async def test_a_root_path_is_taken_off(settings: Any) -> None:

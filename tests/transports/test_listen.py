@@ -444,6 +444,31 @@ async def test_a_revoked_token_ends_its_streams(
 
 
 @spec("SUB-16")
+async def test_a_full_pool_keeps_a_stream_until_somebody_has_the_time_to_look(
+    app: Any, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+
+    async def refuse(*args: Any) -> None:
+        looks.append("busy")
+        raise Busy("All workers are busy.")
+
+    monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.01)
+    async with listening(app, TOOLS, path="/mcp", authorization=token) as connection:
+        with monkeypatch.context() as full:
+            full.setattr(listen, "pool", lambda name: SimpleNamespace(run=refuse))
+            # One look may have begun before.
+            await until(lambda: len(looks) > 1)
+            await AccessToken.objects.aupdate(revoked_at=timezone.now())
+            await until(lambda: len(looks) > 4)
+            mcp.notify_list_changed("tools")
+            notice = await connection.event()
+            assert notice["method"] == "notifications/tools/list_changed"
+        response = await connection.event()
+    assert response["result"]["_meta"][meta.SUBSCRIPTION_ID] == 1
+
+
+@spec("SUB-16")
 @pytest.mark.django_db(transaction=True)
 async def test_a_token_that_expires_ends_its_streams(
     app: Any, monkeypatch: pytest.MonkeyPatch

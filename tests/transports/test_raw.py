@@ -1,0 +1,80 @@
+"""Where the raw mount and the consumer do their work: on the loop only what is short."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django import forms
+
+from mcp_django.auth.permissions import BasePermission
+from mcp_django.auth.principal import Principal
+from mcp_django.transports.consumer import MCPConsumer
+from mcp_django.transports.raw import MAX_INLINE_BYTES
+from tests.drivers import message, send
+from tests.servers import open_to_all
+
+seen: list[str] = []
+
+
+class WatchedForm(forms.Form):
+    """A form that notes in which thread it is read."""
+
+    text = forms.CharField()
+
+    def clean(self) -> None:
+        seen.append(threading.current_thread().name)
+
+
+class Watched(BasePermission):
+    """A permission that notes in which thread it is asked."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        seen.append(threading.current_thread().name)
+        return True
+
+
+async def echo(form: WatchedForm) -> str:
+    """Say how much came."""
+    return str(len(form.cleaned_data["text"]))
+
+
+@pytest.fixture(
+    params=[lambda server: server.asgi, lambda server: MCPConsumer.as_asgi(server=server)]
+)
+def mounted(request: pytest.FixtureRequest) -> Any:
+    """A server of its own, without Django around it."""
+    server = open_to_all()
+    server.tool(form=WatchedForm)(echo)
+    mount: Callable[[Any], Any] = request.param
+    return server, mount(server)
+
+
+async def thread_of(app: Any, size: int) -> str:
+    """Where the arguments of a call were read."""
+    seen.clear()
+    body = message("tools/call", {"name": "echo", "arguments": {"text": "x" * size}})
+    answer = await send(app, "/", body)
+    assert answer.json()["result"]["content"][0]["text"] == str(size)
+    (name, *_) = seen
+    return name
+
+
+async def test_a_large_body_is_read_in_a_thread(mounted: Any) -> None:
+    _, app = mounted
+    here = threading.current_thread().name
+    # What is around the text is less than a thousand bytes.
+    assert await thread_of(app, 10) == here
+    assert await thread_of(app, MAX_INLINE_BYTES - 1000) == here
+    assert (await thread_of(app, MAX_INLINE_BYTES)).startswith("mcp-work")
+    assert await thread_of(app, 10) == here
+
+
+async def test_a_permission_of_the_site_is_asked_in_a_thread(mounted: Any) -> None:
+    server, app = mounted
+    server.tool("other", permission=Watched)(lambda: "other")
+    assert (await thread_of(app, 10)).startswith("mcp-work")
+    await send(app, "/", message("tools/list"))
+    assert seen[-1].startswith("mcp-desk")
