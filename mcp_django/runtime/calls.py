@@ -25,7 +25,11 @@ from mcp_django.runtime.pools import LeasedThread, pool, with_request_signals
 def run(invocation: Invocation, port: ClientPort | None = None) -> dict[str, Any]:
     """Call the function in this thread; an async one gets a loop for as long as it runs."""
     if invocation.component.function.is_async:
-        result: dict[str, Any] = async_to_sync(arun)(invocation, port, own_thread=False)
+        try:
+            with transactions.all_left():
+                result: dict[str, Any] = async_to_sync(arun)(invocation, port, own_thread=False)
+        except transactions.LeftOpen as exc:
+            return invocation.excuse(exc)
         return result
     return settle(invocation, partial(_call, invocation, port))
 
@@ -70,10 +74,10 @@ async def _acall(invocation: Invocation, port: ClientPort | None) -> dict[str, A
             raise
         # Not this call was cancelled but something that its function waited for.
         return invocation.excuse(aborted(exc))
-    except SystemExit as exc:
-        return invocation.excuse(aborted(exc))
     except Exception as exc:  # noqa: BLE001 - the site's own function
         return invocation.excuse(exc)
+    except (SystemExit, BaseExceptionGroup) as exc:
+        return invocation.excuse(aborted(exc))
     return settle(invocation, partial(invocation.conclude, value))
 
 
@@ -81,10 +85,10 @@ def settle(invocation: Invocation, work: Callable[[], dict[str, Any]]) -> dict[s
     """What the work gives, or what its failure means."""
     try:
         return work()
-    except (asyncio.CancelledError, SystemExit) as exc:
-        return invocation.excuse(aborted(exc))
     except Exception as exc:  # noqa: BLE001 - the site's own function
         return invocation.excuse(exc)
+    except (asyncio.CancelledError, SystemExit, BaseExceptionGroup) as exc:
+        return invocation.excuse(aborted(exc))
 
 
 def aborted(exc: BaseException) -> CallAborted:

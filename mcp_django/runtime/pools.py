@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from django.core.signals import request_finished, request_started
 
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import Busy
+from mcp_django.runtime.transactions import LeftOpen, all_left
+
+logger = logging.getLogger("mcp_django")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -131,9 +135,17 @@ class LeasedThread(Executor):
         """
         future: Future[T] = Future()
         if self._thread is None:
-            self._thread = pool("work").submit(partial(with_request_signals, self._serve))
+            self._thread = pool("work").submit(partial(with_request_signals, self._serve_all))
         self._calls.put((future, partial(fn, *args, **kwargs)))
         return future
+
+    def _serve_all(self) -> None:
+        try:
+            with all_left():
+                self._serve()
+        except LeftOpen:
+            # The call that did it has its answer already.
+            logger.exception("The thread of an async call was tidied up.")
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:

@@ -15,13 +15,42 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from mcp_django.components.component import Component
 
 
+class LeftOpen(Exception):
+    """The site's function entered a transaction and did not leave it: a bug like any other."""
+
+
 @contextmanager
 def around(component: Component) -> Iterator[None]:
     """Open what the component declares; inside a transaction it is a savepoint."""
     with ExitStack() as stack:
         for alias in aliases(component):
             stack.enter_context(transaction.atomic(using=alias))
+        with all_left():
+            yield
+
+
+@contextmanager
+def all_left() -> Iterator[None]:
+    """Roll back what is entered inside and never left.
+
+    Django keeps a connection that is in a transaction, so the next call in this thread would
+    write into it, and nothing would be committed any more.
+
+    Raises:
+        LeftOpen: there was something to roll back, and nothing else had failed.
+    """
+    before = {one.alias: len(one.atomic_blocks) for one in connections.all(initialized_only=True)}
+    failure = LeftOpen("left a transaction open, which was rolled back")
+    found = False
+    try:
         yield
+    finally:
+        for connection in connections.all(initialized_only=True):
+            while len(connection.atomic_blocks) > before.get(connection.alias, 0):
+                found = True
+                connection.atomic_blocks[-1].__exit__(LeftOpen, failure, None)
+    if found:
+        raise failure
 
 
 def aliases(component: Component) -> list[str]:

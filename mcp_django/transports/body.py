@@ -30,17 +30,14 @@ async def read_body(receive: Receive) -> bytes:
         ClientGone: the client closed before the end.
     """
     limit = get_settings().max_body_bytes
-    parts: list[bytes] = []
-    size = 0
+    body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        part = message.get("body", b"")
-        parts.append(part)
-        size += len(part)
-        if size > limit or not message.get("more_body", False):
-            return b"".join(parts)
+        body += message.get("body", b"")
+        if len(body) > limit or not message.get("more_body", False):
+            return bytes(body)
 
 
 async def first_of(*tasks: asyncio.Future[Any]) -> None:

@@ -26,7 +26,7 @@ class MCPConsumer(AsyncConsumer):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._ticket = Ticket()
-        self._body = b""
+        self._body = bytearray()
         self._answer: asyncio.Task[None] | None = None
         self._tasks = asyncio.TaskGroup()
 
@@ -43,7 +43,7 @@ class MCPConsumer(AsyncConsumer):
         complete = not message.get("more_body", False)
         if complete or len(self._body) > get_settings().max_body_bytes:
             scope, send = cast(Scope, self.scope), cast(Send, self.base_send)
-            exchange = exchange_of(scope, self._body, self._ticket.cancellation)
+            exchange = exchange_of(scope, bytes(self._body), self._ticket.cancellation)
             answer = respond(self._server, exchange, self._ticket, send)
             self._answer = self._tasks.create_task(answer)
 

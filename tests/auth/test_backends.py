@@ -181,6 +181,23 @@ def test_the_classes_of_rest_framework_are_asked() -> None:
 
 @drf
 @override_settings(
+    MCP_DJANGO={"AUTH": ["drf"]},
+    REST_FRAMEWORK={
+        "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"]
+    },
+)
+def test_a_login_needs_a_csrf_token_where_rest_framework_asks_for_one() -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(person())
+    refused = post("/mcp", WHOAMI, client=client)
+    assert refused.status_code == 401
+    assert "CSRF" in refused.json()["error_description"]
+    client.cookies["csrftoken"] = "a" * 32
+    assert caller(post("/mcp", WHOAMI, client=client, x_csrftoken="a" * 32)) == ("ada", "drf")
+
+
+@drf
+@override_settings(
     MCP_DJANGO={"AUTH": ["tokens", "drf"]},
     REST_FRAMEWORK={
         "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.BasicAuthentication"]

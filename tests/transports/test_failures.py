@@ -12,12 +12,14 @@ import pytest
 from asgiref.sync import sync_to_async
 from django import forms
 from django.contrib.auth.models import Group
+from django.db import connection, transaction
 
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
 from mcp_django.context import Context
 from mcp_django.protocol import meta
 from mcp_django.protocol.errors import INTERNAL_ERROR
+from mcp_django.runtime import pools
 from tests.drivers import message
 from tests.spec import spec
 from tests.transports.mounts import ask
@@ -113,6 +115,11 @@ async def leave_in_a_thread() -> str:
     return await sync_to_async(leave)()
 
 
+async def leave_in_a_group() -> str:
+    """End the process together with others."""
+    raise BaseExceptionGroup("several", [SystemExit("secret detail")])
+
+
 def give_up() -> str:
     """Let out what only an event loop understands."""
     raise asyncio.CancelledError("secret detail")
@@ -132,7 +139,15 @@ async def leave_with_context(ctx: Context) -> str:
     return await leave_later()
 
 
-ABORTING = (leave, leave_later, leave_in_a_thread, give_up, give_up_later, leave_with_context)
+ABORTING = (
+    leave,
+    leave_later,
+    leave_in_a_thread,
+    leave_in_a_group,
+    leave_with_context,
+    give_up,
+    give_up_later,
+)
 
 
 @pytest.fixture
@@ -172,6 +187,82 @@ async def test_a_resource_that_wants_to_end_everything_ends_itself(name: str, mo
     answer = await ask(mount, PATH, message("resources/read", {"uri": f"stage://{name}"}))
     assert answer.response()["error"]["code"] == INTERNAL_ERROR
     assert b"secret" not in answer.body
+
+
+# What a call leaves behind in its thread ----------------------------------------------------------
+
+
+def stay_in_a_transaction(name: str) -> str:
+    """Enter a transaction and forget about it."""
+    transaction.atomic().__enter__()
+    return write(name)
+
+
+async def stay_in_a_transaction_later(name: str) -> str:
+    """Enter a transaction from an async tool and forget about it."""
+    return await sync_to_async(stay_in_a_transaction)(name)
+
+
+def hang_up(name: str) -> str:
+    """Close the connection that the thread keeps."""
+    write(name)
+    connection.close()
+    return "closed"
+
+
+def break_down(name: str) -> list[str]:
+    """Fail half way through a lazy answer."""
+
+    def lines() -> Iterator[str]:
+        with transaction.atomic():
+            yield write(name)
+            raise RuntimeError("half way")
+
+    return lines()  # type: ignore[return-value]
+
+
+def write(name: str) -> str:
+    """Write a row."""
+    Group.objects.create(name=name)
+    return f"in a transaction: {connection.in_atomic_block}"
+
+
+UNTIDY = (stay_in_a_transaction, stay_in_a_transaction_later, hang_up, break_down)
+
+
+@pytest.fixture
+def untidy(settings: Any) -> Iterator[None]:
+    # With one thread the next call meets what the last one left.
+    settings.MCP_DJANGO = {"THREADS": 1}
+    pools.pool.cache_clear()
+    for function in UNTIDY:
+        stage.tool(function)
+        stage.tool(name=f"{function.__name__}_atomically", atomic=True)(function)
+    stage.tool(write)
+    yield
+    for function in (*UNTIDY, write):
+        stage.unregister(function)
+    pools.pool.cache_clear()
+
+
+@spec("TOOL-10")
+@pytest.mark.usefixtures("untidy")
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("end", ["", "_atomically"])
+@pytest.mark.parametrize("tool", [function.__name__ for function in UNTIDY])
+async def test_the_next_call_finds_its_thread_tidy(
+    tool: str, end: str, mount: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("lost", "lost too"):
+        body = message("tools/call", {"name": tool + end, "arguments": {"name": name}})
+        assert (await ask(mount, PATH, body)).status == 200
+    body = message("tools/call", {"name": "write", "arguments": {"name": "kept"}})
+    answer = await ask(mount, PATH, body)
+    assert answer.json()["result"]["content"][0]["text"] == "in a transaction: False"
+    names = {group.name async for group in Group.objects.all()}
+    stays = tool == "hang_up" and not end
+    assert names == ({"lost", "lost too", "kept"} if stays else {"kept"})
+    assert ("left a transaction open" in caplog.text) is tool.startswith("stay")
 
 
 async def test_only_http_is_served() -> None:
