@@ -36,8 +36,6 @@ async def stream(invocation: Invocation) -> AsyncGenerator[bytes, None]:
                     yield sse.COMMENT
                 for message in mailbox.take():
                     yield sse.encode_event(jsonrpc.encode(message))
-        # Let the messages that a thread posted before its answer arrive.
-        await asyncio.sleep(0)
         for message in mailbox.take():
             yield sse.encode_event(jsonrpc.encode(message))
         yield sse.encode_event(_cut_off(invocation) if running.cancelled() else running.result())

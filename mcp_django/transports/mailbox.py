@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Hashable
 from itertools import count
 from typing import Any
@@ -18,7 +19,8 @@ class Mailbox:
 
     When a reader is too slow, the oldest message of the same ``key`` gives way, else the oldest
     with any: they are progress or log messages, and a newer one of the kind says more. Belongs to
-    one event loop; ``post`` alone may be called from any thread.
+    one event loop; ``post`` alone may be called from any thread, and wakes the loop once for all
+    that is posted until it looks, so that a chatty thread fills nothing but the box.
     """
 
     def __init__(self, size: int = SIZE) -> None:
@@ -27,20 +29,31 @@ class Mailbox:
         self._serial = count()
         self._waiting: dict[tuple[Hashable, int], Any] = {}
         self._filled = asyncio.Event()
+        self._lock = threading.Lock()
+        self._is_waking = False
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
         """Queue a message from any thread; after the end of the loop it is dropped."""
+        with self._lock:
+            self._add(message, key)
+            if self._is_waking:
+                return
+            self._is_waking = True
         try:
-            self._loop.call_soon_threadsafe(self.put, message, key)
+            self._loop.call_soon_threadsafe(self._filled.set)
         except RuntimeError:
             return
 
     def put(self, message: Any, key: Hashable = None) -> None:
         """Queue a message on the loop; in a full box an older one gives way."""
+        with self._lock:
+            self._add(message, key)
+        self._filled.set()
+
+    def _add(self, message: Any, key: Hashable) -> None:
         if len(self._waiting) >= self._size:
             self._make_room(key)
         self._waiting[(key, next(self._serial))] = message
-        self._filled.set()
 
     def _make_room(self, key: Hashable) -> None:
         waiting = list(self._waiting)
@@ -54,7 +67,8 @@ class Mailbox:
 
         Nothing gives way for it, so the caller bounds how many different ones there are.
         """
-        self._waiting.setdefault((message, _ONCE), message)
+        with self._lock:
+            self._waiting.setdefault((message, _ONCE), message)
         self._filled.set()
 
     async def wait(self, timeout: float) -> bool:
@@ -68,8 +82,10 @@ class Mailbox:
 
     def take(self) -> list[Any]:
         """Everything that waits, in order."""
-        taken = list(self._waiting.values())
-        self._waiting.clear()
+        with self._lock:
+            taken = list(self._waiting.values())
+            self._waiting.clear()
+            self._is_waking = False
         self._filled.clear()
         return taken
 

@@ -18,7 +18,7 @@ from tests.drivers import connect, message, send
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import EVERY_MOUNT, ask
-from tests.transports.stage import gates, reached
+from tests.transports.stage import PATIENCE, gates, reached
 
 PATH = "/stage/mcp"
 PROGRESS = {meta.PROGRESS_TOKEN: "p"}
@@ -339,6 +339,32 @@ async def test_a_mailbox_never_drops_what_has_no_key_for_what_has_one() -> None:
 
 
 @spec("PRG-2", "PRG-5")
+async def test_a_chatty_thread_wakes_the_loop_once_for_all_that_nobody_took_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    waking = loop.call_soon_threadsafe
+    woken: list[Any] = []
+
+    def count(callback: Any, *args: Any) -> Any:
+        if getattr(callback, "__self__", None) is mailbox._filled:
+            woken.append(callback)
+        return waking(callback, *args)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", count)
+    mailbox = Mailbox(3)
+
+    def chatter() -> None:
+        for step in range(1000):
+            mailbox.post(step, key="progress")
+
+    for times in (1, 2):
+        await asyncio.to_thread(chatter)
+        assert len(woken) == times
+        assert await mailbox.wait(PATIENCE)
+        assert mailbox.take() == [997, 998, 999]
+
+
 async def test_a_slow_reader_of_a_chatty_tool_gets_bounded_news_and_the_answer(app: Any) -> None:
     answer = await send(app, PATH, call("chatter", n=5000, extra=PROGRESS))
     *notices, response = answer.messages()
