@@ -1,7 +1,7 @@
 """The call of the developer's function, in the color that it was written in.
 
-``run`` is for a thread, ``arun`` for the event loop; both end in ``conclude`` or ``excuse``. The
-two places of this package where any exception is caught are here, around that function.
+``run`` is for a thread, ``arun`` for the event loop; both end in ``conclude`` or ``excuse``.
+Whatever the function raises is caught here, so that it ends its own call and nothing else.
 """
 
 from __future__ import annotations

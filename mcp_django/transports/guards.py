@@ -134,12 +134,7 @@ def _check_types(headers: Headers) -> Reply | None:
 
 def _check_size(exchange: Exchange) -> Reply | None:
     limit = get_settings().max_body_bytes
-    return too_large() if len(exchange.body) > limit else None
-
-
-def too_large() -> Reply:
-    """The refusal of a body over the limit."""
-    return refusal(413, f"The body is over {get_settings().max_body_bytes} bytes.")
+    return refusal(413, f"The body is over {limit} bytes.") if len(exchange.body) > limit else None
 
 
 def accepts(headers: Headers, media_type: str) -> bool:
