@@ -4,9 +4,9 @@ The default server, `mcp`, answers questions. It is open to every account, and n
 writes, so people can hand it to any assistant without watching over its shoulder: an assistant
 that was talked into mischief has no tool to do it with.
 
-`staff` is for the people at the desk: it publishes and closes notices. It has an address of its
-own because that is what a person connects, and a host asks its questions ("always allow?") per
-connection; and since guests are refused at its door, no list and no error message of the first
+`staff` is for the people at the desk: it publishes, corrects and closes notices. It has an address
+of its own because that is what a person connects, and a host asks its questions ("always allow?")
+per connection; and since guests are refused at its door, no list and no error message of the first
 server ever hints at what staff can do.
 """
 
@@ -19,8 +19,9 @@ staff = MCPServer(
     "staff",
     title="Airport operations desk (staff)",
     instructions=(
-        "Publish and close the notices of airports. Read the current notices before publishing, "
-        "and ask the user before closing one."
+        "Publish, correct and close the notices of airports. Read the current notices before "
+        "publishing, and ask the user before closing one. To see first what a change would do, "
+        "call create_notice or update_notice with preview."
     ),
     permission=IsStaff,
 )

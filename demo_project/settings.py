@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from demo_project import secret_key
+from mcp_django.oauth import provider_settings
 
 BASE_DIR = Path(__file__).resolve().parent
 VAR_DIR = Path(os.environ.get("DEMO_VAR") or BASE_DIR / "var")
@@ -33,8 +34,11 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "channels",
-    *(["rest_framework"] if find_spec("rest_framework") else []),
+    "rest_framework",
     "mcp_django",
+    # The site is its own authorization server: clients sign in, and nobody pastes a token.
+    "oauth2_provider",
+    "mcp_django.oauth",
     "demo_project.airports",
     "demo_project.desk",
 ]
@@ -87,15 +91,27 @@ LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "home"
+
+# Nothing leaves the machine.
+EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
+EMAIL_FILE_PATH = VAR_DIR / "mail"
+
+OAUTH2_PROVIDER = provider_settings()
 
 MCP_DJANGO = {
     "TITLE": "Airport operations desk",
     "INSTRUCTIONS": (
         "Facts about 28 000 airports: search by name, find the nearest ones, measure great "
-        "circles, plan routes with a maximum leg, draw maps, read the notices of an airport. "
+        "circles, plan routes with a maximum leg, tour the highest airports of all countries, draw "
+        "maps, count them by country or height, read notices: current_notices of one airport, "
+        "notice_board with its surroundings, list_notices of all. "
         "Airports are named by ICAO code (EGLL) or IATA code (LHR), countries by ISO code (GB). "
         "Notices are published and closed on the staff server."
     ),
+    # Routes and maps look at every airport.
+    "LIMITS": {"rows": 50_000},
 }
 
 LOGGING = {

@@ -22,6 +22,24 @@ class SimpleMCPConfig(AppConfig):
         from mcp_django import checks
 
         checks.register_all()
+        self._hear_of_departures()
+        self._hear_of_exposed_objects()
+
+    @staticmethod
+    def _hear_of_departures() -> None:
+        from django.apps import apps
+
+        # A site without users has nobody to send away.
+        if apps.is_installed("django.contrib.auth"):
+            from mcp_django.store import departures
+
+            departures.connect()
+
+    @staticmethod
+    def _hear_of_exposed_objects() -> None:
+        from mcp_django.managed.exposures import hearing
+
+        hearing.connect()
 
 
 class MCPConfig(SimpleMCPConfig):

@@ -86,7 +86,7 @@ _remembered = lru_cache(maxsize=REMEMBERED_PATHS)(_resolves)
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:
-    if setting in {"ROOT_URLCONF", "LANGUAGE_CODE", "LANGUAGES", "USE_I18N"}:
+    if setting in {"ROOT_URLCONF", "LANGUAGE_CODE", "LANGUAGES", "USE_I18N", "MCP_DJANGO"}:
         _remembered.cache_clear()
 
 

@@ -7,22 +7,98 @@ Django says that the setting changed, so ``override_settings`` works in tests.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
 from annotated_types import Ge, Gt, MinLen
+from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
+from mcp_django.conf_auth import IntrospectionIssuer, JWTIssuer, OAuth, TrustedIssuer, repeated
 from mcp_django.protocol.content import Icon
-from mcp_django.protocol.revisions import MODERN
+from mcp_django.protocol.revisions import REVISIONS
+from mcp_django.rates import Rate, parse_all
 
-SERVED_VERSIONS = tuple(revision.version for revision in MODERN)
+SERVED_VERSIONS = tuple(REVISIONS)
+DEFAULT_LAYER = "default"
 Seconds = Annotated[float, Gt(0)]
+
+
+def _site(url: str) -> str:
+    """The address of a site; what it has beside scheme, host and port is ignored.
+
+    Raises:
+        ValueError: it has no scheme or no host, so nothing could be found by it.
+    """
+    parts = urlsplit(url)
+    if url and (parts.scheme.lower() not in ("http", "https") or not parts.hostname):
+        raise ValueError(f"{url!r} has no scheme or no host; write https://shop.example")
+    return url
+
+
+def _trace_url(url: str) -> str:
+    if url and ("{trace_id}" not in url or not _site(url)):
+        raise ValueError(f"{url!r} has no {{trace_id}}; write https://traces.example/{{trace_id}}")
+    return url
+
+
+def _scope(name: str) -> str:
+    if not re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]+", name):
+        raise ValueError(
+            f"{name!r} is no scope: write ASCII without spaces, quotes and backslashes "
+            "(RFC 6749, section 3.3)"
+        )
+    return name
+
+
+def _rates(value: Any) -> Any:
+    """Rates as they are written, one or several.
+
+    Raises:
+        ValueError: it is neither a text nor a list of texts, or one of them is no rate.
+    """
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(one, str) for one in texts):
+        raise ValueError(f"{value!r} is no list of rates; write ['100/h']")
+    return parse_all(value)
+
+
+Scope = Annotated[str, AfterValidator(_scope)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How many seconds rows are kept that nobody needs to serve a request."""
+
+    # A misspelled member is told, like a misspelled key.
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
+    streams: Seconds = 300
+    """After a stream has ended: how late a client may come back for the rest of it."""
+    inbox: Seconds = 600
+    workers: Seconds = 3600
+    security_events: Seconds = 180 * 24 * 3600
+    calls: Seconds = 90 * 24 * 3600
+    approvals: Seconds = 90 * 24 * 3600
+    """After it was decided, or could have been no longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of the database one call of a read-only component may use."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
+    rows: Annotated[int, Ge(1)] = 10_000
+    statements: Annotated[int, Ge(1)] = 100
+    seconds: Seconds = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,27 +109,94 @@ class Settings:
     instructions: str = ""
     icons: tuple[Icon, ...] = ()
     protocol_versions: Annotated[tuple[str, ...], MinLen(1)] = SERVED_VERSIONS
-    base_url: str = ""
+    base_url: Annotated[str, AfterValidator(_site)] = ""
     allowed_origins: tuple[str, ...] = ()
     max_body_bytes: Annotated[int, Gt(0)] = 4 * 1024 * 1024
 
-    auth: tuple[str, ...] = ("tokens",)
+    auth: tuple[str, ...] = ()
+    """Empty: ``tokens``, and ``oauth`` where its app is installed."""
+    scopes: dict[Scope, str] = field(default_factory=lambda: {"mcp": "Use the tools of this site"})
     scope_implies: dict[str, tuple[str, ...]] | None = None
     list_filter: Literal["permissions", "scopes"] = "permissions"
+    challenge_scopes: Literal["needed", "granted"] = "needed"
+    """Whether a challenge for more scopes repeats those that the token has."""
+    token_cache_seconds: Annotated[float, Ge(0)] = 0
+    proxies: Annotated[int, Ge(0)] = 0
+    """How many proxies of the site's own stand before it and append to ``X-Forwarded-For``."""
+    oauth: OAuth = OAuth()  # noqa: RUF009 - frozen
+    jwt: tuple[JWTIssuer, ...] = ()
+    introspection: tuple[IntrospectionIssuer, ...] = ()
+    drf: tuple[str, ...] = ()
+    """Dotted paths; empty: REST framework's ``DEFAULT_AUTHENTICATION_CLASSES``."""
 
     threads: Annotated[int, Ge(1)] = 8
     queue: Annotated[int, Ge(0)] = 64
     queue_seconds: Seconds = 10
     call_timeout: Seconds = 300
+    question_timeout: Seconds = 600
     max_result_bytes: Annotated[int, Ge(1000)] = 100_000
     page_size: Annotated[int, Ge(1)] = 100
+    limits: Limits = Limits()
+    rate: Annotated[tuple[Rate, ...], BeforeValidator(_rates)] = ()
+    """How often anything of a server may be used."""
+    throttle_as: Literal["error", "result"] = "error"
 
+    channel_layer: str = DEFAULT_LAYER
+    poll_seconds: Seconds | None = None
     keepalive_seconds: Seconds = 15
+    ping_seconds: Annotated[float, Ge(0)] = 60
     drain_seconds: Seconds = 25
+
+    session_idle: Seconds = 3600
+    session_max_age: Seconds = 24 * 3600
+    sessions_per_principal: Annotated[int, Ge(1)] = 100
     streams_per_principal: Annotated[int, Ge(1)] = 100
+    retention: Retention = Retention()
+
+    task_backend: str = ""
+    """An alias of Django's ``TASKS``; empty: in threads of this process, which survive nothing."""
+    task_threads: Annotated[int, Ge(1)] = 4
+    """How many tasks run at once in this process, where no backend is named."""
+    task_ttl: Seconds = 3600
+    task_max_ttl: Seconds = 24 * 3600
+    task_poll_seconds: Seconds = 2
+    tasks_per_principal: Annotated[int, Ge(1)] = 100
+
+    log_calls: bool = True
+    log_arguments: bool = False
+    audit_strict: bool = True
+    """Whether a writing tool is refused when the call log cannot be written."""
+    telemetry: bool = True
+    """Whether requests are told of to OpenTelemetry, where its API is installed."""
+    trace_url: Annotated[str, AfterValidator(_trace_url)] = ""
+    approval_seconds: Seconds = 3600
+    """How long a call waits for a person, and how long a yes is good for."""
+    health: bool = False
+    """Whether ``GET <mount>/health`` answers."""
+    admin_base_class: str = "django.contrib.admin.ModelAdmin"
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The authentication backends in force."""
+        if self.auth:
+            return self.auth
+        return ("tokens", "oauth") if apps.is_installed("mcp_django.oauth") else ("tokens",)
 
 
-KEYS = tuple(field.name.upper() for field in fields(Settings))
+def _capitals(shape: Any) -> tuple[str, ...]:
+    return tuple(one.name.upper() for one in fields(shape))
+
+
+KEYS = _capitals(Settings)
+# What else can be misspelled: the members of a key.
+_MEMBERS = {
+    "OAUTH": _capitals(OAuth),
+    "TRUSTED_ISSUERS": _capitals(TrustedIssuer),
+    "JWT": _capitals(JWTIssuer),
+    "INTROSPECTION": _capitals(IntrospectionIssuer),
+    "LIMITS": tuple(one.name for one in fields(Limits)),
+    "RETENTION": tuple(one.name for one in fields(Retention)),
+}
 _adapter = TypeAdapter(Settings)
 
 
@@ -63,12 +206,10 @@ def problems(values: object) -> list[tuple[str, str]]:
         return [("MCP_DJANGO is not a dictionary.", "Write MCP_DJANGO = {}.")]
     found = [_unknown_key(str(key)) for key in values if key not in KEYS]
     try:
-        _read({key: value for key, value in values.items() if key in KEYS})
+        read = _read({key: value for key, value in values.items() if key in KEYS})
+        found += _repeated_issuers(read)
     except ValidationError as exc:
-        for error in exc.errors(include_url=False, include_input=False):
-            key, *within = error["loc"]
-            place = f"MCP_DJANGO[{str(key).upper()!r}]" + "".join(f"[{one!r}]" for one in within)
-            found.append((f"{place}: {error['msg']}.", "See docs/settings.md."))
+        found += [_wrong_value(error) for error in exc.errors(include_url=False)]
     unserved = [v for v in _versions(values) if v not in SERVED_VERSIONS]
     if unserved:
         found.append(
@@ -80,15 +221,47 @@ def problems(values: object) -> list[tuple[str, str]]:
     return found
 
 
+def _wrong_value(error: Any) -> tuple[str, str]:
+    key, *within = (one for one in error["loc"] if one != "[key]")
+    key = str(key).upper()
+    place = f"MCP_DJANGO[{key!r}]" + "".join(f"[{one!r}]" for one in within)
+    message, hint = error["msg"].removeprefix("Value error, "), "See docs/settings.md."
+    if error["type"] == "unexpected_keyword_argument":
+        inner = next((one for one in reversed(within) if one in _MEMBERS), key)
+        return f"{place}: there is no such member.", _nearest(str(within[-1]), _MEMBERS[inner])
+    if error["type"] == "tuple_type":
+        message = f"Input should be a list or a tuple, not {type(error['input']).__name__}"
+    if error["type"] == "literal_error":
+        message += f", not {error['input']!r}"
+    return f"{place}: {message}.", hint
+
+
+def _repeated_issuers(settings: Settings) -> list[tuple[str, str]]:
+    listed = {"JWT": repeated(settings.jwt), "INTROSPECTION": repeated(settings.introspection)}
+    hint = "Keep one entry, or give each its own SERVERS."
+    return [
+        (f"MCP_DJANGO[{key!r}] lists the issuer {issuer!r} twice.", hint)
+        for key, issuers in listed.items()
+        for issuer in issuers
+    ]
+
+
 def _versions(values: Mapping[Any, Any]) -> list[str]:
     versions = values.get("PROTOCOL_VERSIONS", ())
     return [str(v) for v in versions] if isinstance(versions, (list, tuple)) else []
 
 
 def _unknown_key(key: str) -> tuple[str, str]:
-    nearest = difflib.get_close_matches(key.upper(), KEYS, n=1)
-    hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Known keys: {', '.join(KEYS)}."
+    hint = _nearest(key, KEYS)
+    if key.upper() in _MEMBERS["OAUTH"]:
+        hint = f"Write MCP_DJANGO = {{'OAUTH': {{{key.upper()!r}: …}}}}."
     return f"MCP_DJANGO has no key {key!r}.", hint
+
+
+def _nearest(key: str, known: tuple[str, ...]) -> str:
+    spelled = {one.lower(): one for one in known}
+    nearest = difflib.get_close_matches(key.lower(), spelled, n=1)
+    return f"Did you mean {spelled[nearest[0]]!r}?" if nearest else f"Known: {', '.join(known)}."
 
 
 def _read(values: Mapping[str, Any]) -> Settings:

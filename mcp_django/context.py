@@ -10,13 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
-from mcp_django.protocol.envelope import LOG_LEVELS
+from mcp_django.asking import Asker, Asking, Nobody
+from mcp_django.protocol.log_levels import LOG_LEVELS
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from mcp_django.protocol.content import ResourceContents
+
+# Of an optional app, which may import this module and not the other way round.
+UPSTREAM = "mcp_django.oauth.upstream.access.upstream_of"
 
 
 class ClientPort(Protocol):
@@ -28,6 +35,45 @@ class ClientPort(Protocol):
     def log(self, level: str, data: Any, logger: str | None) -> None:
         """Send a log message, if the client asked for this level."""
 
+    def hang_up(self, seconds: float) -> None:
+        """Close the connection, if the client can come back for the rest."""
+
+
+class Session(Protocol):
+    """What a client of a handshake revision said of itself when it began."""
+
+    @property
+    def client_info(self) -> Mapping[str, Any]:
+        """What the client says of itself."""
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the client can be asked for."""
+
+    @property
+    def log_level(self) -> str | None:
+        """The level of ``logging/setLevel``, ``None`` before there was one."""
+
+
+class UpstreamAccess(Protocol):
+    """What the caller lets the site do at a third party (``mcp_django.oauth.upstream``)."""
+
+    @property
+    def auth(self) -> Any:
+        """For ``httpx``: sends the token with each request, sync or async."""
+
+    def token(self) -> str:
+        """An access token that is good now."""
+
+    async def atoken(self) -> str:
+        """``token`` for async code."""
+
+    def headers(self) -> dict[str, str]:
+        """The token as the header of a request."""
+
+    async def aheaders(self) -> dict[str, str]:
+        """``headers`` for async code."""
+
 
 class Silence:
     """A client that asked for no messages, or cannot get any before the answer."""
@@ -38,30 +84,74 @@ class Silence:
     def log(self, level: str, data: Any, logger: str | None) -> None:
         """Drop it."""
 
+    def hang_up(self, seconds: float) -> None:
+        """There is no connection to close."""
+
 
 class Cancellation:
-    """A flag that the transport raises when nobody waits for the answer any more."""
+    """A flag that is raised when what a call returns does not matter any more."""
 
-    __slots__ = ("_raised",)
+    __slots__ = ("__weakref__", "_callbacks", "_raised", "is_wish")
 
     def __init__(self) -> None:
         self._raised = False
+        self._callbacks: list[Callable[[], None]] = []
+        self.is_wish = False
+        """Whether the client wanted it, and so waits for no answer."""
+
+    def expire(self) -> None:
+        """Raise the flag for a call that is over; its client has been answered, or will be."""
+        self._raised = True
 
     def cancel(self) -> None:
-        """Raise the flag; more than once is harmless."""
-        self._raised = True
+        """Raise the flag because nobody waits for the answer; more than once is harmless."""
+        self._raised = self.is_wish = True
+        while self._callbacks:
+            self._callbacks.pop()()
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call this when the client cancels, in the thread that finds out."""
+        self._callbacks.append(callback)
+        if self.is_wish:
+            self.cancel()
 
     def __bool__(self) -> bool:
         return self._raised
 
 
-class Context:
+class CurrentTask:
+    """``ctx.task``: the task that a call is, or may become; this one is of a call that stays one.
+
+    ``id`` is the task's id, empty before there is one.
+    """
+
+    id = ""
+
+    @property
+    def is_task(self) -> bool:
+        """Whether the function runs as a task, and nobody waits at the other end."""
+        return bool(self.id)
+
+    def begin(self) -> None:
+        """Let the rest of the function go on as a task, if the client can follow one.
+
+        The function leaves here and runs again as a task, from its beginning to its end, with the
+        answers that it has got so far; so ask before, and change something after.
+        """
+
+    async def abegin(self) -> None:
+        """``begin`` for async code."""
+        self.begin()
+
+
+class Context(Asking):
     """The call being served.
 
     ``user`` is the authenticated Django user (or ``AnonymousUser``), ``principal`` says how the
     caller was authenticated and with which scopes, ``request`` is the Django request (``None``
     without HTTP), ``server`` the ``MCPServer``, ``client`` the client's self-reported name and
-    version (never base a security decision on it), ``protocol_version`` the revision in use.
+    version (never base a security decision on it), ``protocol_version`` the revision in use,
+    ``task`` the task that the call is or may become.
     """
 
     def __init__(
@@ -75,7 +165,10 @@ class Context:
         request: Callable[[], HttpRequest | None] = lambda: None,
         read_resource: Callable[[str], Sequence[ResourceContents]] | None = None,
         port: ClientPort | None = None,
+        session: Session | None = None,
+        asker: Asker | None = None,
         cancellation: Cancellation | None = None,
+        task: CurrentTask | None = None,
     ) -> None:
         self.server = server
         self.principal = principal
@@ -85,6 +178,9 @@ class Context:
         self._request = request
         self._read_resource = read_resource
         self._port: ClientPort = port or Silence()
+        self._session = session
+        self._asker = asker or Nobody()
+        self.task = task or CurrentTask()
         # Not `or`: a flag that is not raised is false.
         self._cancellation = Cancellation() if cancellation is None else cancellation
 
@@ -102,9 +198,9 @@ class Context:
         return self._request()
 
     @property
-    def session(self) -> None:
-        """The protocol session: ``None``, since 2026-07-28 has none (SES-9)."""
-        return None
+    def session(self) -> Session | None:
+        """What the client agreed on at a handshake revision; 2026-07-28 has no sessions (SES-9)."""
+        return self._session
 
     @property
     def cancelled(self) -> bool:
@@ -146,6 +242,40 @@ class Context:
     async def alog(self, level: str, data: Any, logger: str | None = None) -> None:
         """``log`` for async code."""
         self.log(level, data, logger)
+
+    def upstream(self, name: str) -> UpstreamAccess:
+        """The caller's own access at a provider of ``OAUTH["UPSTREAM"]``.
+
+        A user who has not connected his account is asked to, as by ``elicit_url``: so ask for it
+        before writing anything. The token that the client presented is not involved (AUT-10).
+
+        Raises:
+            UpstreamNotConnected: there is no access, and the client cannot send its user to a page.
+            ElicitationDeclined: the user does not want to connect.
+            ImproperlyConfigured: there is no such provider, or no ``mcp_django.oauth``.
+        """
+        if not apps.is_installed("mcp_django.oauth"):
+            raise ImproperlyConfigured(
+                f"ctx.upstream({name!r}) needs 'mcp_django.oauth' in INSTALLED_APPS."
+            )
+        found: UpstreamAccess = import_string(UPSTREAM)(self, name)
+        return found
+
+    async def aupstream(self, name: str) -> UpstreamAccess:
+        """``upstream`` for async code."""
+        return await sync_to_async(self.upstream)(name)
+
+    def hang_up(self, seconds: float = 1.0) -> None:
+        """Close the connection of a long call and go on; the client comes back for the rest.
+
+        For 2025-11-25, whose clients ask again after so many seconds; without effect for others,
+        which would lose the answer (RSM-6).
+        """
+        self._port.hang_up(seconds)
+
+    async def ahang_up(self, seconds: float = 1.0) -> None:
+        """``hang_up`` for async code."""
+        self._port.hang_up(seconds)
 
     def read_resource(self, uri: str) -> Sequence[ResourceContents]:
         """Read a resource of this server as the caller may.

@@ -11,17 +11,29 @@ MCPDjangoError
 │   ├── InternalError                         -32603
 │   ├── HeaderMismatch                        -32020
 │   ├── MissingCapability                     -32021
+│   │   └── ElicitationUnavailable            the client has no such form, or no way to show one
 │   ├── UnsupportedProtocolVersion            -32022
+│   ├── RateLimited                           -31429, HTTP 429
+│   │   └── TooManyRequests                   with Retry-After
 │   └── Busy                                  -31503, HTTP 503
-│       └── TooManyStreams                    -31429, HTTP 429
+│       ├── TooManyStreams                    -31429, HTTP 429
+│       └── TooManyTasks                      -31429, HTTP 429
 ├── ToolError                                 in-band: the model reads it and tries again
+│   ├── NotApproved                           nobody said yes to this call, or somebody no
+│   └── UpstreamNotConnected                  the user has given no access there, or not any more
 ├── InvalidArguments                          in-band: which argument, which value, which rule
+├── ElicitationDeclined                       in-band, unless the component catches it
 ├── AccessRefused                             becomes an HTTP status
 │   ├── AuthenticationRequired                401 with a challenge
 │   ├── InsufficientScope                     403 with a challenge
-│   └── ConnectionRefused                     403 without one
+│   ├── ConnectionRefused                     403 without one
+│   ├── TooManyAttempts                       429 with Retry-After
+│   └── AuthenticationUnavailable             503 with Retry-After
 ├── AlreadyRegistered
 └── NotRegistered
+
+``InputRequired`` is a ``BaseException``: it carries a component's question out to the runtime, past
+every ``except Exception`` on the way.
 
 A mistake in the site's own declarations is Django's ``ImproperlyConfigured``, raised while the
 component is being registered.
@@ -30,6 +42,7 @@ component is being registered.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from mcp_django.protocol.errors import (
     RATE_LIMITED,
@@ -44,6 +57,7 @@ from mcp_django.protocol.errors import (
     MethodNotFound,
     MissingCapability,
     ParseError,
+    RateLimited,
     ResourceNotFound,
     UnsupportedProtocolVersion,
 )
@@ -52,9 +66,13 @@ __all__ = [
     "AccessRefused",
     "AlreadyRegistered",
     "AuthenticationRequired",
+    "AuthenticationUnavailable",
     "Busy",
     "ConnectionRefused",
+    "ElicitationDeclined",
+    "ElicitationUnavailable",
     "HeaderMismatch",
+    "InputRequired",
     "InsufficientScope",
     "InternalError",
     "InvalidEnvelope",
@@ -64,12 +82,18 @@ __all__ = [
     "MCPError",
     "MethodNotFound",
     "MissingCapability",
+    "NotApproved",
     "NotRegistered",
     "ParseError",
+    "RateLimited",
     "ResourceNotFound",
+    "TooManyAttempts",
+    "TooManyRequests",
     "TooManyStreams",
+    "TooManyTasks",
     "ToolError",
     "UnsupportedProtocolVersion",
+    "UpstreamNotConnected",
 ]
 
 
@@ -81,8 +105,55 @@ class ToolError(MCPDjangoError):
     """
 
 
+class NotApproved(ToolError):
+    """The call waits for a person to approve it, or one has refused it; nothing has run."""
+
+
+class UpstreamNotConnected(ToolError):
+    """The caller has not let the site in at a third party, or no longer; the text says how to."""
+
+
+class ElicitationDeclined(MCPDjangoError):
+    """The user said no to a question (``action`` is ``decline``) or went away (``cancel``)."""
+
+    def __init__(self, action: Literal["decline", "cancel"] = "decline") -> None:
+        answer = "declined to answer" if action == "decline" else "dismissed the question"
+        super().__init__(f"The user {answer}.")
+        self.action = action
+
+
+class ElicitationUnavailable(MissingCapability):
+    """The user cannot be asked: this client, or this connection, has no way to."""
+
+
+class InputRequired(BaseException):
+    """Ends a run of a component at a question that has no answer yet.
+
+    Raised by ``ctx.elicit`` and its like and caught by the runtime, which runs the component again
+    once the answer is there. Let it pass: a ``finally`` is fine, a bare ``except`` is not.
+    """
+
+
+class TooManyRequests(RateLimited):
+    """A component, or the whole server, was used as often as may be; ``retry_after`` is seconds.
+
+    ``data`` is ``{"retryAfter": …}``, where that is known.
+    """
+
+    def __init__(self, message: str, *, retry_after: int = 0) -> None:
+        super().__init__(message, data={"retryAfter": retry_after} if retry_after else None)
+        self.retry_after = retry_after
+
+
 class TooManyStreams(Busy):
     """The caller holds as many open streams as one may."""
+
+    code = RATE_LIMITED
+    http_status = 429
+
+
+class TooManyTasks(Busy):
+    """The caller has as many tasks that are not over as one may."""
 
     code = RATE_LIMITED
     http_status = 429
@@ -126,10 +197,44 @@ class AuthenticationRequired(AccessRefused):
 
 
 class InsufficientScope(AccessRefused):
-    """The token is good and lacks a scope; ``scopes`` names all that the operation needs."""
+    """The token is good and lacks a scope; ``scopes`` names all that the operation needs.
+
+    ``granted`` are the scopes that it has.
+    """
 
     error = "insufficient_scope"
+
+    def __init__(
+        self, message: str, *, scopes: Iterable[str] = (), granted: Iterable[str] = ()
+    ) -> None:
+        super().__init__(message, scopes=scopes)
+        self.granted = frozenset(granted)
 
 
 class ConnectionRefused(AccessRefused):
     """This caller may not use this server at all, whatever the credentials."""
+
+
+class TooManyAttempts(AccessRefused):
+    """Too much was tried from one address; ``retry_after`` seconds later it may go on."""
+
+    status = 429
+    error = "too_many_attempts"
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class AuthenticationUnavailable(AccessRefused):
+    """Whoever could say if the credential holds does not answer; try ``retry_after`` seconds later.
+
+    The credential is neither accepted nor refused, so a client must not throw it away.
+    """
+
+    status = 503
+    error = "temporarily_unavailable"
+
+    def __init__(self, message: str, *, retry_after: int = 5) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

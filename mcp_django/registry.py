@@ -6,34 +6,27 @@ component is decided by ``runtime.policy``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from django.core.exceptions import ImproperlyConfigured
 
+from mcp_django.collection import Collection
 from mcp_django.components import declare
-from mcp_django.components.completion import Completion
 from mcp_django.components.component import Component
 from mcp_django.components.prompt import Prompt
-from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
-from mcp_django.components.tool import Tool
-from mcp_django.exceptions import AlreadyRegistered, NotRegistered
+from mcp_django.components.resource import ResourceTemplate
+from mcp_django.components.tool import Approval, TaskAsking, TaskSupport
+from mcp_django.components.ui import UI
+from mcp_django.exceptions import NotRegistered
 from mcp_django.protocol.content import Annotations, Icon
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Registry:
-    """The components of one server, by kind and name."""
-
-    def __init__(self) -> None:
-        self.tools: dict[str, Tool] = {}
-        self.resources: dict[str, Resource] = {}
-        self.templates: dict[str, ResourceTemplate] = {}
-        self.prompts: dict[str, Prompt] = {}
-        self.completions: dict[tuple[str, str, str], Completion] = {}
-        self.is_guarded = False
+class Registry(Collection):
+    """The components of one server, and the decorators."""
 
     # Declaring --------------------------------------------------------------------------------
 
@@ -49,6 +42,7 @@ class Registry:
         title: str = "",
         description: str = "",
         read_only: bool | None = None,
+        enforce: bool = True,
         destructive: bool | None = None,
         idempotent: bool | None = None,
         open_world: bool | None = None,
@@ -58,7 +52,18 @@ class Registry:
         meta: Mapping[str, Any] | None = None,
         atomic: bool | None = None,
         timeout: float | None = None,
+        rate: str | Sequence[str] = (),
+        log_arguments: bool | None = None,
+        sensitive: Sequence[str] = (),
+        approval: Approval = "",
+        task: TaskSupport = "",
+        ask: TaskAsking = "during",
+        handle: bool = False,
+        task_ttl: float | None = None,
+        ui: UI | str | None = None,
         slow: bool = False,
+        needs: Sequence[str] = (),
+        aliases: Sequence[str] = (),
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
         form: type[Any] | None = None,
@@ -70,7 +75,8 @@ class Registry:
         """Offer a function as a tool; works bare and called.
 
         The name is the function's, the description its docstring and the schema its signature,
-        unless ``input_schema`` (raw JSON Schema), ``form`` or ``serializer`` says otherwise.
+        unless ``input_schema`` (raw JSON Schema), ``form`` or ``serializer`` says otherwise. ``ui``
+        is the Django template in which hosts with MCP Apps show what it answers.
 
         Raises:
             AlreadyRegistered: the server has a tool of this name.
@@ -96,15 +102,22 @@ class Registry:
         subscribe: bool = True,
         cache_ttl: timedelta = timedelta(0),
         cache_public: bool = False,
+        read_only: bool | None = None,
+        enforce: bool = True,
         atomic: bool | None = None,
         timeout: float | None = None,
+        rate: str | Sequence[str] = (),
+        log_arguments: bool | None = None,
+        sensitive: Sequence[str] = (),
         slow: bool = False,
+        needs: Sequence[str] = (),
+        aliases: Sequence[str] = (),
     ) -> Callable[[F], F]:
         """Offer a function as the resource of this URI, or of all URIs of this template.
 
         ``{name}`` matches one path segment, ``{+name}`` any number of them, ``{?a,b}`` an
         optional query (RFC 6570). The function returns text, bytes, a JSON value, one
-        ``ResourceContents`` or several of them.
+        ``ResourceContents`` or several of them. ``read_only=True`` has it refused to write.
         """
         options = {
             "uri": uri,
@@ -121,9 +134,16 @@ class Registry:
             "subscribe": subscribe,
             "cache_ttl": cache_ttl,
             "cache_public": cache_public,
+            "read_only": read_only,
+            "enforce": enforce,
             "atomic": atomic,
             "timeout": timeout,
+            "rate": rate,
+            "log_arguments": log_arguments,
+            "sensitive": sensitive,
             "slow": slow,
+            "needs": needs,
+            "aliases": aliases,
         }
 
         if not isinstance(uri, str):
@@ -149,13 +169,20 @@ class Registry:
         title: str = "",
         description: str = "",
         template: str | None = None,
+        read_only: bool | None = None,
+        enforce: bool = True,
         icons: Sequence[Icon] = (),
         meta: Mapping[str, Any] | None = None,
         permission: Any = None,
         scopes: Sequence[str] = (),
         atomic: bool | None = None,
         timeout: float | None = None,
+        rate: str | Sequence[str] = (),
+        log_arguments: bool | None = None,
+        sensitive: Sequence[str] = (),
         slow: bool = False,
+        needs: Sequence[str] = (),
+        aliases: Sequence[str] = (),
     ) -> Callable[[F], F]: ...
 
     def prompt(self, target: Any = None, /, **options: Any) -> Any:
@@ -174,11 +201,7 @@ class Registry:
         target = self._completable(ref)
 
         def decorator(function: F) -> F:
-            completion = declare.completion(target, argument, function)
-            key = (completion.kind, completion.key, completion.argument)
-            if key in self.completions:
-                raise AlreadyRegistered(f"{key[0]} {key[1]!r} completes {argument!r} already.")
-            self.completions[key] = completion
+            self.add_completion(declare.completion(target, argument, function))
             return function
 
         return decorator
@@ -201,78 +224,6 @@ class Registry:
             return function
 
         return decorator
-
-    # Keeping ----------------------------------------------------------------------------------
-
-    def add(self, component: Component) -> None:
-        """Offer a component.
-
-        Raises:
-            AlreadyRegistered: one of this kind and name is offered.
-        """
-        table = self._table(component)
-        if component.key in table:
-            raise AlreadyRegistered(
-                f"There is a {component.kind} {component.key!r} already, from "
-                f"{table[component.key].callable.__module__}, and now another from "
-                f"{component.callable.__module__}; give one of them another name, or unregister "
-                "the first."
-            )
-        table[component.key] = component
-        self.is_guarded = self.is_guarded or component.permission is not None
-
-    def unregister(self, target: Callable[..., Any] | Component) -> None:
-        """Take a component away, given itself or its function, with its completions.
-
-        Raises:
-            NotRegistered: it is not offered.
-        """
-        found = [
-            c
-            for c in self
-            # Equal, not identical: each look at a bound method makes a new object.
-            if c is target or (not isinstance(target, Component) and c.callable == target)
-        ]
-        if not found:
-            raise NotRegistered(f"{target!r} is not registered here.")
-        for component in found:
-            del self._table(component)[component.key]
-            for key in [k for k in self.completions if k[:2] == (component.kind, component.key)]:
-                del self.completions[key]
-
-    def __iter__(self) -> Iterator[Component]:
-        yield from self.tools.values()
-        yield from self.resources.values()
-        yield from self.templates.values()
-        yield from self.prompts.values()
-
-    def _table(self, component: Component) -> dict[str, Any]:
-        tables: dict[str, dict[str, Any]] = {
-            "tool": self.tools,
-            "resource": self.resources,
-            "resource template": self.templates,
-            "prompt": self.prompts,
-        }
-        return tables[component.kind]
-
-    # Finding ----------------------------------------------------------------------------------
-
-    def find_resource(self, uri: str) -> tuple[ReadableComponent, dict[str, str]] | None:
-        """The resource that answers for a URI, with the template's variables.
-
-        A fixed resource beats a template and the most specific template wins (RSC-12).
-        """
-        resource = self.resources.get(uri)
-        if resource is not None:
-            return resource, {}
-        best: tuple[ResourceTemplate, dict[str, str]] | None = None
-        for template in self.templates.values():
-            variables = template.template.match(uri)
-            if variables is None:
-                continue
-            if best is None or template.template.specificity > best[0].template.specificity:
-                best = template, variables
-        return best
 
     def _completable(self, ref: Callable[..., Any] | str) -> Prompt | ResourceTemplate:
         candidates: list[Prompt | ResourceTemplate] = [

@@ -15,15 +15,23 @@ from django.urls import URLPattern, re_path
 from django.utils.functional import LazyObject
 from django.utils.module_loading import import_string
 
+from mcp_django.auth import resources
+from mcp_django.auth.challenge import OFFLINE_ACCESS
 from mcp_django.auth.permissions import IsAuthenticated
+from mcp_django.components.component import SCOPE, Component
+from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
+from mcp_django.managed.registry import ManagedRegistry
 from mcp_django.protocol.content import Icon, ResourceContents
-from mcp_django.registry import Registry
 from mcp_django.runtime.handlers.resources import read_contents
 from mcp_django.runtime.icons import published
 from mcp_django.runtime.incoming import Incoming
+from mcp_django.runtime.interaction import Interaction
+from mcp_django.runtime.tasks import handles
 from mcp_django.runtime.transactions import after_commit
-from mcp_django.store.hub import Topic, ring
+from mcp_django.store.announcer import announce
+from mcp_django.store.topics import Topic
+from mcp_django.transports import approval_page, health
 from mcp_django.transports.raw import RawMount
 from mcp_django.transports.view import EndpointView
 
@@ -32,12 +40,21 @@ ListKind = Literal["tools", "resources", "prompts"]
 _servers: weakref.WeakSet[MCPServer] = weakref.WeakSet()
 
 
-class MCPServer(Registry):
+class MCPServer(ManagedRegistry):
     """One MCP server of the site; ``mcp`` is the default one.
 
     ``permission`` says who may enter (a permission class, a codename or a list of them): nobody
     without credentials unless it is ``AllowAny``. ``auth`` replaces ``MCP_DJANGO["AUTH"]`` for
-    this server. ``page_size`` is the number of entries on a page of a list.
+    this server. ``scopes`` are those that an OAuth token needs for whatever it does here;
+    ``generated_scopes`` asks for one more in the tools of registered models, ``shop:read`` or
+    ``shop:write`` by the label of the model's app, or by the word given in its place.
+    ``resource_url`` is the URL that tokens are issued for, where no URLconf of this site has the
+    endpoint. ``page_size`` is the number of entries on a page of a list. ``generic``
+    says above how many registered models one set of tools serves all of them (``True``: always,
+    ``False``: never). ``upstream`` names the provider of ``OAUTH["UPSTREAM"]`` where users also
+    have to let the site in before a client gets a token for this server.
+    ``rate`` says how often anything of it may be used, and ``log_arguments`` puts the values of
+    arguments into the call log; both stand in for the setting of the same name.
     """
 
     def __init__(
@@ -52,9 +69,16 @@ class MCPServer(Registry):
         website_url: str = "",
         permission: Any = IsAuthenticated,
         auth: Sequence[str] | None = None,
+        scopes: Sequence[str] = ("mcp",),
+        generated_scopes: bool | str = False,
+        resource_url: str = "",
         page_size: int | None = None,
+        generic: bool | int | None = None,
+        upstream: str = "",
+        rate: str | Sequence[str] = (),
+        log_arguments: bool | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(name, generic=generic, rate=rate, log_arguments=log_arguments)
         if not NAME.fullmatch(name):
             raise ImproperlyConfigured(
                 f"{name!r} is no name for a server: use A-Z a-z 0-9 _ - . since URLs are reversed "
@@ -64,13 +88,20 @@ class MCPServer(Registry):
             raise ImproperlyConfigured(f"auth is a list: write auth=[{auth!r}].")
         if page_size is not None and page_size < 1:
             raise ImproperlyConfigured(f"page_size={page_size}; a page has one entry at least.")
-        self.name = name
         self.title = title
         self.version = version
         self.description = description
         self.icons = tuple(icons)
         self.website_url = website_url
         self.permission = permission
+        self.upstream = upstream
+        self.scopes = self._checked("scopes", scopes)
+        self.generated_scopes = generated_scopes
+        if generated_scopes:
+            self._checked("generated_scopes", [f"{generated_scopes}:read"])
+        self.resource_url = resource_url
+        if resource_url:
+            self._declare(resource_url)
         self._instructions = instructions
         self._auth = auth
         self._page_size = page_size
@@ -79,17 +110,54 @@ class MCPServer(Registry):
     def __repr__(self) -> str:
         return f"<MCPServer {self.name!r}>"
 
+    def _checked(self, option: str, scopes: Sequence[str]) -> tuple[str, ...]:
+        if isinstance(scopes, str):
+            raise ImproperlyConfigured(f"{option} is a list: write {option}=[{scopes!r}].")
+        for scope in scopes:
+            if not SCOPE.fullmatch(str(scope)) or scope == OFFLINE_ACCESS:
+                raise ImproperlyConfigured(
+                    f"{option} of the server {self.name!r} has {scope!r}; write printable ASCII "
+                    f"without spaces, quotes and \\, and leave {OFFLINE_ACCESS} to clients."
+                )
+        return tuple(scopes)
+
+    def _declare(self, url: str) -> None:
+        try:
+            resources.declare(url, self)
+        except ValueError:
+            raise ImproperlyConfigured(
+                f"resource_url of the server {self.name!r} is {url!r}; write the whole URL of its "
+                "endpoint, 'https://example.com/mcp', without query and fragment."
+            ) from None
+
+    def add(self, component: Component) -> None:
+        """Offer a component; with the first tool that gives handles comes ``get_result``."""
+        super().add(component)
+        if isinstance(component, Tool) and component.handle:
+            handles.offer(self)
+
     # What it says of itself -------------------------------------------------------------------
 
     @property
     def auth(self) -> tuple[str, ...]:
         """The authentication backends, tried in this order."""
-        return tuple(self._auth) if self._auth is not None else get_settings().auth
+        return tuple(self._auth) if self._auth is not None else get_settings().backends
 
     @property
     def instructions(self) -> str:
         """What a model should know before it uses the server."""
-        return str(self._instructions or (get_settings().instructions if self.is_default else ""))
+        return self.offered.instructions or self.instructions_in_code
+
+    @property
+    def instructions_in_code(self) -> str:
+        """The same, whatever its owner says in the admin."""
+        of_site = get_settings().instructions if self.is_default else ""
+        return str(self._instructions or of_site)
+
+    @property
+    def title_in_code(self) -> str:
+        """Its title, whatever its owner says in the admin."""
+        return str(self.title or (get_settings().title if self.is_default else ""))
 
     @property
     def page_size(self) -> int:
@@ -109,10 +177,10 @@ class MCPServer(Registry):
     def identity(self) -> dict[str, Any]:
         """Who answers, as clients show it (``serverInfo``)."""
         settings = get_settings()
-        title = self.title or (settings.title if self.is_default else "")
+        title = self.offered.title or self.title_in_code
         icons = published(self.icons or (settings.icons if self.is_default else ()))
         optional = {
-            "title": str(title),
+            "title": title,
             "description": str(self.description),
             "icons": icons,
             "websiteUrl": self.website_url,
@@ -146,7 +214,18 @@ class MCPServer(Registry):
         """
         if apps.apps_ready and not apps.is_installed("mcp_django"):
             raise ImproperlyConfigured('Add "mcp_django" to INSTALLED_APPS.')
-        return [re_path(r"^(?:/)?$", self.view, name="endpoint")], "mcp_django", self.namespace
+        sse, messages = EndpointView(self, "sse"), EndpointView(self, "messages")
+        patterns = [
+            re_path(r"^(?:/)?$", self.view, name="endpoint"),
+            re_path(r"^(?:/)sse/?$", sse, name="sse"),
+            re_path(r"^(?:/)messages/?$", messages, name="messages"),
+            # Where the mount ends in a slash already, or is the root.
+            re_path(r"^sse/?$", sse),
+            re_path(r"^messages/?$", messages),
+            *health.patterns(EndpointView(self, "health")),
+            *approval_page.patterns(self),
+        ]
+        return patterns, "mcp_django", self.namespace
 
     @cached_property
     def view(self) -> EndpointView:
@@ -166,7 +245,8 @@ class MCPServer(Registry):
         Call it from anywhere: a view, a command, a signal, a tool, sync or async. ``using`` names
         the database of the transaction.
         """
-        self._ring_after_commit(Topic(self.name, "resource", uri), using)
+        for address in self.addresses_of(uri):
+            self._ring_after_commit(Topic(self.name, "resource", address), using)
 
     def notify_list_changed(self, kind: ListKind, *, using: str | None = None) -> None:
         """Tell listeners that the list of tools, resources or prompts changed.
@@ -179,13 +259,15 @@ class MCPServer(Registry):
         self._ring_after_commit(Topic(self.name, kind), using)
 
     def _ring_after_commit(self, topic: Topic, using: str | None) -> None:
-        after_commit(partial(ring, topic), using=using)
+        after_commit(partial(announce, topic), using=using)
 
     # What a running call may ask --------------------------------------------------------------
 
-    def read_resource(self, incoming: Incoming, uri: str) -> Sequence[ResourceContents]:
+    def read_resource(
+        self, incoming: Incoming, uri: str, interaction: Interaction | None
+    ) -> Sequence[ResourceContents]:
         """Read a resource on behalf of the caller of a running call."""
-        return read_contents(incoming, uri)
+        return read_contents(incoming, uri, interaction)
 
 
 def all_servers() -> Iterator[MCPServer]:

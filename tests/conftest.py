@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextvars import copy_context
+from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import hypothesis
 import pytest
+from _pytest.runner import runtestprotocol
 
+from tests import thinning
 from tests.services import do_without, missing
+
+if TYPE_CHECKING:
+    from mcp_django.runtime.journal import Entry
+    from mcp_django.store.calls import CallLog
 
 # The awkward site has settings of its own; its directory says how it is run.
 AWKWARD = os.environ.get("DJANGO_SETTINGS_MODULE") == "tests.awkward.settings"
@@ -18,6 +28,13 @@ hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Ask one mount where a run is to be thinned, instead of each."""
+    if thinning.is_wanted():
+        items[:], left_out = thinning.thin(items)
+        config.hook.pytest_deselected(items=left_out)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that requires a missing service, or fail it where every service is demanded."""
     for marker in item.iter_markers("requires"):
@@ -25,3 +42,102 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             reason = missing(service)
             if reason is not None:
                 do_without(f"requires {service}: {reason}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Run each test in a context of its own.
+
+    Django keeps a variable for every URLconf that was ever looked into, and asgiref carries all of
+    them over with every step between thread and loop: the last tests would carry thousands.
+    """
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    copy_context().run(runtestprotocol, item, nextitem=nextitem)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tables_are_emptied_quickly() -> None:
+    """Transactional tests are many here."""
+    # Django's test cases read settings.
+    from tests import flushing
+
+    flushing.install()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_was_here_before() -> None:
+    """What one test tried, and who was let in, counts for no other test in the same process."""
+    # The package reads settings, which pytest-django makes ready after this file is imported.
+    from django.core.cache import cache
+
+    from mcp_django.auth import brute_force, events, token_cache
+
+    cache.clear()
+    brute_force.known_good.clear()
+    events.sparingly.clear()
+    token_cache.token_cache.clear()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_managed() -> Iterator[None]:
+    """Nobody has decided anything in the admin, and no test asks the database whether.
+
+    Whatever is saved there in this process ends that, as it does for any process that saves it.
+    """
+    from mcp_django.managed.freshness import freshness
+
+    freshness.pin()
+    yield
+    freshness.pin()
+
+
+@pytest.fixture
+def few_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only those of the example are there, and what a test adds.
+
+    The admin looks for servers by their names, and those of earlier tests live until they are
+    collected.
+    """
+    from mcp_django import server as module
+    from tests.example import mcp as example
+
+    example.mcp.name  # noqa: B018 - made at first use
+    known = {example.mcp.itself, example.staff, example.open_server}
+    monkeypatch.setattr(module, "_servers", WeakSet(known))
+
+
+@pytest.fixture(autouse=True)
+def _calls_are_not_logged() -> Iterator[None]:
+    """A test that is about the call log asks for ``call_log``; others may have no database."""
+    from mcp_django.store.calls import call_log
+
+    call_log.is_muted = True
+    yield
+    call_log.flush()
+    call_log.is_muted = True
+    call_log.is_hurrying = False
+
+
+@pytest.fixture
+def call_log(_calls_are_not_logged: None, monkeypatch: pytest.MonkeyPatch) -> CallLog:
+    """The call log, switched on for what begins from now on."""
+    from django.utils import timezone
+
+    from mcp_django.runtime.journal import keeping
+    from mcp_django.runtime.journal.door import patience
+    from mcp_django.store.calls import call_log
+
+    began, given_up = timezone.now(), keeping.given_up
+
+    def of_this_test(entry: Entry) -> None:
+        # Calls of earlier tests are collected at any moment.
+        if entry.at >= began:
+            given_up(entry)
+
+    monkeypatch.setattr(keeping, "given_up", of_this_test)
+    patience.clear()
+    call_log.is_muted = False
+    call_log.lost = 0
+    return call_log

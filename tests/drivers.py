@@ -12,7 +12,7 @@ from typing import Any
 
 from mcp_django.protocol import meta, sse
 
-PATIENCE = 5
+PATIENCE = 15
 VERSION = "2026-07-28"
 
 
@@ -68,7 +68,8 @@ class Answer:
         """Every message: of the stream, or the one of the document."""
         if not self.is_stream:
             return [self.json()]
-        return [json.loads(event.data) for event in sse.Decoder().feed(self.body)]
+        # The event that opens a stream of 2025-11-25 has an id and no message.
+        return [json.loads(event.data) for event in sse.Decoder().feed(self.body) if event.data]
 
     def response(self) -> dict[str, Any]:
         """The response, which is the last message."""
@@ -157,16 +158,21 @@ class Connection:
                 return self.answer
 
     async def event(self) -> dict[str, Any]:
-        """The next message of a stream; comments are skipped."""
+        """The next message of a stream; comments, and events without a message, are skipped."""
         while not self._events:
             part = await self.part()
             if part["type"] == "http.response.start":
                 continue
-            self._events.extend(self._decoder.feed(part.get("body", b"")))
+            found = self._decoder.feed(part.get("body", b""))
+            self._events.extend(event for event in found if event.data)
             if not part.get("more_body") and not self._events:
                 raise EOFError("the stream ended")
-        found: dict[str, Any] = json.loads(self._events.pop(0).data)
-        return found
+        said: dict[str, Any] = json.loads(self._events.pop(0).data)
+        return said
+
+    def stall(self) -> None:
+        """Read from now on as slowly as the test does: the application has to wait."""
+        self._parts = asyncio.Queue(1)
 
     def disconnect(self) -> None:
         self._gone.set()

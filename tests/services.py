@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -43,6 +44,24 @@ def missing(service: str) -> str | None:
     return SERVICES[service]()
 
 
+def chromium() -> str | None:
+    """Where Chromium is."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+def axe() -> Path | None:
+    """Where the source of axe-core is."""
+    place = Path(os.environ.get("MCP_TEST_AXE", ""))
+    return place if place.is_file() else None
+
+
+def unfold() -> Path | None:
+    """Where django-unfold is, which is installed beside everything else."""
+    place = Path(os.environ.get("MCP_TEST_UNFOLD", "-"))
+    return place if (place / "unfold").is_dir() else None
+
+
 def _node() -> str | None:
     program = shutil.which("node")
     if program is None:
@@ -71,8 +90,49 @@ def _redis() -> str | None:
 
 
 def _chromium() -> str | None:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return None if any(map(shutil.which, names)) else "Chromium is not on PATH"
+    if not find_spec("playwright"):
+        return "playwright is not installed"
+    return None if chromium() else "Chromium is not on PATH"
+
+
+def _axe() -> str | None:
+    # What checks pages for accessibility; .ci/browser.sh puts it there.
+    return None if axe() else "MCP_TEST_AXE names no axe.min.js"
+
+
+def _unfold() -> str | None:
+    # A theme of the admin; .ci/browser.sh puts it there.
+    return None if unfold() else "MCP_TEST_UNFOLD names no directory with django-unfold"
+
+
+def _outside() -> str | None:
+    """What takes minutes of processes is run once in CI, and not in each of its rings."""
+    return None if is_demanded() else "runs where everything does (MCP_TEST_REQUIRE=all)"
+
+
+def _nginx() -> str | None:
+    return None if shutil.which("nginx") else "nginx is not on PATH"
+
+
+def _conformance() -> str | None:
+    # It knows where the suite is, and which release is wanted.
+    from tests.conformance.suite import why_missing
+
+    return why_missing()
+
+
+def _clients() -> str | None:
+    # It knows where each client is, and which release is wanted.
+    from tests.interop.clients import why_missing
+
+    return why_missing()
+
+
+def _shared() -> str | None:
+    # What PostgreSQL and Redis several worker processes share is told by two variables.
+    from tests.conformance.shared import why_missing
+
+    return why_missing()
 
 
 SERVICES: Mapping[str, Callable[[], str | None]] = {
@@ -81,4 +141,11 @@ SERVICES: Mapping[str, Callable[[], str | None]] = {
     "postgres": _postgres,
     "redis": _redis,
     "chromium": _chromium,
+    "axe": _axe,
+    "unfold": _unfold,
+    "nginx": _nginx,
+    "outside": _outside,
+    "conformance": _conformance,
+    "clients": _clients,
+    "shared": _shared,
 }

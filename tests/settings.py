@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import gettempdir
 
+from mcp_django.oauth import provider_settings
+
 SECRET_KEY = "only-for-tests"
 DEBUG = False
 ALLOWED_HOSTS = ["testserver", "localhost", "127.0.0.1"]
@@ -29,8 +31,14 @@ INSTALLED_APPS = [
     "channels",
     *(["rest_framework"] if find_spec("rest_framework") else []),
     "mcp_django",
+    *(["oauth2_provider", "mcp_django.oauth"] if find_spec("oauth2_provider") else []),
     "tests.example",
+    "tests.sources.shop",
 ]
+
+OAUTH2_PROVIDER = provider_settings()
+# Most tests mount their servers without the authorization server, and need no page to sign in on.
+SILENCED_SYSTEM_CHECKS = ["mcp_oauth.E005", "mcp_oauth.E008"]
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -69,6 +77,9 @@ DATABASES = {
     },
 }
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+
+# Django 6.1 wants to be told how mail is sent; the test runner keeps it in memory.
+MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}
 
 # Hashing slowly is the point of the default; a test wants a user, not a password.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

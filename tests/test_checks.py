@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from django.core import checks as django_checks
@@ -13,14 +14,23 @@ from django.core.checks import CheckMessage
 from django.core.management import call_command
 from django.test import override_settings
 from django.urls import clear_url_caches, include, path
+from pydantic import Field
 
 from mcp_django import MCPServer, asgi, checks
 from mcp_django import server as server_module
 from mcp_django.auth.permissions import AllowAny, IsAuthenticated, IsStaff
-from mcp_django.checks import components, site
+from mcp_django.checks import components, sensitive, site
 from tests.servers import open_to_all
+from tests.spec import spec
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "checks.md"
+
+
+@dataclass
+class Home:
+    """Where somebody lives."""
+
+    city: str
 
 
 @pytest.fixture
@@ -210,6 +220,21 @@ def test_a_component_without_description_is_found() -> None:
     assert (found.id, found.msg) == ("mcp_django.W001", "The tool 'untold' has no description.")
 
 
+@spec("RSC-8")
+@pytest.mark.usefixtures("servers")
+def test_a_resource_that_hosts_would_fetch_by_themselves_is_found() -> None:
+    kept = open_to_all()
+    kept.resource("httpsx://a")(described)
+    kept.resource("file:///etc/https:")(described)
+    assert components.check_uri_schemes(None) == []
+    kept.resource("HTTPS://example.com/a")(described)
+    kept.resource("http://example.com/{name}")(lambda name: name)
+    first, second = components.check_uri_schemes(None)
+    assert first.id == second.id == "mcp_django.I002"
+    assert "has the URI 'HTTPS://example.com/a', which hosts may fetch" in first.msg
+    assert "has the URI 'http://example.com/{name}', which" in second.msg
+
+
 @pytest.mark.usefixtures("servers")
 def test_an_async_function_that_wants_a_transaction_is_found() -> None:
     kept = open_to_all()
@@ -303,6 +328,7 @@ def test_the_checks_run_with_the_others() -> None:
     assert ours <= set(registered)
 
 
+@pytest.mark.django_db
 def test_a_site_without_mistakes_passes(servers: None) -> None:
     with override_settings(SILENCED_SYSTEM_CHECKS=["mcp_django.W005"]):
         call_command("check", "--tag", "mcp_django", "--fail-level", "WARNING")
@@ -359,6 +385,32 @@ def test_an_endpoint_mounted_with_a_slash_is_found(
 
 
 @pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("cardNo", []), ("city", []), ("card", ["W017"]), ("crad", ["W017"])],
+)
+def test_what_is_to_be_hidden_and_is_not_there_is_found(name: str, expected: list[str]) -> None:
+    kept = open_to_all()
+
+    def pay(card: Annotated[str, Field(alias="cardNo")], home: Home | None = None) -> None:
+        """Pay."""
+
+    kept.tool(sensitive=[name])(pay)
+    assert ids(sensitive.check_sensitive(None)) == expected
+
+
+@pytest.mark.usefixtures("servers")
+def test_where_any_name_may_come_any_may_be_hidden() -> None:
+    kept = open_to_all()
+
+    def pay(details: dict[str, str]) -> None:
+        """Pay."""
+
+    kept.tool(sensitive=["card"])(pay)
+    assert not sensitive.check_sensitive(None)
+
+
+@pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(("engine", "expected"), [(None, ["W009"]), ("jsonschema", [])])
 def test_a_schema_that_nothing_checks_is_found(
     monkeypatch: pytest.MonkeyPatch, engine: str | None, expected: list[str]
@@ -368,3 +420,22 @@ def test_a_schema_that_nothing_checks_is_found(
     kept.tool("written", input_schema={"type": "object"})(described)
     monkeypatch.setattr(components, "validation_engine", lambda: engine)
     assert ids(components.check_validation(None)) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "layers", "expected"),
+    [
+        (None, {}, []),
+        (None, {"default": {}}, []),
+        (None, {"other": {}}, ["E008"]),
+        ("bell", {"bell": {}}, []),
+        ("bell", {"default": {}}, ["E008"]),
+        ("bell", {}, ["E008"]),
+    ],
+)
+def test_a_channel_layer_that_is_not_configured_is_found(
+    wanted: str | None, layers: dict[str, Any], expected: list[str]
+) -> None:
+    mcp_django = {"CHANNEL_LAYER": wanted} if wanted else {}
+    with override_settings(MCP_DJANGO=mcp_django, CHANNEL_LAYERS=layers):
+        assert ids(site.check_channel_layer(None)) == expected

@@ -67,6 +67,21 @@ def test_a_result_tells_its_parts() -> None:
     assert CallResult(raw={"content": [], "isError": True}).is_error
 
 
+def test_nothing_of_a_kind_is_an_empty_list() -> None:
+    for version in ("2025-06-18", "2026-07-28"):
+        client = MCPClient(server=open_to_all(), protocol_version=version)
+        lists = (
+            client.list_tools(),
+            client.list_resources(),
+            client.list_resource_templates(),
+            client.list_prompts(),
+        )
+        assert lists == ([], [], [], [])
+        with pytest.raises(MCPError) as caught:
+            client.request("tools/list")
+        assert caught.value.code == -32601
+
+
 def test_an_error_of_the_server_is_raised() -> None:
     with pytest.raises(MCPError, match="No tool named 'missing'") as caught:
         MCPClient(server=open_server).call_tool("missing")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from mcp_django import Icon
-from mcp_django.conf import KEYS, Settings, get_settings, problems
+from mcp_django.conf import KEYS, Limits, OAuth, Retention, Settings, get_settings, problems
+from mcp_django.conf_auth import IntrospectionIssuer, JWTIssuer
+from mcp_django.rates import Rate
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 
+ISSUER = "https://login.example"
 VALUES: dict[str, tuple[Any, Any]] = {
     "TITLE": ("Desk", "Desk"),
     "INSTRUCTIONS": ("Be kind.", "Be kind."),
@@ -25,17 +28,53 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "ALLOWED_ORIGINS": (["https://y.test"], ("https://y.test",)),
     "MAX_BODY_BYTES": (1, 1),
     "AUTH": ([], ()),
+    "SCOPES": ({"a": "Do it"}, {"a": "Do it"}),
     "SCOPE_IMPLIES": ({"a": ["b"]}, {"a": ("b",)}),
+    "TOKEN_CACHE_SECONDS": (5, 5),
+    "PROXIES": (1, 1),
+    "OAUTH": ({"DCR": "off"}, OAuth(dcr="off")),
+    "JWT": ([{"ISSUER": ISSUER}], (JWTIssuer(issuer=ISSUER),)),
+    "INTROSPECTION": (
+        [{"ISSUER": ISSUER, "URL": f"{ISSUER}/i", "CLIENT_ID": "c", "CLIENT_SECRET": "s"}],
+        (IntrospectionIssuer(issuer=ISSUER, url=f"{ISSUER}/i", client_id="c", client_secret="s"),),
+    ),
+    "DRF": (["a.b.C"], ("a.b.C",)),
     "LIST_FILTER": ("scopes", "scopes"),
+    "CHALLENGE_SCOPES": ("granted", "granted"),
     "THREADS": (1, 1),
     "QUEUE": (0, 0),
     "QUEUE_SECONDS": (0.5, 0.5),
     "CALL_TIMEOUT": (1, 1),
+    "QUESTION_TIMEOUT": (60, 60),
     "MAX_RESULT_BYTES": (1000, 1000),
     "PAGE_SIZE": (1, 1),
+    "CHANNEL_LAYER": ("bell", "bell"),
+    "POLL_SECONDS": (0.1, 0.1),
     "KEEPALIVE_SECONDS": (1, 1),
+    "PING_SECONDS": (0, 0),
     "DRAIN_SECONDS": (1, 1),
+    "SESSION_IDLE": (60, 60),
+    "SESSION_MAX_AGE": (60, 60),
+    "SESSIONS_PER_PRINCIPAL": (1, 1),
     "STREAMS_PER_PRINCIPAL": (1, 1),
+    "RETENTION": ({"streams": 60}, Retention(streams=60)),
+    "TASK_BACKEND": ("slow", "slow"),
+    "TASK_THREADS": (1, 1),
+    "TASK_TTL": (60, 60),
+    "TASK_MAX_TTL": (60, 60),
+    "TASK_POLL_SECONDS": (0.5, 0.5),
+    "TASKS_PER_PRINCIPAL": (1, 1),
+    "LIMITS": ({"rows": 5}, Limits(rows=5)),
+    "RATE": (["100/h", "all: 5/30s"], (Rate(100, 3600), Rate(5, 30, "all"))),
+    "THROTTLE_AS": ("result", "result"),
+    "LOG_CALLS": (False, False),
+    "LOG_ARGUMENTS": (True, True),
+    "AUDIT_STRICT": (False, False),
+    "TELEMETRY": (False, False),
+    "TRACE_URL": ("https://t.test/{trace_id}", "https://t.test/{trace_id}"),
+    "APPROVAL_SECONDS": (60, 60),
+    "HEALTH": (True, True),
+    "ADMIN_BASE_CLASS": ("a.b.C", "a.b.C"),
 }
 
 WRONG: list[tuple[str, Any]] = [
@@ -46,26 +85,80 @@ WRONG: list[tuple[str, Any]] = [
     ("ICONS", "https://x.test/i.png"),
     ("PROTOCOL_VERSIONS", []),
     ("PROTOCOL_VERSIONS", "2026-07-28"),
-    ("PROTOCOL_VERSIONS", ["2025-11-25", "2026-07-28"]),
+    ("PROTOCOL_VERSIONS", ["2025-11-26", "2026-07-28"]),
     ("PROTOCOL_VERSIONS", ["2099-01-01"]),
     ("BASE_URL", None),
+    ("BASE_URL", "shop.example"),
+    ("BASE_URL", "//shop.example"),
+    ("BASE_URL", "https://"),
     ("ALLOWED_ORIGINS", "https://y.test"),
     ("MAX_BODY_BYTES", 0),
     ("MAX_BODY_BYTES", "many"),
     ("AUTH", "tokens"),
     ("AUTH", None),
+    ("SCOPES", ["mcp"]),
+    ("SCOPES", {"mcp": None}),
+    ("SCOPES", {"orders read": "See orders"}),
+    ("SCOPES", {"": "Nothing"}),
     ("SCOPE_IMPLIES", {"a": "b"}),
+    ("TOKEN_CACHE_SECONDS", -1),
+    ("PROXIES", -1),
+    ("PROXIES", "one"),
+    ("OAUTH", {"DCR": "anybody"}),
+    ("OAUTH", {"CIMD_HOSTS": ["https://vendor.example/"]}),
+    ("OAUTH", {"CIMD_HOSTS": ["*.vendor.example"]}),
+    ("OAUTH", {"dcr": "off"}),
+    ("OAUTH", {"REGISTRATION": "off"}),
+    ("OAUTH", None),
+    ("JWT", [{}]),
+    ("JWT", [{"ISSUER": "http://login.example"}]),
+    ("INTROSPECTION", [{"ISSUER": ISSUER}]),
+    ("DRF", "a.b.C"),
     ("LIST_FILTER", "everything"),
+    ("CHALLENGE_SCOPES", "everything"),
     ("THREADS", 0),
     ("QUEUE", -1),
     ("QUEUE_SECONDS", 0),
     ("CALL_TIMEOUT", -1),
+    ("QUESTION_TIMEOUT", 0),
     ("MAX_RESULT_BYTES", 999),
     ("PAGE_SIZE", 0),
     ("PAGE_SIZE", 1.5),
+    ("CHANNEL_LAYER", None),
+    ("POLL_SECONDS", 0),
     ("KEEPALIVE_SECONDS", 0),
+    ("PING_SECONDS", -1),
     ("DRAIN_SECONDS", None),
+    ("SESSION_IDLE", 0),
+    ("TASK_BACKEND", None),
+    ("TASK_THREADS", 0),
+    ("TASK_TTL", 0),
+    ("TASK_MAX_TTL", "long"),
+    ("TASK_POLL_SECONDS", 0),
+    ("TASKS_PER_PRINCIPAL", 0),
+    ("SESSION_MAX_AGE", "a day"),
+    ("SESSIONS_PER_PRINCIPAL", 0),
     ("STREAMS_PER_PRINCIPAL", 0),
+    ("RETENTION", {"streams": 0}),
+    ("RETENTION", {"events": 60}),
+    ("LIMITS", {"rows": 0}),
+    ("LIMITS", {"queries": 60}),
+    ("RETENTION", 60),
+    ("RATE", 5),
+    ("RATE", [5]),
+    ("RATE", "often"),
+    ("RATE", "1/0s"),
+    ("RATE", "1/31d"),
+    ("THROTTLE_AS", "text"),
+    ("LOG_CALLS", "perhaps"),
+    ("LOG_ARGUMENTS", None),
+    ("AUDIT_STRICT", None),
+    ("TELEMETRY", "otlp"),
+    ("TRACE_URL", "https://t.test/"),
+    ("TRACE_URL", "javascript:alert('{trace_id}')"),
+    ("APPROVAL_SECONDS", 0),
+    ("HEALTH", "/health"),
+    ("ADMIN_BASE_CLASS", None),
 ]
 
 
@@ -102,8 +195,9 @@ def test_a_wrong_value_is_named(key: str, value: Any) -> None:
         ("PAGESIZE", "Did you mean 'PAGE_SIZE'?"),
         ("page_size", "Did you mean 'PAGE_SIZE'?"),
         ("THREDS", "Did you mean 'THREADS'?"),
-        ("XYZZY", "Known keys: TITLE, "),
-        (5, "Known keys: TITLE, "),
+        ("XYZZY", "Known: TITLE, "),
+        (5, "Known: TITLE, "),
+        ("DCR", "Write MCP_DJANGO = {'OAUTH': {'DCR': …}}."),
     ],
 )
 def test_an_unknown_key_gets_the_nearest(key: Any, hint: str) -> None:
@@ -122,6 +216,41 @@ def test_a_nested_value_is_named_with_its_place() -> None:
     assert what.startswith("MCP_DJANGO['SCOPE_IMPLIES']['orders']")
 
 
+@pytest.mark.parametrize(
+    ("values", "what", "hint"),
+    [
+        ({"OAUTH": {"DRC": "off"}}, "['OAUTH']['DRC']", "Did you mean 'DCR'?"),
+        ({"OAUTH": {"dcr": "off"}}, "['OAUTH']['dcr']", "Did you mean 'DCR'?"),
+        (
+            {"OAUTH": {"TRUSTED_ISSUERS": [{"ISSUER": ISSUER, "JWK_URL": ""}]}},
+            "['OAUTH']['TRUSTED_ISSUERS'][0]['JWK_URL']",
+            "Did you mean 'JWKS_URL'?",
+        ),
+        ({"JWT": [{"ISSUER": ISSUER, "AUDIENCE": ["x"]}]}, "['AUDIENCE']", "'AUDIENCES'?"),
+        ({"RETENTION": {"stream": 60}}, "['RETENTION']['stream']", "Did you mean 'streams'?"),
+        ({"LIMITS": {"xyzzy": 60}}, "['LIMITS']['xyzzy']", "Known: rows, statements, seconds."),
+        ({"OAUTH": {"DCR": "closed"}}, "'initial-token' or 'off', not 'closed'", "settings.md"),
+        ({"AUTH": "oauth"}, "['AUTH']: Input should be a list or a tuple, not str", "settings"),
+        ({"SCOPES": {"a b": "x"}}, "['SCOPES']['a b']: 'a b' is no scope", "settings.md"),
+        ({"BASE_URL": "shop.example"}, "'shop.example' has no scheme", "settings.md"),
+    ],
+)
+def test_a_mistake_is_told_with_the_way_out(values: Any, what: str, hint: str) -> None:
+    ((told, way_out),) = problems(values)
+    assert what in told
+    assert hint in way_out
+
+
+def test_a_secret_of_the_wrong_kind_is_not_repeated() -> None:
+    ((told, hint),) = problems({"OAUTH": {"FIELD_KEYS": "sssecret"}})
+    assert "sssecret" not in told + hint
+
+
+@pytest.mark.parametrize("host", ["*", "vendor.example", ".vendor.example", "localhost"])
+def test_a_host_of_documents_is_read(host: str) -> None:
+    assert problems({"OAUTH": {"CIMD_HOSTS": [host]}}) == []
+
+
 def test_other_settings_do_not_matter() -> None:
     before = get_settings()
     with override_settings(TIME_ZONE="Asia/Tokyo"):
@@ -133,4 +262,8 @@ def test_the_page_lists_every_key_with_its_default() -> None:
     described = {key: default for key, default, meaning in rows if meaning}
     defaults = {field.name.upper(): field.default for field in fields(Settings)}
     assert [key for key, *_ in rows] == [*dict.fromkeys(key for key, *_ in rows)]
+    defaults["RETENTION"] = asdict(Retention())
+    defaults["LIMITS"] = asdict(Limits())
+    defaults["SCOPES"] = Settings().scopes
+    defaults["OAUTH"] = {key.upper(): value for key, value in asdict(OAuth()).items()}
     assert {key: eval(default) for key, default in described.items()} == defaults

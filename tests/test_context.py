@@ -38,6 +38,22 @@ def test_everything_the_call_is_known_by() -> None:
 
 
 @pytest.mark.django_db
+def test_the_context_knows_what_the_client_agreed_on() -> None:
+    server = open_to_all()
+    seen: list[Any] = []
+
+    @server.tool
+    def look(ctx: Context) -> None:
+        seen.append(ctx.session)
+
+    MCPClient(server=server, protocol_version="2025-11-25").call_tool("look")
+    (session,) = seen
+    assert session.client_info == {"name": "mcp_django.test", "version": "1"}
+    assert session.log_level == "debug"
+    assert {"sampling", "elicitation", "roots"} <= {*session.capabilities}
+
+
+@pytest.mark.django_db
 def test_over_http_there_is_a_request() -> None:
     _, plaintext = token_for(person())
     body = message("tools/call", {"name": "whoami"})

@@ -192,7 +192,7 @@ def test_a_tool_name_outside_the_alphabet_is_refused(server: MCPServer, name: st
         ({"meta": 5}, ["meta", "dictionary"]),
         ({"meta": {"a": object()}}, ["'odd'", "meta"]),
         ({"read_only": True, "destructive": True}, ["'odd'", "exclude"]),
-        ({"read_only": "yes"}, ["'odd'", "readOnlyHint", "True or False"]),
+        ({"read_only": "yes"}, ["'odd'", "read_only", "True or False"]),
         ({"input_schema": 5}, ["input_schema", "dictionary"]),
         ({"input_schema": {"type": "array"}}, ["input_schema", '"type": "object"']),
         ({"output_schema": "x"}, ["output_schema", "dictionary"]),

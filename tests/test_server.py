@@ -99,6 +99,7 @@ async def test_listeners_hear_of_what_they_asked_for() -> None:
     assert second["method"] == "notifications/tools/list_changed"
 
 
+@pytest.mark.django_db(transaction=True)
 @spec("SUB-18")
 async def test_edited_tools_and_templates_are_changes_of_their_lists() -> None:
     server = open_to_all()
@@ -120,6 +121,7 @@ async def test_edited_tools_and_templates_are_changes_of_their_lists() -> None:
     assert (tool["description"], template["uriTemplate"]) == ("New.", "x://new/{n}")
 
 
+@pytest.mark.django_db(transaction=True)
 @spec("CCH-5")
 async def test_a_change_within_the_lifetime_is_announced() -> None:
     server = open_to_all()

@@ -95,6 +95,46 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TourStop:
+    """An airport of a tour, and how far it is from the one before."""
+
+    icao: str
+    country: str
+    city: str
+    elevation_ft: int
+    leg_km: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tour:
+    """A round trip; its first stop is also its last one, whose leg leads back there."""
+
+    stops: list[TourStop]
+    distance_km: float
+    saved_km: float
+
+    @classmethod
+    def through(cls, airports: Sequence[Airport], *, first_km: float) -> Self:
+        """The tour in this order; `first_km` is how long it was to begin with."""
+        stops = [
+            TourStop(
+                icao=stop.icao,
+                country=stop.country.name,
+                city=stop.city or stop.name,
+                elevation_ft=stop.elevation_ft,
+                leg_km=round(measure_km(airports[n - 1].position, stop.position), 1),
+            )
+            for n, stop in enumerate(airports)
+        ]
+        total = sum(stop.leg_km for stop in stops)
+        return cls(
+            stops=stops,
+            distance_km=round(total, 1),
+            saved_km=round(max(0.0, first_km - total), 1),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CountrySummary:
     """The airports of a country in numbers."""
 

@@ -10,12 +10,25 @@ from typing import Annotated, Any, Literal
 from django.db.models import QuerySet
 from pydantic import Field
 
-from demo_project.airports import atlas, routes
-from demo_project.airports.answers import AirportCard, CountrySummary, Leg, NearbyAirport, Route
-from demo_project.airports.geo import HALF_CIRCUMFERENCE_KM, Position, bearing_degrees
+from demo_project.airports import atlas, routes, tours
+from demo_project.airports.answers import (
+    AirportCard,
+    CountrySummary,
+    Leg,
+    NearbyAirport,
+    Route,
+    Tour,
+)
+from demo_project.airports.geo import (
+    HALF_CIRCUMFERENCE_KM,
+    Position,
+    bearing_degrees,
+    distance_km,
+)
 from demo_project.airports.models import Airport, Country
 from demo_project.airports.summaries import Tally
-from mcp_django import Context, Image, ToolError, mcp
+from mcp_django import Context, Image, ModelResource, ModelTools, ToolError, mcp
+from mcp_django.auth.permissions import IsAuthenticated
 
 REFERENCE_DATA = timedelta(hours=1)
 CHUNK = 500
@@ -68,7 +81,7 @@ def great_circle_distance(origin: Code, destination: Code) -> Leg:
     return Leg.between(Airport.objects.by_code(origin), Airport.objects.by_code(destination))
 
 
-@mcp.tool(title="Find a route", read_only=True)
+@mcp.tool(title="Find a route", read_only=True, ui="airports/route_map.html")
 def find_route(
     ctx: Context,
     origin: Code,
@@ -112,7 +125,53 @@ def find_route(
     return Route.along([found[code] for code in codes])
 
 
-@mcp.tool(title="Map of airports", read_only=True)
+# Takes as long as somebody wants it to, so whoever can follow a task need not wait for it.
+@mcp.tool(title="Grand tour", read_only=True, task="optional", rate="20/m")
+def grand_tour(
+    ctx: Context,
+    start: Annotated[str, "Where it begins and ends: ICAO code such as EGLL, or IATA code"],
+    countries: Annotated[
+        int, Field(ge=1, le=300, description="How many to see at most, the nearest first")
+    ] = 300,
+    rounds: Annotated[
+        int, Field(ge=0, le=5000, description="How often to try a shorter tour; ten take a second")
+    ] = 100,
+) -> Tour:
+    """Fly to the highest airport of every country and home again, by as short a way as is found."""
+    home = Airport.objects.by_code(start)
+    highest = {one.icao: one for one in Airport.objects.highest_of_countries()}
+    near = sorted(
+        (one for one in highest.values() if one.country_id != home.country_id),
+        key=lambda one: (distance_km(home.position, one.position), one.icao),
+    )
+    stops = {one.icao: one for one in [home, *near[:countries]]}
+    first_km = 0.0
+
+    def report(found: tours.Round) -> None:
+        nonlocal first_km
+        first_km = first_km or found.distance_km
+        ctx.report_progress(
+            found.number,
+            rounds,
+            f"{len(stops)} airports in {found.distance_km:,.0f} km, "
+            f"after {found.number} of {rounds} rounds",
+        )
+
+    try:
+        codes = tours.find_tour(
+            {code: one.position for code, one in stops.items()},
+            start=home.icao,
+            rounds=rounds,
+            watch=report,
+            is_cancelled=lambda: ctx.cancelled,
+        )
+    except tours.TourCancelledError as exc:
+        raise ToolError("The search was cancelled.") from exc
+    return Tour.through([stops[code] for code in codes], first_km=first_km)
+
+
+# A map takes as long as a hundred look-ups.
+@mcp.tool(title="Map of airports", read_only=True, rate="60/m")
 def airport_map(
     place: Annotated[str, "Code of an airport (EGLL or LHR) or of a country (GB)"],
     radius_km: Annotated[Kilometers, "How far to look around an airport"] = 300,
@@ -187,3 +246,24 @@ def complete_code(value: str) -> Iterable[str]:
 def complete_country(value: str) -> QuerySet[Country, str]:
     """Codes of countries that begin with what was typed, in their code or name."""
     return Country.objects.beginning_with(value).values_list("code", flat=True)
+
+
+# Guests hold none of Django's permissions, so `permission` says who may view these.
+
+
+@mcp.register(Country)
+class Countries(ModelResource[Country]):
+    """A country and its ISO 3166-1 code."""
+
+    uri = "countries://{code}"
+    fields = ["code", "name"]
+    title = "name"
+    permission = IsAuthenticated
+
+
+@mcp.register(Airport)
+class AirportNumbers(ModelTools[Airport]):
+    fields = ["country", "timezone", "elevation_ft"]
+    filter_fields = {"country": ["in"], "timezone": ["exact"], "elevation_ft": ["gte", "lte"]}
+    tools = ["count"]
+    permission = IsAuthenticated

@@ -82,6 +82,14 @@ class AirportQuerySet(models.QuerySet["Airport"]):
         """Airports with an IATA code: those that airlines sell tickets to."""
         return self.exclude(iata="")
 
+    def highest_of_countries(self) -> AirportQuerySet:
+        """The highest airport of each country, of those with an IATA code."""
+        rows = self.scheduled().order_by("-elevation_ft", "icao").values_list("country_id", "pk")
+        highest: dict[str, int] = {}
+        for country, pk in rows:
+            highest.setdefault(country, pk)
+        return self.filter(pk__in=highest.values()).select_related("country")
+
     def search(self, text: str) -> AirportQuerySet:
         """Airports whose name, city or subdivision holds every word, or whose code is the text.
 

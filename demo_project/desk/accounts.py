@@ -14,8 +14,10 @@ from django.utils.crypto import salted_hmac
 
 from mcp_django.models import TOKEN_PREFIX, AccessToken, digest
 
-DESK_GROUP = "Operations desk"
-DESK_PERMISSIONS = ("view_airport", "view_country", "view_notice", "add_notice", "change_notice")
+VIEWING = ("view_airport", "view_country", "view_notice")
+DESK_GROUP, TRAINEES = "Operations desk", "Trainees"
+# Nobody at the desk deletes: closed notices stay on record.
+PERMISSIONS = {DESK_GROUP: (*VIEWING, "add_notice", "change_notice"), TRAINEES: VIEWING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +54,23 @@ DESK = Account(
     is_staff=True,
     groups=(DESK_GROUP,),
 )
+TRAINEE = Account(
+    username="trainee",
+    password="airports-trainee",
+    purpose="sees what the desk sees, and writes nothing",
+    is_staff=True,
+    groups=(TRAINEES,),
+)
 GUEST = Account(username="guest", password="airports-guest", purpose="asks about airports")
-ACCOUNTS = (ADMIN, DESK, GUEST)
+ACCOUNTS = (ADMIN, DESK, TRAINEE, GUEST)
 
 
 def create_accounts() -> None:
     """Add the accounts that are missing; one that was changed stays as it is."""
-    group, created = Group.objects.get_or_create(name=DESK_GROUP)
-    if created:
-        group.permissions.set(Permission.objects.filter(codename__in=DESK_PERMISSIONS))
+    for name, codenames in PERMISSIONS.items():
+        group, created = Group.objects.get_or_create(name=name)
+        if created:
+            group.permissions.set(Permission.objects.filter(codename__in=codenames))
     for account in ACCOUNTS:
         if not User.objects.filter(username=account.username).exists():
             _create(account)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
 from demo_project.airports.models import Airport
 from demo_project.desk.models import Notice
 
 Severity = Literal["information", "caution", "warning"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """What the user is asked before something that cannot be undone."""
+
+    confirmed: Annotated[bool, "Yes, do it"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +62,19 @@ class AirportNotices:
                 for notice in airport.notices.current().select_related("airport")
             ],
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StillHolds:
+    """What the user is asked about each notice of a review."""
+
+    holds: Annotated[bool, "Yes, keep it"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """What came of going through the notices of an airport."""
+
+    airport: str
+    kept: list[int]
+    closed: list[NoticeCard]

@@ -1,4 +1,8 @@
-"""Notices and briefings: everybody reads them, staff writes them (see `demo_project.servers`)."""
+"""Notices and briefings: everybody reads them, staff writes them (see `demo_project.servers`).
+
+The functions come first; below them is what the site already has: a model, a viewset, a page, a
+form and an action of the admin.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,29 @@ from pydantic import Field, TypeAdapter
 from demo_project.airports.mcp import Code, complete_code
 from demo_project.airports.models import Airport
 from demo_project.desk.announcements import notices_uri
-from demo_project.desk.answers import AirportNotices, NoticeCard, Severity
+from demo_project.desk.answers import (
+    AirportNotices,
+    Confirmation,
+    NoticeCard,
+    Review,
+    Severity,
+    StillHolds,
+)
+from demo_project.desk.api import NoticeViewSet
+from demo_project.desk.forms import NoticeForm
 from demo_project.desk.models import Notice
+from demo_project.desk.views import ReportProblemView
 from demo_project.servers import staff
-from mcp_django import Context, EmbeddedResource, Message, ToolError, mcp
+from mcp_django import (
+    UI,
+    Context,
+    EmbeddedResource,
+    Message,
+    ModelResource,
+    ModelTools,
+    ToolError,
+    mcp,
+)
 
 ALTERNATES = 5
 
@@ -28,8 +51,8 @@ def notices(code: Code) -> AirportNotices:
     return AirportNotices.of(Airport.objects.by_code(code))
 
 
-@mcp.tool(title="Current notices", read_only=True)
-@staff.tool(title="Current notices", read_only=True)
+@mcp.tool(title="Current notices", read_only=True, ui="desk/board.html")
+@staff.tool(title="Current notices", read_only=True, ui="desk/board.html")
 def current_notices(airport: Code) -> AirportNotices:
     """Read the current notices of an airport, newest first."""
     return notices(airport)
@@ -54,16 +77,93 @@ def publish_notice(
     return NoticeCard.of(notice)
 
 
-@staff.tool(title="Close a notice", destructive=True, permission="desk.change_notice", atomic=True)
-def close_notice(number: Annotated[int, "The number of a current notice"]) -> NoticeCard:
-    """Close a notice that no longer holds. It stays on record and cannot be opened again."""
+@staff.tool(
+    title="Close a notice",
+    destructive=True,
+    permission="desk.change_notice",
+    needs=["elicitation"],
+)
+def close_notice(
+    ctx: Context, number: Annotated[int, "The number of a current notice"]
+) -> NoticeCard:
+    """Close a notice that no longer holds, once the user has confirmed it.
+
+    It stays on record and cannot be opened again.
+    """
     notice = Notice.objects.select_related("airport").select_for_update().filter(pk=number).first()
     if notice is None:
         raise ToolError(f"There is no notice {number}; current_notices lists those of an airport.")
     if not notice.is_current:
         raise ToolError(f"Notice {number} was closed on {notice.closed_at:%Y-%m-%d at %H:%M} UTC.")
+    # Everything above runs twice, everything below once.
+    if not ctx.elicit(f'Close notice {number}, "{notice}", for good?', Confirmation).confirmed:
+        raise ToolError(f"The user did not confirm, so notice {number} stays.")
     notice.close()
     return NoticeCard.of(notice)
+
+
+@staff.tool(
+    title="Close a notice on the board",
+    destructive=True,
+    permission="desk.change_notice",
+    atomic=True,
+    # Whoever presses the button of the board has been asked there. Hosts keep it from the model;
+    # one that does not lets it do what the user may do anyway, so nothing is guarded by that.
+    ui=UI(visibility=["app"]),
+)
+def close_on_board(
+    number: Annotated[int, "The number of a current notice"],
+) -> AirportNotices:
+    """Close a notice from the notice board, and read what is left on it."""
+    notice = Notice.objects.select_related("airport").select_for_update().filter(pk=number).first()
+    if notice is None or not notice.is_current:
+        raise ToolError(f"Notice {number} is no longer current; read the board again.")
+    notice.close()
+    return AirportNotices.of(notice.airport)
+
+
+@staff.tool(
+    title="Withdraw all notices of an airport",
+    destructive=True,
+    permission="desk.change_notice",
+    atomic=True,
+    # However sure the user is, a colleague looks at it first.
+    approval="staff",
+)
+def withdraw_notices(airport: Code) -> AirportNotices:
+    """Close every current notice of an airport, such as when it is shut down for good."""
+    place = Airport.objects.by_code(airport)
+    for notice in place.notices.current().select_for_update():
+        notice.close()
+    return AirportNotices.of(place)
+
+
+@staff.tool(
+    title="Review the notices of an airport",
+    destructive=True,
+    permission="desk.change_notice",
+    needs=["elicitation"],
+    atomic=True,
+    # The user may leave, and answer the rest of the questions when he is back.
+    task="optional",
+    ask="during",
+)
+def review_notices(ctx: Context, airport: Code) -> Review:
+    """Ask the user about each current notice of an airport, oldest first, and close what is over.
+
+    Nothing is closed before the last question is answered.
+    """
+    place = Airport.objects.by_code(airport)
+    found = list(place.notices.current().select_related("airport").order_by("published_at", "pk"))
+    kept: list[int] = []
+    for number, notice in enumerate(found, start=1):
+        ctx.report_progress(number, len(found), f"Notice {number} of {len(found)} at {place.icao}")
+        if ctx.elicit(f'Does notice {notice.pk}, "{notice}", still hold?', StillHolds).holds:
+            kept.append(notice.pk)
+    over = [notice for notice in found if notice.pk not in kept]
+    for notice in over:
+        notice.close()
+    return Review(airport=place.icao, kept=kept, closed=[NoticeCard.of(one) for one in over])
 
 
 @mcp.prompt(title="Shift briefing")
@@ -105,3 +205,35 @@ def diversion_plan(airport: Code, reason: Reason = "the runway is closed") -> di
 def complete_airport(value: str) -> Iterable[str]:
     """Codes that begin with what was typed, IATA codes first."""
     return complete_code(value)
+
+
+# How the desk does things: a folder beside this file.
+staff.register_skills("skills")
+
+
+# What the site already has ------------------------------------------------------------------------
+
+
+@staff.register(Notice)
+class DeskNotices(ModelResource[Notice], ModelTools[Notice]):
+    uri = "notices://notice/{id}"
+    fields = ["id", "airport__icao", "severity", "title", "text", "published_at", "closed_at"]
+    search_fields = ["title", "text"]
+    filter_fields = {"airport__icao": ["exact"], "severity": ["in"], "closed_at": ["isnull"]}
+    title = "title"
+    tools = ["list", "get", "create", "update", "delete"]
+    form = NoticeForm
+    subscribe = True
+    prompts = {"explain": "Explain {object} to a pilot who has never been there."}
+
+    def perform_create(self, ctx: Context, form: Any) -> Notice:
+        form.instance.created_by = ctx.user
+        return super().perform_create(ctx, form)
+
+
+mcp.register_viewset(NoticeViewSet, actions=["list"])
+mcp.register_view("notice-board", title="Notice board", readable=True)
+
+staff.register_viewset(NoticeViewSet, actions=["replace"], permission="desk.change_notice")
+staff.register_form(ReportProblemView, title="Report a problem", permission="desk.add_notice")
+staff.register_admin(Notice, tools=[], actions=["close_notices"])

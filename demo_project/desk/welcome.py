@@ -2,87 +2,56 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 from demo_project.desk.accounts import ACCOUNTS, DESK, GUEST, IssuedToken
-from mcp_django.protocol import meta
-from mcp_django.protocol.revisions import LATEST
+from mcp_django.management.clients.curl import curl
+from mcp_django.management.clients.hosts import CLAUDE_CODE, CURSOR, INSPECTOR, VSCODE
+from mcp_django.management.clients.target import Credential, Target
+from mcp_django.management.clients.writing import text
 
+RUN = "npx @modelcontextprotocol/inspector --config inspector.json"
+SIGN_IN = (
+    "They open a browser when they connect: sign in as guest, or as desk for the staff server.\n"
+    "Where there is no browser, --header 'Authorization: Bearer …' and a token from above do."
+)
 LONDON = {"latitude": 51.5074, "longitude": -0.1278}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """One MCP server as a client is told of it."""
-
-    name: str
-    url: str
-    token: str
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}"}
 
 
 def welcome(base_url: str, *, guest: IssuedToken, desk: IssuedToken) -> str:
     """The whole text, ready for the terminal."""
-    public = Endpoint(name="airports", url=f"{base_url}/mcp", token=guest.plaintext)
-    staff = Endpoint(name="airports-staff", url=f"{base_url}/staff/mcp", token=desk.plaintext)
+    public = Target(name="airports", url=f"{base_url}/mcp")
+    staff = Target(name="airports-staff", url=f"{base_url}/staff/mcp")
+    both = (public, staff)
+    by_hand = replace(public, credential=Credential(token=guest.plaintext))
+    nearest = {"name": "nearest_airports", "arguments": {**LONDON, "count": 3}}
     sections = {
         "Addresses": _addresses(base_url, public=public, staff=staff),
         "Accounts, as user and password": _accounts(),
         "Tokens, derived from this installation's secret key": _tokens(guest=guest, desk=desk),
-        "Try it": curl(public, tool="nearest_airports", arguments={**LONDON, "count": 3}),
-        "Claude Code": "\n".join(_claude_code(endpoint) for endpoint in (public, staff)),
-        "VS Code (.vscode/mcp.json)": _configuration("servers", public, staff, type="http"),
-        "Cursor (.cursor/mcp.json)": _configuration("mcpServers", public, staff),
-        "MCP Inspector 2 (inspector.json, then the command)": _inspector(public, staff),
+        "Try it": curl(by_hand, "tools/call", nearest),
+        "Clients": SIGN_IN,
+        "Claude Code": text(CLAUDE_CODE, both),
+        "VS Code (.vscode/mcp.json)": text(VSCODE, both),
+        "Cursor (.cursor/mcp.json)": text(CURSOR, both),
+        "MCP Inspector 2 (inspector.json, then the command)": f"{text(INSPECTOR, both)}\n{RUN}",
+        "Others": (
+            "python manage.py mcp connect lists more clients.\n"
+            "python manage.py mcp doctor says why one cannot connect."
+        ),
     }
     return "\n".join(
         f"{heading}\n{textwrap.indent(body, '  ')}\n" for heading, body in sections.items()
     )
 
 
-def curl(endpoint: Endpoint, *, tool: str, arguments: Mapping[str, Any]) -> str:
-    """A command that calls a tool: one request, no session, as of 2026-07-28."""
-    headers = {
-        **endpoint.headers,
-        "Content-Type": "application/json",
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": LATEST.version,
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": tool,
-    }
-    message = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {
-            "name": tool,
-            "arguments": arguments,
-            "_meta": {
-                meta.PROTOCOL_VERSION: LATEST.version,
-                meta.CLIENT_INFO: {"name": "curl", "version": "1"},
-                meta.CLIENT_CAPABILITIES: {},
-            },
-        },
-    }
-    lines = [f"curl -sS {shlex.quote(endpoint.url)}"]
-    lines += [f"  -H {shlex.quote(f'{name}: {value}')}" for name, value in headers.items()]
-    lines += [f"  --data {shlex.quote(json.dumps(message))}"]
-    return " \\\n".join(lines)
-
-
-def _addresses(base_url: str, *, public: Endpoint, staff: Endpoint) -> str:
+def _addresses(base_url: str, *, public: Target, staff: Target) -> str:
     return _columns(
         ("MCP, for every account", public.url),
         ("MCP, for staff", staff.url),
-        ("Admin", f"{base_url}/admin/"),
+        ("Admin: what is offered, to whom, and what was called", f"{base_url}/admin/mcp_django/"),
     )
 
 
@@ -98,22 +67,6 @@ def _tokens(*, guest: IssuedToken, desk: IssuedToken) -> str:
             for account, token in ((GUEST, guest), (DESK, desk))
         )
     )
-
-
-def _claude_code(endpoint: Endpoint) -> str:
-    header = shlex.quote(f"Authorization: {endpoint.headers['Authorization']}")
-    return f"claude mcp add --transport http {endpoint.name} {endpoint.url} --header {header}"
-
-
-def _configuration(key: str, *endpoints: Endpoint, **extra: str) -> str:
-    servers = {one.name: {**extra, "url": one.url, "headers": one.headers} for one in endpoints}
-    return json.dumps({key: servers}, indent=2)
-
-
-def _inspector(*endpoints: Endpoint) -> str:
-    # Unless told otherwise the Inspector begins with a handshake, which 2026-07-28 has not.
-    configuration = _configuration("mcpServers", *endpoints, type="http", protocolEra="modern")
-    return f"{configuration}\nnpx @modelcontextprotocol/inspector --config inspector.json"
 
 
 def _columns(*rows: tuple[str, ...]) -> str:

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
+from mcp_django.auth.resources import canonical, resource_of
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
+
+# Longer than any token of ours or of a known issuer; hashing more would be work for anybody.
+MAX_BEARER = 4096
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -21,16 +25,31 @@ class Credentials:
     headers: Headers
     query: str
     request: Callable[[], HttpRequest]
+    server: str = ""
+    """The name of the server that is called; empty where that is not known yet."""
+    declared_resource: str = ""
+    """The URL by which the server wants to be known, where it says one."""
+    upstream: str = ""
+    """The provider that users also have to let the site in at, where the server needs one."""
+
+    @property
+    def resource(self) -> str:
+        """The canonical URL that a token has to be issued for to be good here (RFC 8707).
+
+        Worked out when it is asked for; empty where the request names no resource.
+        """
+        return canonical(self.declared_resource) or resource_of(self.request())
 
     @property
     def bearer(self) -> str | None:
         """The bearer token (RFC 6750, section 2.1), ``None`` when no such header came.
 
         Raises:
-            AuthenticationRequired: the header is malformed or repeated, or a token came in the
-                query, which is refused because addresses end up in logs (AUT-2).
+            AuthenticationRequired: the header is malformed or repeated, its token is over 4096
+                characters, or a token came in the query, which is refused because addresses end
+                up in logs (AUT-2).
         """
-        if "access_token" in parse_qs(self.query, keep_blank_values=True):
+        if self.has_token_in_query:
             raise AuthenticationRequired(
                 "Send the token in the Authorization header, not in the query.",
                 error="invalid_request",
@@ -51,7 +70,16 @@ class Credentials:
             raise AuthenticationRequired(
                 "Write 'Authorization: Bearer TOKEN'.", error="invalid_request", status=400
             )
+        if len(token) > MAX_BEARER:
+            raise AuthenticationRequired(
+                f"No token here is longer than {MAX_BEARER} characters.", error="invalid_token"
+            )
         return token
+
+    @property
+    def has_token_in_query(self) -> bool:
+        """Whether a token came in the query, whatever it is."""
+        return bool(self.query) and "access_token" in parse_qs(self.query, keep_blank_values=True)
 
     @property
     def has_authorization(self) -> bool:

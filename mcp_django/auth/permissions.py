@@ -66,6 +66,29 @@ class HasCodename(BasePermission):
         return bool(principal.user.has_perm(self.codename))
 
 
+class InGroups(BasePermission):
+    """Users who are in one of these groups, named; a superuser needs to be in none."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = frozenset(names)
+
+    def __str__(self) -> str:
+        return f"group {' or '.join(sorted(self.names))}"
+
+    def has_permission(self, principal: Principal) -> bool:
+        """Whether the user is in one of them; asked once for each user of a request."""
+        user = principal.user
+        if not user.is_authenticated or not user.is_active:
+            return False
+        if user.is_superuser:
+            return True
+        known = getattr(user, "_mcp_group_names", None)
+        if known is None:
+            # As permissions are kept on a user, too, for as long as the object lives.
+            known = user._mcp_group_names = frozenset(user.groups.values_list("name", flat=True))
+        return not self.names.isdisjoint(known)
+
+
 def permissions(declared: Any) -> tuple[BasePermission, ...]:
     """What was declared, as permission objects; nothing declared guards nothing.
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
+
+# With what a client adds (at most 61) it fits the columns of sessions, which hold 255.
+_MAX_ID = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """Who calls, how that was found out, and how far the credential reaches.
 
-    ``key`` identifies the caller in tables and counters; ``scopes`` is ``None`` for a credential
-    that is not scoped (a session, the in-memory client); ``expires_at`` ends streams.
+    ``key`` identifies the caller in tables and counters, and differs between two clients of one
+    user; ``scopes`` is ``None`` for a credential that is not scoped (a session, the in-memory
+    client); ``expires_at`` ends streams. ``credential`` is what can be revoked: every token that
+    came of one sign-in shares it. ``audience`` is the resource an OAuth token was issued for. No
+    token is held here, so none can be passed on (AUT-10).
     """
 
     key: str
@@ -20,8 +29,18 @@ class Principal:
     backend: str = ""
     scopes: frozenset[str] | None = None
     client_id: str = ""
+    client_name: str = ""
+    issuer: str = ""
+    subject: str = ""
+    audience: str = ""
+    claims: Mapping[str, Any] = field(default_factory=dict, repr=False)
     credential: str = field(default="", repr=False)
     expires_at: datetime | None = None
+
+    @property
+    def user_key(self) -> str:
+        """Who it is, whatever the client."""
+        return key_of(self.user)
 
     @property
     def is_authenticated(self) -> bool:
@@ -30,10 +49,26 @@ class Principal:
 
 
 def principal_for(user: Any, **details: Any) -> Principal:
-    """The principal of a user, or of nobody for an anonymous one."""
+    """The principal of a user, or of nobody; ``key`` is the user's unless given."""
     if not user.is_authenticated:
         return anonymous()
-    return Principal(key=f"user:{user.pk}", user=user, **details)
+    return Principal(user=user, **({"key": key_of(user)} | details))
+
+
+def key_of(user: Any) -> str:
+    """What names a user in tables and counters, in at most 128 characters."""
+    return f"user:{_id_of(user.pk)}" if user.is_authenticated else "anonymous"
+
+
+def _id_of(pk: Any) -> str:
+    """A primary key without the ``@`` after which a client is named, and of bounded length.
+
+    No quoted key has a colon in it, so none looks like a digest.
+    """
+    quoted = quote(str(pk), safe="")
+    if len(quoted) <= _MAX_ID:
+        return quoted
+    return f"sha256:{hashlib.sha256(quoted.encode()).hexdigest()}"
 
 
 def anonymous() -> Principal:

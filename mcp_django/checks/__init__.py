@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from django.core import checks
 
-from mcp_django.checks import components, site
+from mcp_django.checks import (
+    approvals,
+    authorization,
+    backends,
+    components,
+    narrowing,
+    sensitive,
+    site,
+    tasks,
+    ui,
+)
 
 TAG = "mcp_django"
 
@@ -12,6 +22,11 @@ ALL = (
     site.check_distribution,
     site.check_settings,
     site.check_backends,
+    site.check_oauth_app,
+    backends.check_issuers,
+    backends.check_entries,
+    backends.check_rest_tokens,
+    site.check_channel_layer,
     site.check_mounts,
     site.check_middleware,
     site.check_origins,
@@ -24,6 +39,17 @@ ALL = (
     components.check_async_transactions,
     components.check_prompt_templates,
     components.check_validation,
+    components.check_admin_sources,
+    components.check_views,
+    components.check_uri_schemes,
+    authorization.check_scopes,
+    authorization.check_resource_urls,
+    authorization.check_can_connect,
+    authorization.check_metadata,
+    approvals.check_sign_in_page,
+    sensitive.check_sensitive,
+    tasks.check_task_backend,
+    ui.check_views_of_tools,
 )
 
 
@@ -31,3 +57,5 @@ def register_all() -> None:
     """Register every check; called when the app is ready."""
     for check in ALL:
         checks.register(check, TAG)
+    # Reads the database, which is asked for by name: check --database default.
+    checks.register(narrowing.check_narrowing, TAG, narrowing.TAG)

@@ -14,6 +14,7 @@ from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 
 from mcp_django.auth.permissions import AllowAny, codenames, permissions
+from mcp_django.managed.skill_narrowing import is_decided_with_another
 from mcp_django.schema.engines import validation_engine
 from mcp_django.schema.raw import RawArguments, RawOutput
 from mcp_django.server import MCPServer, all_servers
@@ -112,7 +113,8 @@ def check_descriptions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         )
         for server in all_servers()
         for component in server
-        if not component.description
+        # A file of a skill is read where the skill says so.
+        if not component.description and not is_decided_with_another(component)
     ]
 
 
@@ -171,4 +173,59 @@ def check_validation(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         for server in all_servers()
         for tool in server.tools.values()
         if isinstance(tool.arguments, RawArguments) or isinstance(tool.output, RawOutput)
+    ]
+
+
+def check_views(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E009: a view is not in the URLconf, or not with the variables that its component needs."""
+    return [
+        Error(
+            f"The {component}: {problem}",
+            hint="Components of views follow the URLconf: mend the one or the other. What only the "
+            "URLs of one host have is found with urlconf='…'.",
+            obj=server,
+            id="mcp_django.E009",
+        )
+        for server in all_servers()
+        for component in server
+        if (problem := _view_problem(component.callable))
+    ]
+
+
+def _view_problem(function: Any) -> str:
+    # A REST view is not asked what it is, since that would import REST framework.
+    source: Any = getattr(function, "__self__", function)
+    is_ours = type(source).__module__.startswith("mcp_django.sources.")
+    return source.problem() if is_ours and hasattr(source, "problem") else ""
+
+
+def check_admin_sources(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """I001: something that an admin says of its model could not be taken over."""
+    return [
+        checks.Info(
+            f"{declaration}: {one}.",
+            hint="Name it in fields= of register_admin() if callers may see it, or leave it so.",
+            obj=server,
+            id="mcp_django.I001",
+        )
+        for server in all_servers()
+        for declaration in server.declarations
+        for one in getattr(declaration, "left_out", ())
+    ]
+
+
+def check_uri_schemes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """I002: a resource has the scheme of pages that hosts fetch by themselves (RSC-8)."""
+    return [
+        checks.Info(
+            f"The {component} has the URI {component.key!r}, which hosts may fetch by themselves, "
+            "past this server and its permissions.",
+            hint="Keep https for what anybody can fetch there, or take a scheme of your own, such "
+            "as 'shop://'.",
+            obj=server,
+            id="mcp_django.I002",
+        )
+        for server in all_servers()
+        for component in (*server.resources.values(), *server.templates.values())
+        if component.key.lower().startswith(("http:", "https:"))
     ]

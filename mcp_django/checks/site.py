@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from importlib.metadata import packages_distributions
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings as django_settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error
@@ -17,6 +18,7 @@ from mcp_django.auth.backends import get_backend
 from mcp_django.server import all_servers
 
 DISTRIBUTION = "django-mcp-provider"
+OAUTH_APP = "mcp_django.oauth"
 
 
 def check_distribution(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -47,11 +49,49 @@ def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     for server in all_servers():
         for name in server.auth:
+            if name == "oauth" and not apps.is_installed(OAUTH_APP):
+                # Told by a check of its own.
+                continue
             try:
                 get_backend(name)
             except ImproperlyConfigured as exc:
                 found.append(Error(str(exc), obj=server, id="mcp_django.E003"))
     return found
+
+
+def check_oauth_app(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """mcp_oauth.E002: tokens of the site's own authorization server are asked for, without it."""
+    if check_settings(app_configs) or apps.is_installed(OAUTH_APP):
+        return []
+    asking = [server.name for server in all_servers() if "oauth" in server.auth]
+    if not asking and "oauth" not in conf.get_settings().auth:
+        return []
+    whose = f"the server {asking[0]!r}" if asking else "MCP_DJANGO['AUTH']"
+    return [
+        Error(
+            f"{whose} names 'oauth', and the app {OAUTH_APP!r} is not installed.",
+            hint=f'Add "oauth2_provider" and "{OAUTH_APP}" to INSTALLED_APPS '
+            "(pip install 'django-mcp-provider[oauth]').",
+            id="mcp_oauth.E002",
+        )
+    ]
+
+
+def check_channel_layer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E008: the channel layer that rings between processes is not configured."""
+    if check_settings(app_configs):
+        return []
+    wanted = conf.get_settings().channel_layer
+    known = getattr(django_settings, "CHANNEL_LAYERS", {})
+    if wanted in known or (wanted == conf.DEFAULT_LAYER and not known):
+        return []
+    return [
+        Error(
+            f"MCP_DJANGO['CHANNEL_LAYER'] names {wanted!r}, which CHANNEL_LAYERS does not have.",
+            hint=f"Name one of {', '.join(map(repr, known)) or 'its entries'}, or add it there.",
+            id="mcp_django.E008",
+        )
+    ]
 
 
 def check_mounts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

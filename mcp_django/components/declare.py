@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, get_args
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model
 
+from mcp_django import rates
 from mcp_django.components.completion import Completion
 from mcp_django.components.component import Component
 from mcp_django.components.function import ComponentFunction, inspect_function
 from mcp_django.components.prompt import Prompt
 from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
 from mcp_django.components.tool import Tool
+from mcp_django.components.ui import UI
 from mcp_django.protocol.uritemplate import URITemplate
+from mcp_django.rates import Rate
 from mcp_django.schema.annotations import SignatureArguments
 from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.output import OutputAdapter, output_adapter
@@ -27,7 +30,7 @@ from mcp_django.schema.signature import read_parameters
 
 SCHEMA_SOURCES = ("input_schema", "form", "serializer")
 OWN_OPTIONS = ("output_schema", "strict_schema")
-DERIVED = frozenset({"function", "arguments", "output", "mirrored"})
+DERIVED = frozenset({"function", "arguments", "output", "mirrored", "rates"})
 
 
 def tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
@@ -37,6 +40,7 @@ def tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
     strict = given.pop("strict_schema", False)
     sources = {name: given.pop(name, None) for name in SCHEMA_SOURCES}
     output_schema = given.pop("output_schema", None)
+    given["ui"] = UI.of(given.get("ui"))
     return Tool(
         **_common(looked_at, given),
         arguments=_arguments(looked_at, sources, strict=strict),
@@ -103,7 +107,7 @@ def completion(
 
 def _known(kind: type[Component], options: Mapping[str, Any], *more: str) -> dict[str, Any]:
     """The options, each of which the decorator has."""
-    known = [*(field.name for field in fields(kind)), *more]
+    known = [*(field.name for field in fields(kind)), "rate", *more]
     for name in options:
         if name not in known or name in DERIVED:
             nearest = difflib.get_close_matches(name, known, n=1)
@@ -123,6 +127,10 @@ def _common(function: ComponentFunction, given: dict[str, Any]) -> dict[str, Any
         "meta": _mapping("meta", given.pop("meta", None) or {}),
         "permission": given.pop("permission", None),
         "scopes": _sequence("scopes", given.pop("scopes", ())),
+        "needs": _sequence("needs", given.pop("needs", ())),
+        "rates": _rates(given.pop("rate", ())),
+        "sensitive": _sequence("sensitive", given.pop("sensitive", ())),
+        "aliases": _sequence("aliases", given.pop("aliases", ())),
     }
 
 
@@ -130,6 +138,13 @@ def _sequence(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ImproperlyConfigured(f"{name} is a list: write {name}=[{value!r}].")
     return tuple(value)
+
+
+def _rates(value: str | Sequence[str]) -> tuple[Rate, ...]:
+    try:
+        return rates.parse_all(value)
+    except ValueError as exc:
+        raise ImproperlyConfigured(f"rate: {exc}.") from None
 
 
 def _mapping(name: str, value: Any) -> dict[str, Any]:

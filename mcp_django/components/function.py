@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, get_args
 
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.context import Context
 from mcp_django.schema.signature import positional_names, read_parameters, return_annotation
+
+QUESTIONS = frozenset({"ask", "elicit", "elicit_url", "list_roots", "sample"})
+EMBEDDED = "EmbeddedResource"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,10 @@ class ComponentFunction:
     is_async: bool
     context_parameter: str | None
     returns: Any = None
+    asks: bool = False
+    """Whether its own code names one of the context's questions; what it calls is not looked at."""
+    embeds: bool = False
+    """Whether its own code or its return type names ``EmbeddedResource``."""
 
     def bind(self, arguments: dict[str, Any], context: Context) -> functools.partial[Any]:
         """The call that is left to make: arguments are by name, the context is put in."""
@@ -72,11 +80,14 @@ def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
             f"{function_name(function)}() takes ctx without an annotation, so clients would have "
             "to pass it; write ctx: Context."
         )
+    names, returns = set(_names(function)), return_annotation(function)
     return ComponentFunction(
         function=function,
         is_async=_is_async(function),
         context_parameter=contexts[0] if contexts else None,
-        returns=return_annotation(function),
+        returns=returns,
+        asks=bool(contexts) and not QUESTIONS.isdisjoint(names),
+        embeds=EMBEDDED in names or EMBEDDED in str(returns),
     )
 
 
@@ -90,6 +101,19 @@ def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, functools.partial):
         function = function.func
     return function
+
+
+def _names(function: Callable[..., Any]) -> Iterator[str]:
+    """The names of globals and attributes in a function's code and in what is defined within."""
+    target: Any = inspect.unwrap(_unwrapped(function))
+    code = getattr(target, "__code__", None) or getattr(target.__call__, "__code__", None)
+    pending = [code]
+    while pending:
+        code = pending.pop()
+        if isinstance(code, CodeType):
+            yield from code.co_names
+            # Lambdas and helpers; up to Python 3.11 each comprehension, too.
+            pending.extend(code.co_consts)
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

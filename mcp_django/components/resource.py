@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.components.component import Component
+from mcp_django.context import Context
 from mcp_django.protocol.content import Annotations
 from mcp_django.protocol.uritemplate import URITemplate, check_uri
 from mcp_django.schema.arguments import ArgumentSource
@@ -52,10 +54,11 @@ class Resource(ReadableComponent):
 
     def __post_init__(self) -> None:
         super(Resource, self).__post_init__()
-        try:
-            check_uri(self.uri)
-        except ValueError as exc:
-            raise ImproperlyConfigured(f"{self}: {exc}") from None
+        for uri in (self.uri, *self.aliases):
+            try:
+                check_uri(uri)
+            except ValueError as exc:
+                raise ImproperlyConfigured(f"{self}: {exc}") from None
         self.require(
             self.size is None or self.size >= 0, f"size={self.size}; give the number of bytes."
         )
@@ -67,13 +70,69 @@ class Resource(ReadableComponent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One resource of a template's family, as ``resources/list`` shows it."""
+
+    uri: str
+    name: str
+    title: str = ""
+    description: str = ""
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: Annotations | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryPage:
+    """Some entries, and the position of the last one that was looked at.
+
+    ``after`` is ``None`` when nothing is left. It is JSON that goes into a cursor, which is signed
+    and not encrypted: only what the caller may see belongs there. A page may have fewer entries
+    than were asked for, and still not be the last.
+    """
+
+    entries: Sequence[Entry]
+    after: list[Any] | None
+
+
+ListEntries: TypeAlias = Callable[[Context, list[Any] | None, int], EntryPage]
+"""Gives at most so many entries behind a position, or from the beginning for ``None``.
+
+It runs in a thread and may use the database. A position that it cannot have given is
+``InvalidParams``.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceTemplate(ReadableComponent):
-    """A family of resources; the template's variables are the function's parameters."""
+    """A family of resources; the template's variables are the function's parameters.
+
+    ``entries`` lists those that the caller may read; without it only the template is listed.
+    """
 
     kind: ClassVar[str] = "resource template"
 
     template: URITemplate
     arguments: ArgumentSource
+    entries: ListEntries | None = None
+    former: tuple[URITemplate, ...] = field(init=False, repr=False, compare=False, default=())
+    """The ``aliases`` as templates."""
+
+    def __post_init__(self) -> None:
+        super(ResourceTemplate, self).__post_init__()
+        object.__setattr__(self, "former", tuple(map(self._former, self.aliases)))
+
+    def _former(self, alias: str) -> URITemplate:
+        try:
+            template = URITemplate(alias)
+        except ValueError as exc:
+            raise ImproperlyConfigured(f"{self}: aliases: {exc}") from None
+        self.require(
+            set(template.variables) == set(self.template.variables),
+            f"aliases has {alias!r}; a former address has the same variables, "
+            f"{', '.join(self.template.variables)}.",
+        )
+        return template
 
     @property
     def key(self) -> str:

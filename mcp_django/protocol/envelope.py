@@ -23,22 +23,10 @@ from mcp_django.protocol.errors import (
 )
 from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers, check_routing
 from mcp_django.protocol.jsonrpc import Batch, Notification, Request, Response, read_params
+from mcp_django.protocol.log_levels import severity
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import REVISIONS, Revision, advertised
 
-LOG_LEVELS = (
-    "debug",
-    "info",
-    "notice",
-    "warning",
-    "error",
-    "critical",
-    "alert",
-    "emergency",
-)
-"""Least to most severe (RFC 5424)."""
-
-_SEVERITY = {level: rank for rank, level in enumerate(LOG_LEVELS)}
 _ENVELOPE_KEYS = frozenset({meta.PROTOCOL_VERSION, meta.CLIENT_CAPABILITIES, meta.CLIENT_INFO})
 
 
@@ -82,21 +70,8 @@ class _Params(msgspec.Struct):
     meta: Any = msgspec.field(default=None, name="_meta")
     name: Any = None
     uri: Any = None
+    task_id: Any = msgspec.field(default=None, name="taskId")
     protocol_version: Any = msgspec.field(default=None, name="protocolVersion")
-
-
-def severity(level: str) -> int:
-    """Return the rank of a log level; higher is more severe.
-
-    Raises:
-        InvalidParams: there is no such level.
-    """
-    try:
-        return _SEVERITY[level]
-    except KeyError:
-        raise InvalidParams(
-            f"No log level {clip(level)!r}; use one of {', '.join(LOG_LEVELS)}"
-        ) from None
 
 
 def classify(
@@ -124,6 +99,15 @@ def classify(
     if isinstance(message, Response):
         return _response(_version_header(headers), enabled)
     return _batch(message, _version_header(headers), enabled)
+
+
+def check_version(headers: Headers, *, enabled: Sequence[str]) -> None:
+    """Refuse a request without a message, a GET or DELETE, whose version header names no revision.
+
+    Raises:
+        UnsupportedProtocolVersion: it names none that the server speaks (HTTP-19).
+    """
+    _check_header(_version_header(headers), enabled)
 
 
 def claimed_revision(message: Request | Notification | Response | Batch) -> Revision | None:
@@ -276,7 +260,8 @@ def _name(method: str, params: _Params) -> str | None:
     known = REQUESTS.get(method)
     if known is None or known.name_member is None:
         return None
-    value = params.name if known.name_member == "name" else params.uri
+    named = {"name": params.name, "uri": params.uri, "taskId": params.task_id}
+    value = named[known.name_member]
     return value if isinstance(value, str) else None
 
 

@@ -10,6 +10,7 @@
         │   └── ResourceNotFound        nothing under this URI, or nothing the caller may see
         ├── HeaderMismatch              a routing header and the body disagree
         ├── MissingCapability           the client cannot do what the work needs
+        ├── URLElicitationRequired      the user has to visit a page before the call is made again
         ├── UnsupportedProtocolVersion  a revision that is not spoken here
         ├── RateLimited                 too many calls
         ├── Busy                        no capacity left
@@ -40,6 +41,9 @@ MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
 
 # Our own codes stay out of -32768..-32000, which JSON-RPC and MCP keep for themselves.
+# What HTTP says by its status alone, for transports that have none.
+UNAUTHORIZED = -31401
+FORBIDDEN = -31403
 RATE_LIMITED = -31429
 BUSY = -31503
 
@@ -124,6 +128,15 @@ class MissingCapability(MCPError):
 
     code = MISSING_CAPABILITY
     http_status = 400
+
+
+class URLElicitationRequired(MCPError):
+    """The user has to visit a page, and this request has no channel to say so on (2025-11-25).
+
+    `data` is `{"elicitations": [...]}`, each in URL mode; the client calls again afterwards.
+    """
+
+    code = URL_ELICITATION_REQUIRED
 
 
 class UnsupportedProtocolVersion(MCPError):

@@ -12,6 +12,7 @@ import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from mcp_django.protocol.errors import HeaderMismatch, clip
@@ -73,11 +74,26 @@ class Headers:
 
     def getlist(self, name: str) -> list[str]:
         """Return one value for each line of a header."""
-        lines = self._lines.get(name.lower().encode(), ())
-        return [line.decode("latin-1").strip(_WHITESPACE) for line in lines]
+        lines = self._lines.get(_key(name))
+        return [line.decode("latin-1").strip(_WHITESPACE) for line in lines] if lines else []
+
+    def without(self, *names: str) -> Headers:
+        """The headers with some left out."""
+        dropped = {_key(name) for name in names} & self._lines.keys()
+        if not dropped:
+            return self
+        rest = Headers(())
+        rest._lines = {name: lines for name, lines in self._lines.items() if name not in dropped}
+        return rest
 
     def __contains__(self, name: str) -> bool:
-        return name.lower().encode() in self._lines
+        return _key(name) in self._lines
+
+
+@lru_cache(maxsize=256)
+def _key(name: str) -> bytes:
+    # The same dozen names are asked for on every request.
+    return name.lower().encode()
 
 
 def _environ_lines(environ: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

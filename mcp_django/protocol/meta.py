@@ -19,6 +19,8 @@ LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 PROGRESS_TOKEN = "progressToken"
+RELATED_TASK = "io.modelcontextprotocol/related-task"
+MODEL_IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
 TRACE_KEYS = ("traceparent", "tracestate", "baggage")
 
 _LABEL = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
@@ -76,6 +78,9 @@ _TRACE_KEYS = frozenset(TRACE_KEYS)
 MAX_STATE_MEMBERS = 32
 MAX_BAGGAGE_MEMBERS = 64
 MAX_TRACE_LENGTH = 8192
+# Longer ones OpenTelemetry drops as well, with a line in the log for each.
+MAX_PARENT_LENGTH = 512
+MAX_BAGGAGE_MEMBER_LENGTH = 4096
 
 
 def read_trace(meta: Mapping[str, Any]) -> dict[str, str]:
@@ -100,7 +105,7 @@ def read_trace(meta: Mapping[str, Any]) -> dict[str, str]:
 
 def _is_traceparent(value: str) -> bool:
     match = _TRACEPARENT.fullmatch(value)
-    if match is None:
+    if match is None or len(value) > MAX_PARENT_LENGTH:
         return False
     version, trace_id, parent_id, rest = match.groups()
     if version == "ff" or not trace_id.strip("0") or not parent_id.strip("0"):
@@ -126,6 +131,8 @@ def _is_baggage(value: str) -> bool:
 
 
 def _is_baggage_member(member: str) -> bool:
+    if len(member) > MAX_BAGGAGE_MEMBER_LENGTH:
+        return False
     first, *properties = (part.strip(" \t") for part in member.split(";"))
     return bool(_BAGGAGE_MEMBER.fullmatch(first)) and all(
         _BAGGAGE_PROPERTY.fullmatch(part) for part in properties

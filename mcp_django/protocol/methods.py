@@ -1,7 +1,4 @@
-"""Which method exists in which revision: tables in which absence means "method not found".
-
-Tasks are not in the tables; a revision that defines them as optional is complete without.
-"""
+"""Which method exists in which revision: tables in which absence means "method not found"."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from mcp_django.protocol.extensions import SKILLS, TASKS
 from mcp_django.protocol.revisions import (
     DRAFT_2026_V1,
     HANDSHAKE,
@@ -26,6 +24,7 @@ _HANDSHAKE = _versions(HANDSHAKE)
 _MODERN = _versions(MODERN)
 _ALL = _HANDSHAKE | _MODERN
 _DRAFT = _versions([DRAFT_2026_V1])
+_WITH_TASKS = _versions(revision for revision in HANDSHAKE if revision.tasks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +44,8 @@ class Method:
     """The result may be `input_required`."""
     is_list: bool = False
     """Takes a `cursor`, answers with a page."""
+    extension: str = ""
+    """The extension it belongs to; a server that does not advertise it does not find it."""
 
 
 _METHODS = (
@@ -87,11 +88,51 @@ _METHODS = (
     ),
     Method(name="completion/complete", revisions=_ALL, capability="completions"),
     Method(name="logging/setLevel", revisions=_HANDSHAKE, capability="logging"),
+    Method(
+        name="skills/list",
+        revisions=_MODERN,
+        capability="resources",
+        cacheable=True,
+        is_list=True,
+        extension=SKILLS,
+    ),
+    Method(
+        name="skills/get",
+        revisions=_MODERN,
+        capability="resources",
+        cacheable=True,
+        extension=SKILLS,
+    ),
+    Method(
+        name="resources/directory/read",
+        revisions=_MODERN,
+        capability="resources",
+        is_list=True,
+        extension=SKILLS,
+    ),
     Method(name="subscriptions/listen", revisions=_MODERN),
+    Method(
+        name="tasks/get",
+        revisions=_WITH_TASKS | _MODERN,
+        name_member="taskId",
+        extension=TASKS,
+    ),
+    Method(
+        name="tasks/cancel",
+        revisions=_WITH_TASKS | _MODERN,
+        name_member="taskId",
+        extension=TASKS,
+    ),
+    Method(name="tasks/update", revisions=_MODERN, name_member="taskId", extension=TASKS),
+    Method(name="tasks/result", revisions=_WITH_TASKS, extension=TASKS),
+    Method(name="tasks/list", revisions=_WITH_TASKS, is_list=True, extension=TASKS),
 )
 
 REQUESTS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _METHODS})
 """Requests from client to server."""
+
+LISTS = frozenset(method.name for method in _METHODS if method.is_list)
+"""Those that are answered with a page."""
 
 SERVER_REQUESTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -126,6 +167,8 @@ SERVER_NOTIFICATIONS: Mapping[str, frozenset[str]] = MappingProxyType(
         "notifications/resources/updated": _ALL,
         "notifications/elicitation/complete": _versions([V2025_11_25]) | _DRAFT,
         "notifications/subscriptions/acknowledged": _MODERN,
+        "notifications/tasks": _MODERN,
+        "notifications/tasks/status": _WITH_TASKS,
     }
 )
 """Notifications from server to client."""

@@ -85,11 +85,29 @@ class Revision:
     """Subscription ids are strings, whatever the type of the request id."""
     extensions: bool = False
     """Capabilities have an `extensions` map."""
+    tasks: bool = False
+    """Tasks are a capability and the client asks for each; later they are an extension."""
+    null_error_ids: bool = False
+    """An error about a message whose id could not be read has the id `null`, but for HTTP."""
+    elicitation_ids: bool = False
+    """Questions in URL mode have an `elicitationId`."""
     error_codes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     """Codes that this revision writes differently: ours → its."""
 
+    def asks(self, name: str) -> bool:
+        """Return whether a client of this revision can be asked for `name` of `ASKABLE` at all."""
+        return {
+            "elicitation": self.elicitation_form,
+            "elicitation.url": self.elicitation_url,
+            "sampling.tools": self.sampling_tools,
+        }.get(name, True)
 
-V2024_11_05 = Revision(version="2024-11-05")
+
+V2024_11_05 = Revision(
+    version="2024-11-05",
+    null_error_ids=True,
+    error_codes=MappingProxyType({MISSING_CAPABILITY: INVALID_PARAMS}),
+)
 
 V2025_03_26 = replace(
     V2024_11_05,
@@ -119,18 +137,23 @@ V2025_06_18 = replace(
 V2025_11_25 = replace(
     V2025_06_18,
     version="2025-11-25",
+    null_error_ids=False,
     icons=True,
     schema_dialect=True,
     implementation_details=True,
     elicitation_url=True,
+    elicitation_ids=True,
     sampling_tools=True,
     priming_event=True,
+    tasks=True,
 )
 
 V2026_07_28 = replace(
     V2025_11_25,
     version="2026-07-28",
     stateless=True,
+    tasks=False,
+    elicitation_ids=False,
     priming_event=False,
     structured_output="any",
     log_per_request=True,

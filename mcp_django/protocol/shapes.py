@@ -13,6 +13,13 @@ from typing import Any
 from mcp_django.protocol.meta import SERVER_INFO, SUBSCRIPTION_ID
 from mcp_django.protocol.methods import REQUESTS, SERVER_NOTIFICATIONS
 from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.task_shapes import (
+    ACKNOWLEDGED,
+    ONE_TASK,
+    created_task,
+    newer_task,
+    older_task,
+)
 from mcp_django.protocol.wrapping import is_object_schema, wrap_schema, wrap_value
 
 Wire = Mapping[str, Any]
@@ -42,6 +49,10 @@ def project_result(
         return _stateless_result(method, result, revision, identity)
     if method in _EMPTY_RESULTS:
         return {}
+    if result.get("resultType") == "task":
+        return created_task(result)
+    if method in ONE_TASK:
+        return older_task(result)
     projected = {key: value for key, value in result.items() if key not in _STATELESS_MEMBERS}
     project = _PROJECTIONS.get(method)
     if project is not None:
@@ -54,8 +65,13 @@ def project_result(
 def _stateless_result(
     method: str, result: Wire, revision: Revision, identity: Wire | None
 ) -> dict[str, Any]:
+    if method in ACKNOWLEDGED:
+        result = {}
+    elif method == "tasks/get":
+        result = newer_task(result)
     projected = {"resultType": "complete", **result}
-    if projected["resultType"] != "complete":
+    # A task that a call became has a lifetime of the same name.
+    if projected["resultType"] != "complete" and method != "tools/call":
         projected.pop("ttlMs", None)
         projected.pop("cacheScope", None)
     elif (known := REQUESTS.get(method)) is not None and known.cacheable:
@@ -81,6 +97,10 @@ def project_notification(
     projected = dict(params or {})
     if method == "notifications/progress" and not revision.progress_message:
         projected.pop("message", None)
+    if method == "notifications/tasks":
+        projected = newer_task(projected)
+    elif method == "notifications/tasks/status":
+        projected = older_task(projected)
     meta = projected.get("_meta")
     if meta and revision.string_subscription_ids:
         projected["_meta"] = _with_string_id(meta)
@@ -110,6 +130,8 @@ def project_capabilities(capabilities: Wire, revision: Revision) -> dict[str, An
         lacks.add("completions")
     if not revision.extensions:
         lacks.add("extensions")
+    if not revision.tasks:
+        lacks.add("tasks")
     return _without(capabilities, lacks)
 
 
@@ -248,4 +270,5 @@ _PROJECTIONS: Mapping[str, Projection] = {
     "resources/read": _each("contents", _project_contents),
     "prompts/list": _each("prompts", project_prompt),
     "prompts/get": _each("messages", _project_message),
+    "tasks/list": _each("tasks", lambda task, revision: older_task(task)),
 }

@@ -60,6 +60,20 @@ def cut_structure(value: Any) -> tuple[Any, str]:
     )
 
 
+def fitting(items: list[Any]) -> int:
+    """How many items fit into an answer, from the beginning.
+
+    A tool that pages by itself asks, since a page cut by ``cut_structure`` would keep a cursor
+    behind rows that it lost.
+    """
+    return _fitting(items, get_settings().max_result_bytes)
+
+
+def fits(value: Any) -> bool:
+    """Whether an answer may be as long as this."""
+    return _size(value) <= get_settings().max_result_bytes
+
+
 def _fitting(items: list[Any], limit: int) -> int:
     """How many items fit into so many bytes."""
     used, kept = 2, 0

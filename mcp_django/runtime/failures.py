@@ -24,12 +24,17 @@ from mcp_django.components.resource import ReadableComponent
 from mcp_django.components.tool import Tool
 from mcp_django.exceptions import (
     AccessRefused,
+    ElicitationDeclined,
+    InputRequired,
     InternalError,
     InvalidParams,
     MCPError,
+    MissingCapability,
     ResourceNotFound,
     ToolError,
 )
+from mcp_django.protocol.revisions import Revision
+from mcp_django.runtime.governor.spending import WriteRefused
 from mcp_django.runtime.results import tool_error
 from mcp_django.signals import component_failed
 
@@ -50,8 +55,31 @@ class CallTimedOut(Exception):
         self.seconds = seconds
 
 
-def tool_failure(tool: Tool, exc: Exception) -> dict[str, Any]:
+def failure_in(exc: BaseException) -> Exception:
+    """What failed, inside a group of exceptions or not.
+
+    Raises:
+        InputRequired: nothing did; tasks of a group asked something.
+    """
+    if isinstance(exc, BaseExceptionGroup):
+        asked, rest = exc.split(InputRequired)
+        if asked is not None and rest is None:
+            raise InputRequired from exc
+    return aborted(exc)
+
+
+def aborted(exc: BaseException) -> CallAborted:
+    """An end that would take more than the call with it, as a failure of the call alone."""
+    failure = CallAborted(f"ended with {type(exc).__name__}")
+    failure.__cause__ = exc
+    return failure
+
+
+def tool_failure(tool: Tool, revision: Revision, exc: Exception) -> dict[str, Any]:
     """A failed tool answers in-band, so that the model can try something else (TOOL-10)."""
+    if isinstance(exc, MissingCapability) and not revision.stateless:
+        # There is no such code before 2026-07-28 (VER-18).
+        return tool_error(exc.message)
     if isinstance(exc, MCPError) and not isinstance(exc, ResourceNotFound):
         raise exc
     return tool_error(_sentence(tool, exc) or _bug(tool, exc))
@@ -76,9 +104,17 @@ def prompt_failure(prompt: Prompt, exc: Exception) -> NoReturn:
     _refuse(prompt, exc)
 
 
+def list_failure(component: Component, exc: Exception) -> NoReturn:
+    """A list that cannot be made is an error, since a shorter one would look whole."""
+    if isinstance(exc, MCPError):
+        raise exc
+    _refuse(component, exc)
+
+
 def completion_failure(completion: Completion, exc: Exception) -> dict[str, Any]:
     """Suggestions are a convenience: what fails has none, and the log says why."""
-    if isinstance(exc, MCPError):
+    # A completion can ask nobody, whatever the client declared: that is the function's mistake.
+    if isinstance(exc, MCPError) and not isinstance(exc, MissingCapability):
         raise exc
     if not isinstance(exc, (*MISSING, PermissionDenied, ValidationError, ToolError)):
         logger.error("The completion of %s failed.", completion.key, exc_info=exc)
@@ -96,7 +132,7 @@ def _refuse(component: Component, exc: Exception) -> NoReturn:
 
 def _sentence(component: Component, exc: Exception) -> str | None:
     """What to tell the model, ``None`` for a bug."""
-    if isinstance(exc, (ToolError, AccessRefused)):
+    if isinstance(exc, (ToolError, AccessRefused, ElicitationDeclined)):
         return str(exc)
     if isinstance(exc, ResourceNotFound):
         # Read by the component itself, on behalf of its caller.
@@ -124,4 +160,6 @@ def _validation_text(exc: ValidationError) -> str:
 def _bug(component: Component, exc: Exception) -> str:
     logger.error("%s failed.", component, exc_info=exc)
     component_failed.send(sender=type(component), component=component, exception=exc)
+    if isinstance(exc, WriteRefused):
+        return exc.told
     return f"{component} failed for a reason that is no fault of the request; it was logged."

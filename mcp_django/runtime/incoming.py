@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_django.auth.principal import Principal
 from mcp_django.components.component import Component
-from mcp_django.context import Cancellation, ClientPort, Context, Silence
+from mcp_django.context import Cancellation, ClientPort, Context, CurrentTask, Silence
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import Revision
+from mcp_django.runtime.journal.entry import Entry
 from mcp_django.runtime.ports import Server
+from mcp_django.runtime.session import ClientSession
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
+
+    from mcp_django.runtime.approving import Gate
+    from mcp_django.runtime.interaction import Interaction
+    from mcp_django.runtime.throttling import Tally
 
 
 def _no_request() -> None:
@@ -27,8 +33,12 @@ def _no_request() -> None:
 class Incoming:
     """A request whose envelope and caller are known.
 
-    ``can_stream`` is false where the transport gives one answer and nothing before or after it
-    (WSGI).
+    ``session`` is what a client of a handshake revision agreed on. ``can_stream`` is false where
+    the transport gives one answer and nothing before or after it (WSGI), or the client takes
+    nothing else; ``can_ask`` is true where a question can travel while the request is served, which
+    no request of a stateless revision needs. ``origin`` says for the call log where it came from
+    (``client``, ``admin``, ``command``), ``acting`` who really calls if not the principal,
+    ``transport`` how it came, and ``entry`` becomes its line there.
     """
 
     server: Server
@@ -36,13 +46,30 @@ class Incoming:
     envelope: Envelope
     principal: Principal
     headers: Headers | None = None
+    session: ClientSession | None = None
     can_stream: bool = True
+    can_ask: bool = False
+    origin: str = "client"
+    acting: str = ""
+    transport: str = ""
+    entry: Entry = field(default_factory=Entry, compare=False, repr=False)
     http_request: Callable[[], HttpRequest | None] = _no_request
+    was_let_in: bool = False
+    """Whether the caller came in with this very request, so that what is offered is known."""
+    tally: Tally | None = None
+    """Where uses are counted together with those of other requests; ``None``: at once."""
 
     @property
     def revision(self) -> Revision:
         """The revision that the answer has to be in."""
         return self.envelope.revision
+
+    @property
+    def asked_for_logs(self) -> bool:
+        """Whether the client wants log messages, and did not just leave it to the server."""
+        if self.session is not None:
+            return self.session.log_level is not None
+        return self.envelope.log_level is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +77,8 @@ class Invocation:
     """A call of a component that was admitted and whose arguments hold; nothing has run yet.
 
     ``conclude`` makes a result of the returned value and ``excuse`` one of an exception, or
-    raises the JSON-RPC error that the exception means.
+    raises the JSON-RPC error that the exception means. ``interaction`` has the questions of the
+    call; without one nobody can be asked.
     """
 
     incoming: Incoming
@@ -59,28 +87,48 @@ class Invocation:
     conclude: Callable[[Any], dict[str, Any]]
     excuse: Callable[[Exception], dict[str, Any]]
     cancellation: Cancellation = field(default_factory=Cancellation)
+    interaction: Interaction | None = None
+    gate: Gate | None = None
+    """What it has to pass before it runs: somebody has to say yes to it."""
+    task: CurrentTask | None = None
+    """The task that it is, or begins when its function says so."""
+    become: Callable[[bytes], dict[str, Any]] | None = None
+    """Makes a task of it, given how far it has come, and says what its client is answered."""
+    at_once: bool = False
+    """Whether it becomes a task before its function runs."""
+    at_last: bool = False
+    """Whether it becomes one even if its function ends without: its client knows no other end."""
+    seconds: float | None = None
+    """How long it may take; ``None``: as its component says, and a request may."""
+    entry: Entry = field(default_factory=Entry, compare=False, repr=False)
+    """Its line in the call log; without one given it is a part of another call, which has one."""
 
     @property
     def wants_stream(self) -> bool:
         """Whether the client asked for messages that this component can send, or must not wait."""
-        envelope = self.incoming.envelope
-        asked = envelope.progress_token is not None or envelope.log_level is not None
+        incoming = self.incoming
+        asked = incoming.envelope.progress_token is not None or incoming.asked_for_logs
         talks = self.component.function.context_parameter is not None
         return self.component.slow or (asked and talks)
 
     def context(self, port: ClientPort | None = None) -> Context:
         """The context that the component's function gets."""
-        incoming = self.incoming
+        incoming, interaction = self.incoming, self.interaction
+        if interaction is not None:
+            port = interaction.listen_through(port)
         return Context(
-            server=incoming.server,
+            server=incoming.server.itself,
             principal=incoming.principal,
             protocol_version=incoming.revision.version,
             client=incoming.envelope.client_info,
             trace=incoming.envelope.trace,
             request=incoming.http_request,
-            read_resource=lambda uri: incoming.server.read_resource(incoming, uri),
+            read_resource=lambda uri: incoming.server.read_resource(incoming, uri, interaction),
             port=port or Silence(),
+            session=incoming.session,
+            asker=interaction,
             cancellation=self.cancellation,
+            task=self.task,
         )
 
 
@@ -91,7 +139,17 @@ class Listening:
     incoming: Incoming
     kinds: frozenset[str]
     uris: tuple[str, ...]
+    tasks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Awaiting:
+    """An admitted ``tasks/result`` of a task that is not over, which is answered at its end."""
+
+    incoming: Incoming
+    task_id: str
+    cancellation: Cancellation = field(default_factory=Cancellation)
 
 
 Result = dict[str, Any]
-Outcome = Result | Invocation | Listening
+Outcome = Result | Invocation | Listening | Awaiting

@@ -7,14 +7,20 @@ the caller may not see answers exactly like one that does not exist.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from mcp_django.auth.permissions import AllowAny, permissions
 from mcp_django.auth.principal import Principal
 from mcp_django.auth.scopes import missing
 from mcp_django.components.component import Component
-from mcp_django.conf import get_settings
-from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, InsufficientScope
+from mcp_django.exceptions import (
+    AuthenticationRequired,
+    ConnectionRefused,
+    InsufficientScope,
+)
+from mcp_django.runtime.journal.entry import Entry
 from mcp_django.runtime.ports import Server
+from mcp_django.runtime.reasons import barriers, hindrances, holds
 
 logger = logging.getLogger("mcp_django")
 
@@ -22,39 +28,61 @@ logger = logging.getLogger("mcp_django")
 def admit_connection(server: Server, principal: Principal) -> None:
     """Let a caller in at the door of a server.
 
+    Who comes with an OAuth token has to have the server's own scopes as well; other credentials
+    know nothing of them.
+
     Raises:
         AuthenticationRequired: the server wants to know who is calling.
-        ConnectionRefused: it knows, and this caller may not come in.
+        ConnectionRefused: it knows, and this caller may not come in; or its owner switched it off.
+        InsufficientScope: the caller may, the token may not; names all scopes of the server.
     """
-    if all(one.has_permission(principal) for one in permissions(server.permission)):
+    reason = next(barriers(server, principal), None)
+    if reason is None:
         return
-    if not principal.is_authenticated:
-        raise AuthenticationRequired(
-            "This server needs credentials: send 'Authorization: Bearer TOKEN'."
-        )
-    raise ConnectionRefused("You may not use this server.")
+    if reason.kind == "disabled":
+        raise ConnectionRefused("This server is switched off.")
+    if reason.kind == "rule":
+        raise ConnectionRefused("You may not use this server with this client.")
+    if reason.kind == "scopes":
+        raise _too_few(principal, reason.scopes, server.scopes)
+    if principal.is_authenticated:
+        raise ConnectionRefused("You may not use this server.")
+    raise AuthenticationRequired(
+        "This server needs credentials: send 'Authorization: Bearer TOKEN'."
+    )
+
+
+def _too_few(
+    principal: Principal, lacking: Iterable[str], needed: Iterable[str]
+) -> InsufficientScope:
+    return InsufficientScope(
+        f"This needs the scope {' and '.join(lacking)}.",
+        scopes=needed,
+        granted=principal.scopes or (),
+    )
 
 
 def visible(principal: Principal, component: Component) -> bool:
     """Whether the caller may know that the component exists."""
-    if not all(one.has_permission(principal) for one in permissions(component.permission)):
-        return False
-    hides = get_settings().list_filter == "scopes"
-    return not (hides and missing(principal.scopes, component.scopes))
+    return next(hindrances(principal, component), None) is None
 
 
-def admit(principal: Principal, component: Component) -> bool:
+def admit(principal: Principal, component: Component, *, entry: Entry | None = None) -> bool:
     """Whether the caller may use the component; ``False`` means: answer as if it did not exist.
+
+    The ``entry`` in the call log learns why.
 
     Raises:
         AuthenticationRequired: nobody is known yet, and a known caller might be let in.
         InsufficientScope: the caller may, the credential may not; names every scope needed.
     """
     guards = permissions(component.permission)
-    refusing = next((one for one in guards if not one.has_permission(principal)), None)
+    refusing = next((one for one in guards if not holds(one, principal, component)), None)
     if refusing is not None:
         # The caller must not learn of it; the owner, who wonders why, may.
         logger.info("The %s is hidden from %s by %s.", component, principal.key, refusing)
+        if entry is not None:
+            entry.hidden_by(refusing)
         if not principal.is_authenticated:
             raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
         return False
@@ -62,15 +90,14 @@ def admit(principal: Principal, component: Component) -> bool:
     if lacking and not principal.is_authenticated:
         raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
     if lacking:
-        raise InsufficientScope(
-            f"This needs the scope {' and '.join(lacking)}.", scopes=component.scopes
-        )
+        raise _too_few(principal, lacking, component.scopes)
     return True
 
 
 def is_open(server: Server) -> bool:
     """Whether the server lets in everybody, and asks no database about it."""
-    return all(type(guard) is AllowAny for guard in permissions(server.permission))
+    guards = (*permissions(server.permission), *server.offered.guards)
+    return all(type(guard) is AllowAny for guard in guards)
 
 
 def depends_on_caller(server: Server, component: Component) -> bool:

@@ -13,7 +13,8 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from functools import cache, partial
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 from django.core.signals import request_finished, request_started
@@ -96,9 +97,21 @@ class BoundedPool:
         )
 
 
-@cache
 def pool(name: Literal["work", "desk"]) -> BoundedPool:
     """One of the two pools of this process, made at first use."""
+    found = _pools.get(name)
+    if found is not None:
+        return found
+    # Two pools of one name would be twice as many threads as there may be.
+    with _making:
+        return _pools.get(name) or _pools.setdefault(name, _make(name))
+
+
+_pools: dict[str, BoundedPool] = {}
+_making = threading.Lock()
+
+
+def _make(name: str) -> BoundedPool:
     settings = get_settings()
     threads, queue = (
         (settings.threads, settings.queue) if name == "work" else (DESK_THREADS, DESK_QUEUE)
@@ -118,10 +131,12 @@ def with_request_signals(function: Callable[[], T], **details: Any) -> T:
 class LeasedThread(Executor):
     """One thread of the work pool for one async call, taken when first needed.
 
-    An async function that never touches the ORM pays nothing.
+    An async function that never touches the ORM pays nothing. ``around`` makes what surrounds all
+    that the thread does for the call, in the thread itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, around: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._around = around
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
             queue.SimpleQueue()
         )
@@ -141,7 +156,7 @@ class LeasedThread(Executor):
 
     def _serve_all(self) -> None:
         try:
-            with all_left():
+            with self._around(), all_left():
                 self._serve()
         except LeftOpen:
             # The call that did it has its answer already.

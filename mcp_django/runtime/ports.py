@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
-from mcp_django.components.completion import Completion
-from mcp_django.components.prompt import Prompt
-from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
-from mcp_django.components.tool import Tool
+from mcp_django.offered import Offered
+from mcp_django.rates import Rate
 
 
 class Server(Protocol):
@@ -16,30 +13,35 @@ class Server(Protocol):
 
     name: str
     permission: Any
+    scopes: tuple[str, ...]
+    """What an OAuth token needs for whatever it does here."""
+    resource_url: str
+    """The URL that tokens are issued for; empty where the URLconf has it."""
+    upstream: str
+    """The provider that a token for it stands on; empty for none."""
 
     @property
-    def tools(self) -> Mapping[str, Tool]:
-        """Tools by name."""
+    def namespace(self) -> str:
+        """The namespace of its URLs."""
 
     @property
-    def resources(self) -> Mapping[str, Resource]:
-        """Resources by URI."""
+    def itself(self) -> Server:
+        """The server as its code knows it, where something else stands before it."""
 
     @property
-    def templates(self) -> Mapping[str, ResourceTemplate]:
-        """Resource templates by template."""
+    def rates(self) -> tuple[Rate, ...]:
+        """How often anything of it may be used."""
 
     @property
-    def prompts(self) -> Mapping[str, Prompt]:
-        """Prompts by name."""
+    def log_arguments(self) -> bool:
+        """Whether the call log gets the values of arguments."""
 
     @property
-    def completions(self) -> Mapping[tuple[str, str, str], Completion]:
-        """Completions by kind, key and argument."""
+    def offered(self) -> Offered:
+        """What it offers: what code declares, as its owner narrowed it."""
 
-    @property
-    def is_guarded(self) -> bool:
-        """Whether any component asks for a permission."""
+    def refresh(self, *, is_list: bool = False) -> None:
+        """See that ``offered`` is not older than a second, or of this moment for a list."""
 
     @property
     def auth(self) -> tuple[str, ...]:
@@ -60,8 +62,5 @@ class Server(Protocol):
     def identity(self) -> dict[str, Any]:
         """Name, version and the rest of ``serverInfo``."""
 
-    def find_resource(self, uri: str) -> tuple[ReadableComponent, dict[str, str]] | None:
-        """The resource that answers for a URI."""
-
-    def read_resource(self, incoming: Any, uri: str) -> Any:
-        """Read a resource on behalf of a running call."""
+    def read_resource(self, incoming: Any, uri: str, interaction: Any) -> Any:
+        """Read a resource on behalf of a running call, whose questions it may go on with."""

@@ -140,7 +140,7 @@ def prompt_result(prompt: Prompt, value: Any) -> dict[str, Any]:
     messages = [_message(one) for one in many]
     result: dict[str, Any] = {"messages": [message.to_wire() for message in messages]}
     if prompt.description:
-        result["description"] = prompt.description
+        result["description"] = str(prompt.description)
     return result
 
 

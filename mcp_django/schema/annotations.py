@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import SchemaError
 from typing_extensions import TypedDict
 
-from mcp_django.schema.arguments import InvalidArguments
+from mcp_django.schema.arguments import InvalidArguments, Problem
 from mcp_django.schema.decoding import decode_arguments, drop_nulls, is_empty
 from mcp_django.schema.generator import BASE64, json_schema_of, reason_of
 from mcp_django.schema.header import Header
@@ -86,6 +86,10 @@ class SignatureArguments:
         except ValidationError as exc:
             data = decode_arguments(text, parse_float=float)
             raise InvalidArguments(explain(exc, data, self._shape)) from exc
+        except OverflowError as exc:
+            # Pydantic computes a duration, or the moment of a number, beyond what Python can hold.
+            problem = Problem(path="", message=f"a value is too large: {exc}")
+            raise InvalidArguments([problem]) from exc
         return arguments
 
     def bind(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

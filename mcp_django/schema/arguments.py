@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final, Protocol
 
 from mcp_django.protocol.errors import MCPDjangoError
@@ -62,6 +63,21 @@ class Problem:
         return text if self.value is MISSING else f"{text} (got {shorten(self.value)})"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownName(Problem):
+    """A name that nobody declared; the nearest one is looked for when the problem is told."""
+
+    name: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        # Comparing takes milliseconds, and a caller could send a thousand names.
+        is_short = len(self.name) <= MAX_SHOWN_CHARACTERS
+        nearest = get_close_matches(self.name, self.known, n=1) if is_short else []
+        hint = f"; did you mean {quote(nearest[0])}?" if nearest else ""
+        return f"{Problem.__str__(self)}{hint}"
+
+
 class InvalidArguments(MCPDjangoError):
     """Arguments that do not fit; the text has one line for each problem."""
 
@@ -107,9 +123,11 @@ def shorten(value: Any) -> str:
 
 def unknown_argument(name: str, known: Iterable[str], *, path: str = "") -> Problem:
     """Return the problem of a name that nobody declared."""
-    names = ", ".join(known)
+    names = tuple(known)
     noun = "member" if path else "argument"
-    return Problem(
+    return UnknownName(
         path=path,
-        message=f"unknown {noun} {quote(name)}; known: {names or '(none)'}",
+        message=f"unknown {noun} {quote(name)}; known: {', '.join(names) or '(none)'}",
+        name=name,
+        known=names,
     )

@@ -8,7 +8,7 @@ argument, and an argument left out takes the field's initial value.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Any
 
@@ -32,13 +32,28 @@ FormClass = type[forms.BaseForm]
 
 
 class FormArguments:
-    """Reads arguments through a form class, which may be a model form."""
+    """Reads arguments through a form class, which may be a model form.
 
-    def __init__(self, form_class: FormClass) -> None:
-        _check_constructor(form_class)
+    With ``is_made_elsewhere`` a view makes the form, and may do so from more than data.
+    ``without`` names fields that no argument fills.
+    """
+
+    def __init__(
+        self,
+        form_class: FormClass,
+        *,
+        is_made_elsewhere: bool = False,
+        without: Collection[str] = (),
+    ) -> None:
+        if not is_made_elsewhere:
+            _check_constructor(form_class)
         self._form_class = form_class
         fields: dict[str, forms.Field] = form_class.base_fields  # type: ignore[attr-defined]
-        self._fields = {name: field for name, field in fields.items() if not field.disabled}
+        self._fields = {
+            name: field
+            for name, field in fields.items()
+            if not field.disabled and name not in without
+        }
         self._shape = _form_schema(form_class, self._fields)
         self.json_schema = portable_input(self._shape)
 
@@ -48,16 +63,25 @@ class FormArguments:
         Raises:
             InvalidArguments: the model can repair the call.
         """
-        arguments = drop_nulls(decode_arguments(raw), self._shape, self._shape)
+        arguments = self.check(decode_arguments(raw))
+        form = self._form_class(data=self.data(arguments, prefix=self._form_class.prefix))
+        if not form.is_valid():
+            raise InvalidArguments(self.problems(form, arguments))
+        return {"form": form}
+
+    def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of those kinds that the schema names; the form is not asked.
+
+        Raises:
+            InvalidArguments: a name or a kind is wrong.
+        """
+        known: dict[str, Any] = drop_nulls(arguments, self._shape, self._shape)
         if problems := [
-            *islice(unknown_members(arguments, self._shape), MAX_KEPT_PROBLEMS),
-            *self._wrong_kinds(arguments),
+            *islice(unknown_members(known, self._shape), MAX_KEPT_PROBLEMS),
+            *self._wrong_kinds(known),
         ]:
             raise InvalidArguments(problems)
-        form = self._form_class(data=self._data(arguments))
-        if not form.is_valid():
-            raise InvalidArguments(self._problems(form, arguments))
-        return {"form": form}
+        return known
 
     def _wrong_kinds(self, arguments: dict[str, Any]) -> Iterator[Problem]:
         for name, value in arguments.items():
@@ -65,16 +89,18 @@ class FormArguments:
             if rule is not None:
                 yield Problem(path=name, value=value, message=rule)
 
-    def _data(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def data(self, arguments: dict[str, Any], *, prefix: str | None = None) -> dict[str, Any]:
+        """Return what the form's widgets would send, by the names of its inputs."""
         data: dict[str, Any] = {}
         for name, field in self._fields.items():
             value = form_value(field, arguments[name]) if name in arguments else _initial(field)
-            key = f"{self._form_class.prefix}-{name}" if self._form_class.prefix else name
+            key = f"{prefix}-{name}" if prefix else name
             if value is not None:
-                data |= _entries(field.widget, key, value)
+                data |= widget_entries(field.widget, key, value)
         return data
 
-    def _problems(self, form: forms.BaseForm, arguments: dict[str, Any]) -> Iterator[Problem]:
+    def problems(self, form: forms.BaseForm, arguments: dict[str, Any]) -> Iterator[Problem]:
+        """What the form found wrong, in terms of the arguments."""
         for name, errors in form.errors.get_json_data().items():
             schema = self._shape["properties"].get(name, {})
             is_shown = name in arguments and not schema.get("writeOnly")
@@ -119,7 +145,7 @@ def _form_schema(form_class: FormClass, fields: dict[str, forms.Field]) -> Schem
     }
 
 
-def _entries(widget: forms.Widget, key: str, value: Any) -> dict[str, Any]:
+def widget_entries(widget: forms.Widget, key: str, value: Any) -> dict[str, Any]:
     if not isinstance(widget, forms.MultiWidget):
         return {key: value}
     # What could not be read stays text, and goes where the form will say so.

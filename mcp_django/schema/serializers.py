@@ -7,7 +7,7 @@ this is the only module of the layer that imports it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -32,7 +32,7 @@ from mcp_django.schema.fields import (
     with_default,
 )
 from mcp_django.schema.portable import portable_input
-from mcp_django.schema.structure import Path, Schema, at
+from mcp_django.schema.structure import Path, Schema, at, map_children
 
 
 class SerializerArguments:
@@ -57,8 +57,30 @@ class SerializerArguments:
             raise InvalidArguments(problems)
         serializer = self._serializer_class(data=arguments)
         if not serializer.is_valid():
-            raise InvalidArguments(_problems(serializer.errors, arguments, self._shape))
+            raise InvalidArguments(explained(serializer.errors, arguments, self._shape))
         return {"serializer": serializer}
+
+
+def shape_of(
+    serializer: serializers.Serializer[Any], *, without: Iterable[str] = (), partial: bool = False
+) -> Schema:
+    """Return what a serializer takes as a JSON Schema that is not portable yet.
+
+    `partial` is a change: nothing is required, and what is left out keeps its value instead of
+    getting a default.
+
+    Raises:
+        ImproperlyConfigured: no JSON can fill one of its fields.
+    """
+    shape = _serializer(serializer, without=frozenset(without))
+    return _partial(shape) if partial else shape
+
+
+def _partial(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: rule for name, rule in schema.items() if name not in {"required", "default"}}
+    return map_children(kept, _partial)
 
 
 def _schema(field: Any) -> Schema:
@@ -69,17 +91,24 @@ def _schema(field: Any) -> Schema:
     return {}
 
 
-def _serializer(serializer: Any) -> Schema:
+def _serializer(serializer: Any, *, without: frozenset[str] = frozenset()) -> Schema:
     writable = {
-        name: field
-        for name, field in serializer.fields.items()
-        if not (field.read_only or isinstance(field, fields.HiddenField))
+        name: field for name, field in writable_fields(serializer).items() if name not in without
     }
     return {
         "type": "object",
         "properties": {name: _member(name, field) for name, field in writable.items()},
         "required": [name for name, field in writable.items() if field.required],
         "additionalProperties": False,
+    }
+
+
+def writable_fields(serializer: Any) -> dict[str, fields.Field[Any, Any, Any, Any]]:
+    """Return the fields of a serializer that a caller may fill."""
+    return {
+        name: field
+        for name, field in serializer.fields.items()
+        if not (field.read_only or isinstance(field, fields.HiddenField))
     }
 
 
@@ -171,21 +200,23 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
 }
 
 
-def _problems(errors: Any, data: Any, shape: Schema, path: Path = ()) -> Iterator[Problem]:
+def explained(errors: Any, data: Any, shape: Schema, path: Path = ()) -> Iterator[Problem]:
     """Yield the messages of REST framework's nested dicts and lists of errors."""
     if isinstance(errors, dict):
         for step, inner in errors.items():
             is_own = step == api_settings.NON_FIELD_ERRORS_KEY
-            yield from _problems(inner, data, shape, path if is_own else (*path, step))
+            yield from explained(inner, data, shape, path if is_own else (*path, step))
         return
-    for index, error in enumerate([errors] if isinstance(errors, str) else errors):
-        if isinstance(error, dict):
-            yield from _problems(error, data, shape, (*path, index))
+    for index, error in enumerate(errors if isinstance(errors, list | tuple) else [errors]):
+        if isinstance(error, dict | list):
+            yield from explained(error, data, shape, (*path, index))
         else:
+            # A site's own exception handler may have made plain text of it.
+            is_missing = getattr(error, "code", "") == "required"
             yield Problem(
                 path=format_path(path),
                 value=_value(data, shape, path),
-                message="is required" if error.code == "required" else str(error).rstrip("."),
+                message="is required" if is_missing else str(error).rstrip("."),
             )
 
 

@@ -1,34 +1,35 @@
-"""The doorbell: who waits for a change of what, in this process.
+"""The hub: who waits for a change of what, in this process.
 
-One hub per event loop. It carries topics, never payloads: whoever is rung looks for itself.
-Ringing works from any thread and costs nothing where nobody listens.
+One for each event loop. It carries topics, never payloads: whoever is rung looks for itself. Two
+things wake it: the bell, and its own look at the rows, since a ring may get lost. While anybody
+listens one supervisor hears the bell, looks, and beats for this process as a worker.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import aclosing
+from functools import partial
+from typing import TypeVar
+
+from mcp_django.store import bell, inbox, pruning, topics, workers
+from mcp_django.store.clerk import in_thread
+from mcp_django.store.topics import Topic
 
 logger = logging.getLogger("mcp_django")
 
 # Several changes of one thing within this time are one notice.
 DEBOUNCE_SECONDS = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A list of one server (``tools``, ``resources``, ``prompts``) or one resource of it."""
-
-    server: str
-    kind: str
-    uri: str = ""
-
+# After something failed that has to go on.
+BACKOFF_SECONDS = 1
 
 Listener = Callable[[Topic], None]
+T = TypeVar("T")
 
 
 class Hub:
@@ -37,46 +38,186 @@ class Hub:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._listeners: dict[Topic, set[Listener]] = {}
+        self._versions: dict[Topic, int] = {}
         self._rung: set[Topic] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._supervisor: asyncio.Task[None] | None = None
+        self._is_blind = False
+        self._sent_away = -1
+        """The version of ``SENT_AWAY`` at which callers were last looked for."""
+        self.looked_at = -math.inf
+        """Since when nothing can have gone unnoticed, by the loop's clock."""
 
-    def subscribe(self, topics: Iterable[Topic], listener: Listener) -> Callable[[], None]:
+    @property
+    def is_listening(self) -> bool:
+        """Whether anybody waits for anything."""
+        return bool(self._listeners)
+
+    def subscribe(self, wanted: Iterable[Topic], listener: Listener) -> Callable[[], None]:
         """Call ``listener`` on the loop when a topic is rung; returns how to stop that."""
-        kept = tuple(topics)
+        kept = tuple(wanted)
+        # One listener may subscribe twice; ending one of the two must leave it the other.
+        listener = partial(listener)
         for topic in kept:
             self._listeners.setdefault(topic, set()).add(listener)
+        if kept and self._supervisor is None:
+            self._supervisor = self._loop.create_task(self._supervise())
 
         def unsubscribe() -> None:
             for topic in kept:
-                listeners = self._listeners.get(topic, set())
-                listeners.discard(listener)
-                if not listeners:
-                    self._listeners.pop(topic, None)
+                self._leave(topic, listener)
 
         return unsubscribe
+
+    def _leave(self, topic: Topic, listener: Listener) -> None:
+        listeners = self._listeners.get(topic, set())
+        listeners.discard(listener)
+        if not listeners:
+            self._listeners.pop(topic, None)
+            self._versions.pop(topic, None)
+        if not self._listeners and self._supervisor is not None:
+            self._supervisor.cancel()
+            self._supervisor = None
+
+    async def ready(self, wanted: Iterable[Topic]) -> None:
+        """Know how often topics have changed so far, so that every later change is noticed."""
+        unknown = [one for one in wanted if one.has_version and one not in self._versions]
+        if unknown:
+            found = await self._ask(partial(topics.versions, unknown))
+            if found is None:
+                # Then the first look that succeeds tells of them, which is once too often at most.
+                return
+            for topic in unknown:
+                self._versions.setdefault(topic, found.get(topic, 0))
+
+    # Being rung -------------------------------------------------------------------------------
 
     def ring(self, topic: Topic) -> None:
         """Tell the listeners of a topic soon; for any thread."""
         try:
-            self._loop.call_soon_threadsafe(self._note, topic)
+            self._loop.call_soon_threadsafe(self.note, topic)
         except RuntimeError:
             # The loop closed between the look and the call; nobody listens on it any more.
             logger.debug("A hub's loop is closed.")
 
-    def _note(self, topic: Topic) -> None:
+    def note(self, topic: Topic) -> None:
+        """Take note of a ring; on the loop."""
         if topic not in self._listeners:
             return
+        if not topic.has_version or topic.is_of_caller:
+            # Whoever is sent away goes at once; what is looked for later is told once too often.
+            self._deliver(topic)
+            return
         if not self._rung:
-            self._loop.call_later(DEBOUNCE_SECONDS, self._deliver)
+            self._loop.call_later(DEBOUNCE_SECONDS, self._start_looking)
         self._rung.add(topic)
 
-    def _deliver(self) -> None:
+    def _start_looking(self) -> None:
         rung, self._rung = self._rung, set()
-        for topic in rung:
-            for listener in tuple(self._listeners.get(topic, ())):
-                try:
-                    listener(topic)
-                except Exception:
-                    logger.exception("A listener of %s failed.", topic)
+        task = self._loop.create_task(self._look_at_rung(rung))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_at_rung(self, rung: set[Topic]) -> None:
+        if not await self._look(rung):
+            # The bell is all that is left to go by.
+            for topic in rung:
+                self._deliver(topic)
+
+    async def _look(self, wanted: Iterable[Topic]) -> bool:
+        """Tell of those topics whose version is not the known one; whether they could be read."""
+        asked = [topic for topic in wanted if topic in self._listeners]
+        found = await self._ask(partial(topics.versions, asked))
+        for topic, version in (found or {}).items():
+            if topic in self._listeners and self._versions.get(topic) != version:
+                self._versions[topic] = version
+                self._deliver(topic)
+        return found is not None
+
+    def _deliver(self, topic: Topic) -> None:
+        for listener in tuple(self._listeners.get(topic, ())):
+            try:
+                listener(topic)
+            except Exception:
+                logger.exception("A listener of %s failed.", topic)
+
+    # Looking for itself -----------------------------------------------------------------------
+
+    async def _supervise(self) -> None:
+        while self._supervisor is asyncio.current_task():
+            try:
+                await self._look_and_listen()
+            except Exception:
+                logger.exception("The hub stumbled; it begins again.")
+                await asyncio.sleep(BACKOFF_SECONDS)
+
+    async def _look_and_listen(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._beat())
+            group.create_task(self._sweep())
+            group.create_task(self._poll())
+            if bell.shared_layer() is not None:
+                group.create_task(self._hear())
+
+    async def _hear(self) -> None:
+        async with aclosing(bell.rings()) as rings:
+            async for rung in rings:
+                for topic in rung:
+                    self.note(topic)
+
+    async def _beat(self) -> None:
+        while True:
+            # Only sessions have streams that somebody else could take for lost.
+            if any(topic.kind == "session" for topic in self._listeners):
+                await self._ask(workers.beat)
+            # Whoever could not be heard says so again as soon as the database is back.
+            await asyncio.sleep(BACKOFF_SECONDS if self._is_blind else workers.BEAT_SECONDS)
+
+    async def _ask(self, work: Callable[[], T]) -> T | None:
+        """What the database says, ``None`` while it cannot; that is logged once."""
+        try:
+            found = await in_thread(work)
+        except Exception as exc:  # noqa: BLE001 - a hub that cannot look goes on ringing
+            if not self._is_blind:
+                logger.warning("The hub cannot use its tables (%s). Is the site migrated?", exc)
+            self._is_blind = True
+            return None
+        self._is_blind = False
+        return found
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(pruning.SWEEP_SECONDS)
+            if await self._ask(pruning.is_due):
+                # In steps, since the beat waits for the same thread.
+                while await self._ask(pruning.sweep_chunk):
+                    pass
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(bell.poll_seconds())
+            began = self._loop.time()
+            listened = [topic for topic in self._listeners if topic.has_version]
+            if await self._look([topic for topic in listened if not topic.is_of_caller]):
+                self.looked_at = began
+            await self._look_for_callers([topic for topic in listened if topic.is_of_caller])
+            await self._look_for_letters()
+
+    async def _look_for_callers(self, callers: list[Topic]) -> None:
+        """Each stream has a caller of its own, so they are looked for only if any was sent away."""
+        if not callers:
+            return
+        found = await self._ask(partial(topics.versions, [topics.SENT_AWAY]))
+        version = None if found is None else found.get(topics.SENT_AWAY, 0)
+        if version not in (None, self._sent_away) and await self._look(callers):
+            self._sent_away = version or 0
+
+    async def _look_for_letters(self) -> None:
+        sessions = {int(topic.uri): topic for topic in self._listeners if topic.kind == "session"}
+        if not sessions:
+            return
+        for pk in await self._ask(partial(inbox.waiting, sessions)) or ():
+            self._deliver(sessions[pk])
 
 
 _hubs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = weakref.WeakKeyDictionary()
@@ -93,9 +234,31 @@ def hub() -> Hub:
         return found
 
 
-def ring(topic: Topic) -> None:
-    """Wake whoever listens to a topic in this process; for any thread."""
+def ring(*rung: Topic) -> None:
+    """Wake whoever listens to a topic, in every process; for any thread.
+
+    Never raises: what was rung for is in the database, and is found without the bell.
+    """
     with _lock:
-        hubs = [found for loop, found in _hubs.items() if not loop.is_closed()]
-    for found in hubs:
-        found.ring(topic)
+        here = [(loop, found) for loop, found in _hubs.items() if not loop.is_closed()]
+    for _, found in here:
+        for topic in rung:
+            found.ring(topic)
+    _ring_elsewhere(rung, here)
+
+
+def ring_elsewhere(*rung: Topic) -> None:
+    """Wake who listens in other processes, and nobody here; for any thread."""
+    with _lock:
+        here = [(loop, found) for loop, found in _hubs.items() if not loop.is_closed()]
+    _ring_elsewhere(rung, here)
+
+
+def _ring_elsewhere(
+    rung: Iterable[Topic], here: list[tuple[asyncio.AbstractEventLoop, Hub]]
+) -> None:
+    serving = next((loop for loop, found in here if found.is_listening), None)
+    try:
+        bell.send(rung, serving)
+    except Exception:
+        logger.warning("The bell could not be rung.", exc_info=True)

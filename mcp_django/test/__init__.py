@@ -3,13 +3,14 @@
     client = MCPClient(user=user)
     assert client.call_tool("takings", {"day": "2026-03-01"}).structured == {...}
 
-It speaks 2026-07-28 to the same runtime that serves real clients, permissions included. The
+It speaks any revision to the same runtime that serves real clients, permissions included. The
 pytest fixture ``mcp_client`` makes one.
 """
 
 from __future__ import annotations
 
+from mcp_django.test.answering import ACCEPT, CANCEL, DECLINE
 from mcp_django.test.answers import CallResult, ErrorResponse
 from mcp_django.test.client import MCPClient
 
-__all__ = ["CallResult", "ErrorResponse", "MCPClient"]
+__all__ = ["ACCEPT", "CANCEL", "DECLINE", "CallResult", "ErrorResponse", "MCPClient"]

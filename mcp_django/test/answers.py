@@ -27,8 +27,8 @@ class CallResult:
 
     @property
     def content(self) -> list[dict[str, Any]]:
-        """The content blocks."""
-        return list(self.raw["content"])
+        """The content blocks; none while the tool still asks."""
+        return list(self.raw.get("content", ()))
 
     @property
     def text(self) -> str:
@@ -39,6 +39,16 @@ class CallResult:
     def structured(self) -> Any:
         """The structured content, ``None`` when there is none."""
         return self.raw.get("structuredContent")
+
+    @property
+    def questions(self) -> list[dict[str, Any]]:
+        """What the tool still asks, each with ``method`` and ``params``."""
+        return list(self.raw.get("inputRequests", {}).values())
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task that the call has become, empty for an ordinary result."""
+        return str(self.raw.get("taskId") or self.raw.get("task", {}).get("taskId", ""))
 
     @property
     def is_error(self) -> bool:

@@ -1,111 +1,54 @@
-"""``MCPClient``, which speaks 2026-07-28 to the runtime in this process."""
+"""``MCPClient``, which speaks every revision to the runtime in this process."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from itertools import count
-from typing import Any, cast
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from asgiref.sync import sync_to_async
 
-from mcp_django.auth.principal import Principal, anonymous, principal_for
-from mcp_django.exceptions import MCPError
+from mcp_django.exceptions import MCPError, MethodNotFound
 from mcp_django.protocol import meta, sse
-from mcp_django.protocol.revisions import LATEST
-from mcp_django.runtime.incoming import Incoming, Listening
-from mcp_django.server import MCPServer, mcp
-from mcp_django.signals import component_failed
-from mcp_django.test.answers import CallResult, ErrorResponse, Recorder
+from mcp_django.protocol.revisions import REVISIONS
+from mcp_django.runtime.incoming import Listening
+from mcp_django.test.answering import next_round
+from mcp_django.test.answers import CallResult, Recorder
+from mcp_django.test.following import Following
+from mcp_django.test.remote import RemoteConnection
+from mcp_django.test.rounds import result_of, with_tasks
 from mcp_django.transports import listen as listen_stream
-from mcp_django.transports.memory import MemoryConnection, Response
-from mcp_django.transports.port import StreamPort
+from mcp_django.transports.memory import Response
+
+Arguments: TypeAlias = Mapping[str, Any] | None
 
 
-class MCPClient:
+class MCPClient(Following):
     """A client of one server, as one user.
 
     ``scopes`` are those of the credential (``None``: not scoped), ``capabilities`` what the
-    client declares. A bug in a component is raised as it is, as Django's test client does; with
-    ``raise_exceptions=False`` it becomes the neutral answer that a real client gets. What runs a
-    function of the site has an ``a`` twin for asynchronous tests; the rest goes through
-    ``arequest`` there.
+    client declares: everything, unless told otherwise. A bug in a component is raised as it is,
+    as Django's test client does; with ``raise_exceptions=False`` it becomes the neutral answer
+    that a real client gets. What runs a function of the site has an ``a`` twin for asynchronous
+    tests; the rest goes through ``arequest`` there.
+
+    ``protocol_version`` is the revision to speak; one of a handshake is initialized at the first
+    request. ``answers``, here for every call or at a call for that one, are those of the user, in
+    the order of the questions: a dictionary or value for a
+    form, ``ACCEPT``, ``DECLINE`` or ``CANCEL``, text for a language model, URIs for roots.
+
+    ``transport`` is how messages travel: ``memory`` without one, ``http``, ``stdio``, or ``sse``
+    (2024-11-05 alone), all in this process. Those run functions in threads of their own and
+    leave something open: use ``with MCPClient(...) as client``, or ``close`` it.
 
     Raises:
+        ValueError: there is no such revision or transport, or not the one over the other.
         MCPError: the server answered with a JSON-RPC error (``.code``, ``.message``, ``.data``).
         AccessRefused: the caller may not enter, has to authenticate or lacks a scope.
+        AssertionError: answers are missing or left over, or a component wrote before it asked
+            (``allow_early_writes=True`` lets it).
     """
-
-    def __init__(
-        self,
-        *,
-        user: Any = None,
-        server: MCPServer = mcp,
-        scopes: Sequence[str] | None = None,
-        capabilities: Mapping[str, Any] | None = None,
-        protocol_version: str = LATEST.version,
-        raise_exceptions: bool = True,
-    ) -> None:
-        self._raises = raise_exceptions
-        self._recorder = Recorder()
-        self._ids = count(1)
-        self._capabilities = dict(capabilities or {})
-        self._version = protocol_version
-        self._connection = MemoryConnection(
-            server, _principal(user, scopes), make_port=self._make_port
-        )
-
-    def _make_port(self, incoming: Incoming) -> StreamPort:
-        self._recorder = Recorder()
-        return StreamPort(incoming, self._recorder)
-
-    # One request ------------------------------------------------------------------------------
-
-    def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Send any request and return its result."""
-        with self._raising():
-            return _result(self._connection.request(self._message(method, params)))
-
-    async def arequest(
-        self, method: str, params: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Send any request and return its result."""
-        with self._raising():
-            return _result(await self._connection.arequest(self._message(method, params)))
-
-    @contextmanager
-    def _raising(self) -> Iterator[None]:
-        """Raise what a component raised by mistake, instead of the neutral answer to it."""
-        bugs: list[Exception] = []
-
-        def keep(exception: Exception, **kwargs: Any) -> None:
-            bugs.append(exception)
-
-        component_failed.connect(keep)
-        try:
-            yield
-        except MCPError:
-            if not (self._raises and bugs):
-                raise
-        finally:
-            component_failed.disconnect(keep)
-        if self._raises and bugs:
-            raise bugs[0]
-
-    def _message(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        envelope = {
-            meta.PROTOCOL_VERSION: self._version,
-            meta.CLIENT_CAPABILITIES: self._capabilities,
-            meta.CLIENT_INFO: {"name": "mcp_django.test", "version": "1"},
-            meta.PROGRESS_TOKEN: "test",
-            meta.LOG_LEVEL: "debug",
-        }
-        given = dict(params or {})
-        given["_meta"] = {**envelope, **given.get("_meta", {})}
-        return {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": given}
-
-    # The methods of the protocol --------------------------------------------------------------
 
     def discover(self) -> dict[str, Any]:
         """What the server says of itself."""
@@ -116,7 +59,7 @@ class MCPClient:
         return self._all("tools/list", "tools")
 
     def list_resources(self) -> list[dict[str, Any]]:
-        """Every fixed resource that the user may see, from all pages."""
+        """Every resource that the user may see, from all pages; of templates what they list."""
         return self._all("resources/list", "resources")
 
     def list_resource_templates(self) -> list[dict[str, Any]]:
@@ -127,21 +70,61 @@ class MCPClient:
         """Every prompt that the user may see, from all pages."""
         return self._all("prompts/list", "prompts")
 
+    def list_skills(self) -> list[dict[str, Any]]:
+        """The entry of every skill that the user may see, from all pages."""
+        return self._all("skills/list", "skills")
+
     def _all(self, method: str, member: str) -> list[dict[str, Any]]:
-        page = self.request(method)
+        try:
+            page = self.request(method)
+        except MCPError as exc:
+            # A server without any of a kind does not offer the method.
+            if exc.code != MethodNotFound.code:
+                raise
+            return []
         found = list(page[member])
         while "nextCursor" in page:
             page = self.request(method, {"cursor": page["nextCursor"]})
             found.extend(page[member])
         return found
 
-    def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallResult:
-        """Call a tool; a failure that it reports is a result with ``is_error``."""
-        return self._call_result(self.request("tools/call", _named(name, arguments)))
+    def call_tool(
+        self,
+        name: str,
+        arguments: Arguments = None,
+        *,
+        answers: Sequence[Any] = (),
+        as_task: bool = False,
+    ) -> CallResult:
+        """Call a tool; a failure that it reports is a result with ``is_error``.
 
-    async def acall_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallResult:
+        A tool that still asks when the ``answers`` are used up has ``questions``. With
+        ``as_task`` the client follows tasks: what becomes one has a ``task_id``, for
+        ``task_result``. Over memory it has run then, as far as it can without an answer.
+        """
+        params = self._calling(name, arguments, as_task=as_task)
+        return self._call_result(self.answer("tools/call", params, answers))
+
+    async def acall_tool(
+        self,
+        name: str,
+        arguments: Arguments = None,
+        *,
+        answers: Sequence[Any] = (),
+        as_task: bool = False,
+    ) -> CallResult:
         """Call a tool from an asynchronous test."""
-        return self._call_result(await self.arequest("tools/call", _named(name, arguments)))
+        params = self._calling(name, arguments, as_task=as_task)
+        return self._call_result(await self.aanswer("tools/call", params, answers))
+
+    def _calling(self, name: str, arguments: Arguments, *, as_task: bool) -> dict[str, Any]:
+        params = _named(name, arguments)
+        if not as_task:
+            return params
+        if REVISIONS[self._version].tasks:
+            return {**params, "task": {}}
+        declared = {meta.CLIENT_CAPABILITIES: with_tasks(self._capabilities)}
+        return {**params, "_meta": declared}
 
     def _call_result(self, raw: dict[str, Any]) -> CallResult:
         recorder, self._recorder = self._recorder, Recorder()
@@ -151,25 +134,30 @@ class MCPClient:
             logs=recorder.params("notifications/message", "level", "data", "logger"),
         )
 
-    def read_resource(self, uri: str) -> list[dict[str, Any]]:
+    def read_resource(self, uri: str, *, answers: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """The contents of a resource."""
-        return list(self.request("resources/read", {"uri": uri})["contents"])
+        return list(_complete(self.answer("resources/read", {"uri": uri}, answers))["contents"])
 
-    async def aread_resource(self, uri: str) -> list[dict[str, Any]]:
+    async def aread_resource(
+        self, uri: str, *, answers: Sequence[Any] = ()
+    ) -> list[dict[str, Any]]:
         """The contents of a resource, from an asynchronous test."""
-        return list((await self.arequest("resources/read", {"uri": uri}))["contents"])
+        result = await self.aanswer("resources/read", {"uri": uri}, answers)
+        return list(_complete(result)["contents"])
 
     def get_prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None
+        self, name: str, arguments: Arguments = None, *, answers: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
         """The messages of a prompt."""
-        return list(self.request("prompts/get", _named(name, arguments))["messages"])
+        result = self.answer("prompts/get", _named(name, arguments), answers)
+        return list(_complete(result)["messages"])
 
     async def aget_prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None
+        self, name: str, arguments: Arguments = None, *, answers: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
         """The messages of a prompt, from an asynchronous test."""
-        return list((await self.arequest("prompts/get", _named(name, arguments)))["messages"])
+        result = await self.aanswer("prompts/get", _named(name, arguments), answers)
+        return list(_complete(result)["messages"])
 
     def complete(
         self,
@@ -198,19 +186,32 @@ class MCPClient:
 
     @asynccontextmanager
     async def listen(
-        self, *, uris: Sequence[str] = (), lists: Sequence[str] = ()
+        self,
+        *,
+        uris: Sequence[str] = (),
+        lists: Sequence[str] = (),
+        tasks: Sequence[str] = (),
     ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
         """Notifications of changes, the acknowledgement first.
 
-        ``lists`` names kinds: ``tools``, ``resources``, ``prompts``.
+        ``lists`` names kinds: ``tools``, ``resources``, ``prompts``; ``tasks`` are ids.
         """
         wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in lists}
+        params: dict[str, Any] = {"notifications": wanted}
         if uris:
             wanted["resourceSubscriptions"] = list(uris)
-        message = self._message("subscriptions/listen", {"notifications": wanted})
+        if tasks:
+            wanted["taskIds"] = list(tasks)
+            params["_meta"] = {meta.CLIENT_CAPABILITIES: with_tasks(self._capabilities)}
+        message = self._message("subscriptions/listen", params)
+        if isinstance(self._connection, RemoteConnection):
+            await sync_to_async(self._initialize)()
+            async with self._connection.listen(message) as messages:
+                yield messages
+            return
         opened = await sync_to_async(self._connection.open)(message)
         if not isinstance(opened, Listening):
-            _result(cast(Response, opened))
+            result_of(cast(Response, opened))
             raise TypeError("subscriptions/listen answered without a stream")
         place = listen_stream.take_place(opened.incoming.principal)
         stream = listen_stream.stream(opened, place)
@@ -227,7 +228,7 @@ async def _messages(stream: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any
             yield msgspec.json.decode(event.data)
 
 
-def _named(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+def _named(name: str, arguments: Arguments) -> dict[str, Any]:
     return {"name": name, "arguments": dict(arguments or {})}
 
 
@@ -243,14 +244,7 @@ def _completing(
     return {"ref": reference, "argument": {"name": argument, "value": value}, **chosen}
 
 
-def _result(response: Response) -> dict[str, Any]:
-    if "error" in response:
-        raise ErrorResponse(response["error"])
-    result: dict[str, Any] = response["result"]
+def _complete(result: dict[str, Any]) -> dict[str, Any]:
+    """A result that asks nothing any more; what it asks belongs into ``answers``."""
+    next_round(result, ())
     return result
-
-
-def _principal(user: Any, scopes: Sequence[str] | None) -> Principal:
-    if user is None:
-        return anonymous()
-    return principal_for(user, scopes=None if scopes is None else frozenset(scopes))

@@ -13,12 +13,17 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from mcp_django.conf import get_settings
+from mcp_django.store.calls import call_log
 
 logger = logging.getLogger("mcp_django")
+
+# How often a process that is held looks whether it still is.
+HELD_SECONDS = 0.05
 
 
 class Drain:
@@ -26,8 +31,10 @@ class Drain:
 
     def __init__(self) -> None:
         self.draining = False
+        self._held: set[object] = set()
         self._wakers: dict[asyncio.Event, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
-        self._lock = threading.Lock()
+        # Signals are handled in the main thread, which may hold the lock at that moment.
+        self._lock = threading.RLock()
 
     def chain(self) -> None:
         """Put ourselves before the server's own signal handlers, once, in the main thread."""
@@ -40,12 +47,20 @@ class Drain:
 
     def begin(self) -> None:
         """End what is idle now and set a deadline for what is running; for any thread."""
-        self.draining = True
+        if not self.draining:
+            self.draining = True
+            self._see_calls_written()
         with self._lock:
             waiting = list(self._wakers.items())
         for event, (loop, wake) in waiting:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_end, event, wake)
+
+    def _see_calls_written(self) -> None:
+        """Let the process live until the call log has what waits."""
+        holder = object()
+        self._held.add(holder)
+        call_log.hurry(lambda: self._held.discard(holder))
 
     @contextmanager
     def watch(self, wake: Callable[[], None]) -> Iterator[asyncio.Event]:
@@ -62,6 +77,38 @@ class Drain:
             with self._lock:
                 del self._wakers[event]
 
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Let the process live while this lasts, for ``DRAIN_SECONDS`` at most.
+
+        Servers wait for their connections; a call that goes on without one they would cut off.
+        """
+        holder = object()
+        self._held.add(holder)
+        try:
+            yield
+        finally:
+            self._held.discard(holder)
+
+    def when_free(self, then: Callable[[], Any]) -> bool:
+        """Call this on the running loop once nothing holds the process; whether anything does."""
+        if not self._held:
+            return False
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        self._check(loop, loop.time() + get_settings().drain_seconds, then)
+        return True
+
+    def _check(
+        self, loop: asyncio.AbstractEventLoop, deadline: float, then: Callable[[], Any]
+    ) -> None:
+        if self._held and loop.time() < deadline:
+            loop.call_later(HELD_SECONDS, self._check, loop, deadline, then)
+        else:
+            then()
+
 
 class _Chained:
     """A signal handler that drains first and then does what was to be done."""
@@ -71,7 +118,11 @@ class _Chained:
         self._previous = previous
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
+        is_again = self._drain.draining
         self._drain.begin()
+        # Who signals twice does not want to wait.
+        if not is_again and self._drain.when_free(partial(self._previous, number, None)):
+            return None
         return self._previous(number, frame)
 
 
@@ -82,6 +133,7 @@ def _end(event: asyncio.Event, wake: Callable[[], None]) -> None:
 
 _drain = Drain()
 idle = _drain.watch
+hold = _drain.hold
 begin = _drain.begin
 chain = _drain.chain
 

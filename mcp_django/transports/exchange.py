@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from mcp_django.context import Cancellation
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Batch, Failure, Notification, Request, Response
-from mcp_django.runtime.incoming import Invocation
+from mcp_django.runtime.incoming import Invocation, Result
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
+
+Endpoint = Literal["mcp", "sse", "messages", "health"]
+"""The endpoint of Streamable HTTP, one of the two of HTTP+SSE, or whether the site is well."""
 
 HeaderList = tuple[tuple[str, str], ...]
 Message = Request | Notification | Response | Batch | Failure
@@ -33,8 +36,10 @@ class Exchange:
     headers: Headers
     body: bytes
     query: str
+    path: str
     request: Callable[[], HttpRequest]
     can_stream: bool
+    endpoint: Endpoint = "mcp"
     cancellation: Cancellation = field(default_factory=Cancellation)
 
 
@@ -53,6 +58,8 @@ class Work:
 
     invocation: Invocation
     headers: HeaderList
+    ask: Callable[[Result], Stream] | None = None
+    """What becomes of a call that asks on a stream of its own, where it can."""
 
     @property
     def is_async(self) -> bool:

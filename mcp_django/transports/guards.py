@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import lru_cache
 from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings as django_settings
@@ -10,11 +12,16 @@ from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
 
 from mcp_django.conf import get_settings
-from mcp_django.protocol.headers import Headers
+from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers
+from mcp_django.protocol.revisions import REVISIONS
+from mcp_django.transports import page
 from mcp_django.transports.exchange import EVENT_STREAM, JSON, Exchange, HeaderList, Reply
-from mcp_django.transports.replies import refusal
+from mcp_django.transports.replies import access_reply, refusal
 
 ORIGIN_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]@:,/\\\s]+)(:\d{1,5})?")
+FORM = "application/x-www-form-urlencoded"
+TOKEN_FIELD = re.compile(rb"(?:^|&)access_token=")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 LOCAL_HOSTS = [".localhost", "127.0.0.1", "[::1]"]
 
@@ -25,23 +32,29 @@ ALLOWED_HEADERS = (
 EXPOSED_HEADERS = "Mcp-Session-Id, WWW-Authenticate"
 
 
-def check(exchange: Exchange) -> Reply | None:
+def check(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
     """The refusal of a request that is not worth parsing, ``None`` for one that is."""
     return (
-        _check_host(exchange.headers)
+        check_host(exchange.headers)
         or _check_origin(exchange.headers)
-        or _check_verb(exchange)
-        or _check_types(exchange.headers)
+        or _check_verb(exchange, versions)
+        or (_check_form(exchange) if exchange.verb == "POST" else None)
+        or (_check_types(exchange.headers) if exchange.verb == "POST" else None)
         or _check_size(exchange)
     )
 
 
-def _check_host(headers: Headers) -> Reply | None:
+def check_host(headers: Headers) -> Reply | None:
     """HTTP-32: Django looks at the host only when somebody asks; a rebound name must not pass."""
-    domain, _ = split_domain_port(host_of(headers))
-    if domain and validate_host(domain, _allowed_hosts()):
+    if _is_allowed_host(host_of(headers), tuple(_allowed_hosts())):
         return None
     return refusal(400, "The Host header names no host of this site; see ALLOWED_HOSTS.")
+
+
+@lru_cache(maxsize=64)
+def _is_allowed_host(host: str, allowed: tuple[str, ...]) -> bool:
+    domain, _ = split_domain_port(host)
+    return bool(domain) and validate_host(domain, allowed)
 
 
 def host_of(headers: Headers) -> str:
@@ -113,12 +126,35 @@ def _is_listed(origin: str, parts: SplitResult) -> bool:
     )
 
 
-def _check_verb(exchange: Exchange) -> Reply | None:
+def _check_verb(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
+    allowed = ["POST", "OPTIONS"] if exchange.endpoint != "sse" else ["GET", "OPTIONS"]
+    if exchange.endpoint == "mcp" and _has_sessions(exchange.headers, versions):
+        # Without streams there is nothing to get (HTTP-12).
+        allowed += ["GET", "DELETE"] if exchange.can_stream else ["DELETE"]
+    allow = (("Allow", ", ".join(allowed)),)
     if exchange.verb == "OPTIONS":
-        return Reply(status=204, headers=(*preflight(exchange.headers), ("Allow", "POST, OPTIONS")))
-    if exchange.verb == "POST":
+        return Reply(status=204, headers=(*preflight(exchange.headers), *allow))
+    is_for_page = exchange.verb == "GET" and page.is_wanted(exchange.headers)
+    if exchange.verb in allowed and not is_for_page:
         return None
-    return refusal(405, "Send JSON-RPC messages with POST.", headers=(("Allow", "POST, OPTIONS"),))
+    return refusal(405, "Send JSON-RPC messages with POST.", headers=allow)
+
+
+def _has_sessions(headers: Headers, versions: Sequence[str]) -> bool:
+    """Whether the request may belong to a session: its revision has them (HTTP-29)."""
+    claimed = REVISIONS.get(headers.get(MCP_PROTOCOL_VERSION) or "")
+    if claimed is not None and claimed.stateless:
+        return False
+    return any(not REVISIONS[version].stateless for version in versions)
+
+
+def _check_form(exchange: Exchange) -> Reply | None:
+    """RFC 6750 lets a form carry the token; what logs or replays bodies would have it (AUT-2)."""
+    types = ",".join(exchange.headers.getlist("content-type")).lower()
+    if FORM not in types or not TOKEN_FIELD.search(exchange.body):
+        return None
+    message = "Send the token in the Authorization header, not in the body."
+    return access_reply(AuthenticationRequired(message, error="invalid_request", status=400))
 
 
 def _check_types(headers: Headers) -> Reply | None:
@@ -142,10 +178,16 @@ def accepts(headers: Headers, media_type: str) -> bool:
     values = headers.getlist("accept")
     if not values:
         return True
-    taken = dict(map(_media_range, ",".join(values).lower().split(",")))
+    taken = _taken(",".join(values))
     ranges = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
     # The most specific range decides (RFC 9110, section 12.5.1).
     return next((taken[name] for name in ranges if name in taken), False)
+
+
+@lru_cache(maxsize=64)
+def _taken(accept: str) -> dict[str, bool]:
+    """The media ranges of a header that says the same on every request of a client."""
+    return dict(map(_media_range, accept.lower().split(",")))
 
 
 def _media_range(part: str) -> tuple[str, bool]:

@@ -2,7 +2,8 @@
 
 ``receive`` looks at the request and parses it, without touching the database; ``admit`` finds the
 caller and the outcome and may use the database, so a mount runs it in a thread. Neither runs the
-site's own functions: that is left to the mount (``Work``) or to a stream (``Stream``).
+site's own functions: that is left to the mount (``Work``, by ``finishing``) or to a stream
+(``Stream``).
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from typing import Literal
 
 from django.core.exceptions import SynchronousOnlyOperation
 
-from mcp_django.auth.authentication import authenticate
-from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.carrier import SECRET_HEADERS, carrier
 from mcp_django.auth.principal import Principal
-from mcp_django.exceptions import AccessRefused, InternalError, MCPError
+from mcp_django.exceptions import AccessRefused, Busy, InternalError, MCPError
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import Drop, Stateless, claimed_revision, classify
-from mcp_django.protocol.jsonrpc import Failure, Request
-from mcp_django.runtime import calls
-from mcp_django.runtime.dispatch import dispatch, respond
-from mcp_django.runtime.incoming import Incoming, Invocation, Listening, Result
+from mcp_django.protocol.envelope import Drop, Handshake, claimed_revision, classify
+from mcp_django.protocol.jsonrpc import Batch, Failure, Request
+from mcp_django.runtime.dispatch import WORK_METHODS, dispatch, respond
+from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening
+from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.runtime.ports import Server
-from mcp_django.transports import call_stream, guards, listen, page
+from mcp_django.transports import call_stream, guards, health, legacy_sse, listen, page
+from mcp_django.transports.callers import caller_of, step_up_noted
+from mcp_django.transports.challenges import refused
 from mcp_django.transports.exchange import (
     EVENT_STREAM,
     Exchange,
@@ -38,20 +40,17 @@ from mcp_django.transports.exchange import (
     Stream,
     Work,
 )
+from mcp_django.transports.handshake import Call
 from mcp_django.transports.replies import (
     BASE_HEADERS,
     SSE_HEADERS,
     accepted,
-    access_reply,
     error_reply,
     json_reply,
     refusal,
 )
 
 logger = logging.getLogger("mcp_django")
-
-# The methods that run the site's own functions; everything else is short.
-WORK_METHODS = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,31 +59,39 @@ class Received:
 
     server: Server
     exchange: Exchange
-    message: Message
+    message: Message | None
+    """What was posted; ``None`` for the other verbs."""
 
     @property
     def pool(self) -> Literal["work", "desk"]:
         """The pool of threads that it belongs to."""
-        works = isinstance(self.message, Request) and self.message.method in WORK_METHODS
+        message = self.message
+        works = isinstance(message, Batch) or (
+            isinstance(message, Request) and message.method in WORK_METHODS
+        )
         return "work" if works else "desk"
 
 
 def receive(server: Server, exchange: Exchange) -> Reply | Received:
     """Guard and parse a request; pure but for the settings."""
-    refused = guards.check(exchange)
+    if exchange.endpoint == "health":
+        refused = guards.check_host(exchange.headers) or health.check(exchange)
+        return refused or Received(server=server, exchange=exchange, message=None)
+    refused = guards.check(exchange, server.protocol_versions)
     if refused is not None:
         if exchange.verb == "GET" and refused.status == 405 and page.is_wanted(exchange.headers):
             return page.render(server, exchange)
         return replace(refused, headers=(*refused.headers, *guards.cors(exchange.headers)))
-    return Received(server=server, exchange=exchange, message=jsonrpc.decode(exchange.body))
+    message = jsonrpc.decode(exchange.body) if exchange.verb == "POST" else None
+    return Received(server=server, exchange=exchange, message=message)
 
 
 def admit(received: Received) -> Outcome:
     """Find out who is calling and what the request comes to; may use the database."""
+    if received.exchange.endpoint == "health":
+        return health.reply(received.exchange)
     try:
-        outcome = _admit(received)
-    except AccessRefused as exc:
-        outcome = access_reply(exc)
+        outcome = _admit_or_challenge(received)
     except SynchronousOnlyOperation:  # the raw mount then asks again in a thread
         raise
     except Exception:  # a permission or backend of the site's own
@@ -93,7 +100,16 @@ def admit(received: Received) -> Outcome:
     return with_cors(received.exchange, outcome)
 
 
-def _broken(message: Message) -> Reply:
+def _admit_or_challenge(received: Received) -> Outcome:
+    try:
+        return _admit(received)
+    except AccessRefused as exc:
+        return refused(exc, received.server, received.exchange)
+    except Busy as exc:
+        return error_reply(exc, getattr(received.message, "id", None))
+
+
+def _broken(message: Message | None) -> Reply:
     """The answer to a bug of ours or the site's: JSON, since a page of HTML would look to a
     client like a server of another revision (VER-21).
     """
@@ -104,37 +120,67 @@ def _broken(message: Message) -> Reply:
 
 
 def _admit(received: Received) -> Outcome:
+    server, exchange = received.server, received.exchange
+    with door.watched(server, received.message, transport="http") as known:
+        server.refresh()
+        principal = caller_of(server, exchange)
+        known.append(principal)
+        with step_up_noted(server, exchange, principal):
+            admit_connection(server, principal)
+    with step_up_noted(server, exchange, principal):
+        return _served(received, principal)
+
+
+def _served(received: Received, principal: Principal) -> Outcome:
     server, exchange, message = received.server, received.exchange, received.message
-    principal = _principal(server, exchange)
+    if exchange.endpoint != "mcp":
+        return _legacy(received, principal)
+    if message is None:
+        return _without_message(Call(server, exchange, principal))
     if isinstance(message, Failure):
         return error_reply(message.error, message.id)
     request_id = message.id if isinstance(message, Request) else None
     try:
         route = classify(message, exchange.headers, enabled=server.protocol_versions)
     except MCPError as exc:
+        door.turned_away(server, message, exc, transport="http", principal=principal)
         return error_reply(exc, request_id, claimed_revision(message))
+    if isinstance(route, Handshake):
+        return Call(server, exchange, principal).post(message)
     if isinstance(route, Drop) or not isinstance(message, Request):
         return accepted()
-    assert isinstance(route, Stateless)
     incoming = Incoming(
         server=server,
         request=message,
         envelope=route.envelope,
         principal=principal,
-        headers=exchange.headers,
+        headers=exchange.headers.without(*SECRET_HEADERS),
         can_stream=exchange.can_stream,
-        http_request=exchange.request,
+        http_request=carrier(exchange.request, principal),
+        transport="http",
+        was_let_in=True,
     )
     return guarded(incoming, partial(_outcome, incoming, exchange))
 
 
-def _principal(server: Server, exchange: Exchange) -> Principal:
-    credentials = Credentials(
-        headers=exchange.headers, query=exchange.query, request=exchange.request
-    )
-    principal = authenticate(server.auth, credentials)
-    admit_connection(server, principal)
-    return principal
+def _legacy(received: Received, principal: Principal) -> Outcome:
+    """One of the two endpoints of HTTP+SSE."""
+    server, exchange = received.server, received.exchange
+    if not legacy_sse.is_spoken(server):
+        return refusal(404, "There is no such endpoint here.")
+    try:
+        if exchange.endpoint == "sse":
+            return legacy_sse.open_stream(server, exchange, principal)
+        return legacy_sse.post(server, exchange, principal)
+    except MCPError as exc:
+        return error_reply(exc, None)
+
+
+def _without_message(call: Call) -> Outcome:
+    try:
+        return call.delete() if call.exchange.verb == "DELETE" else call.get()
+    except MCPError as exc:
+        return error_reply(exc, None)
 
 
 def guarded(incoming: Incoming, work: Callable[[], Outcome]) -> Outcome:
@@ -149,11 +195,13 @@ def _outcome(incoming: Incoming, exchange: Exchange) -> Outcome:
     outcome = dispatch(incoming)
     if isinstance(outcome, Listening):
         return _listen(outcome, exchange)
+    # What is waited for belongs to a session.
+    assert not isinstance(outcome, Awaiting)
     if not isinstance(outcome, Invocation):
         return json_reply(200, respond(incoming, outcome))
     call = replace(outcome, cancellation=exchange.cancellation)
-    streams_to = exchange.can_stream and guards.accepts(exchange.headers, EVENT_STREAM)
-    if streams_to and call.wants_stream:
+    wants_stream = call.wants_stream and exchange.can_stream
+    if wants_stream and guards.accepts(exchange.headers, EVENT_STREAM):
         return Stream(headers=SSE_HEADERS, open=partial(call_stream.stream, call))
     return Work(invocation=call, headers=BASE_HEADERS)
 
@@ -169,43 +217,11 @@ def _listen(listening: Listening, exchange: Exchange) -> Outcome:
     return Stream(headers=SSE_HEADERS, open=partial(listen.stream, listening, place))
 
 
-def finish(work: Work) -> Reply:
-    """Run a call in this thread and answer it."""
-    try:
-        return _answered(work, calls.run(work.invocation))
-    except MCPError as exc:
-        return _failed(work, exc)
-
-
-async def afinish(work: Work) -> Reply:
-    """Run a call from the event loop and answer it."""
-    try:
-        return _answered(work, await calls.execute(work.invocation))
-    except MCPError as exc:
-        return _failed(work, exc)
-
-
-def timed_out(work: Work) -> Reply:
-    """The answer to a call whose thread did not come back in time."""
-    try:
-        return _answered(work, calls.timed_out(work.invocation))
-    except MCPError as exc:
-        return _failed(work, exc)
-
-
-def _answered(work: Work, result: Result) -> Reply:
-    body = respond(work.invocation.incoming, result)
-    return Reply(status=200, headers=work.headers, body=body)
-
-
-def _failed(work: Work, exc: MCPError) -> Reply:
-    incoming = work.invocation.incoming
-    reply = error_reply(exc, incoming.request.id, incoming.revision)
-    extra = tuple(pair for pair in work.headers if pair not in reply.headers)
-    return replace(reply, headers=(*reply.headers, *extra))
-
-
 def with_cors(exchange: Exchange, outcome: Outcome) -> Outcome:
     """The outcome with the headers that an allowed browser needs."""
     extra: HeaderList = guards.cors(exchange.headers)
-    return replace(outcome, headers=(*outcome.headers, *extra)) if extra else outcome
+    if not extra:
+        return outcome
+    named = {name for name, _ in outcome.headers}
+    added = tuple(pair for pair in extra if pair[0] not in named)
+    return replace(outcome, headers=(*outcome.headers, *added))

@@ -7,13 +7,15 @@ chain in one thread, gives the thread back, and pumps streams on the loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest, get_script_prefix
 from django.core.handlers.base import BaseHandler
+from django.core.signals import request_finished, request_started
 from django.http import HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
@@ -21,10 +23,12 @@ from django.urls import set_script_prefix
 from mcp_django.exceptions import Busy
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.jsonrpc import Request
-from mcp_django.runtime.pools import pool, with_request_signals
+from mcp_django.runtime.dispatch import WORK_METHODS
+from mcp_django.runtime.journal import door
+from mcp_django.runtime.pools import pool
 from mcp_django.transports.body import ClientGone, Receive, Scope, Send, read_body, until_gone
 from mcp_django.transports.exchange import Reply, Stream
-from mcp_django.transports.http import WORK_METHODS, afinish
+from mcp_django.transports.finishing import afinish
 from mcp_django.transports.raw import send_reply, send_stream
 from mcp_django.transports.replies import error_reply
 from mcp_django.transports.ticket import Ticket, in_time
@@ -47,14 +51,20 @@ class LaneHandler(BaseHandler):
             await until_gone(receive, answer, ticket.cancellation)
         except ClientGone:
             ticket.cancellation.cancel()
+        finally:
+            # The request knows its ticket and the work its request: untied, neither is left to
+            # the garbage collector.
+            ticket.work = None
 
     async def _answer(self, scope: Scope, body: bytes, ticket: Ticket, send: Send) -> None:
         work = partial(self._respond, scope, body, ticket)
         request_id, name = _peek(body)
-        running = pool(name).run(partial(with_request_signals, work, scope=scope))
+        running = pool(name).run(work)
         try:
             response = await in_time(ticket, running)
         except Busy as exc:
+            # Which server it was for only the URLconf knows.
+            door.turned_away(None, jsonrpc.decode(body), exc, transport="http")
             response = error_reply(exc, request_id)
         if isinstance(response, Reply):
             await send_reply(response, send)
@@ -66,7 +76,19 @@ class LaneHandler(BaseHandler):
             await send_reply(_reply(response), send)
 
     def _respond(self, scope: Scope, body: bytes, ticket: Ticket) -> HttpResponseBase:
-        """The whole of Django, in this thread."""
+        """The whole of Django, in this thread, between its signals."""
+        request_started.send(sender=type(self), scope=scope)
+        finish: Callable[[], object] = partial(request_finished.send, sender=type(self))
+        try:
+            response = self._response(scope, body, ticket)
+            if not isinstance(response, (DeferredResponse, EventStreamResponse)):
+                # Sends the signal itself.
+                finish = response.close
+        finally:
+            finish()
+        return response
+
+    def _response(self, scope: Scope, body: bytes, ticket: Ticket) -> HttpResponseBase:
         set_script_prefix(get_script_prefix(scope))
         try:
             request: Any = ASGIRequest(dict(scope), BytesIO(body))
@@ -74,17 +96,20 @@ class LaneHandler(BaseHandler):
             return HttpResponseBadRequest()
         request.mcp_ticket = ticket
         response = self.get_response(request)
-        if not isinstance(response, (DeferredResponse, EventStreamResponse)):
-            response.close()
+        # The sender of the signal at its closing, as in Django's own handlers; not in the stubs.
+        response._handler_class = type(self)  # type: ignore[attr-defined]
         return response
 
     async def _send_deferred(self, response: DeferredResponse, send: Send) -> None:
         """Run the async function now and send its answer under the middleware's headers."""
-        reply = await afinish(response.work)
-        names = {name.lower() for name, _ in reply.headers}
+        answer = await afinish(response.work)
+        names = {name.lower() for name, _ in answer.headers}
         added = [pair for pair in _header_list(response) if pair[0].lower() not in names]
-        headers = (*reply.headers, *added)
-        await send_reply(Reply(status=reply.status, headers=headers, body=reply.body), send)
+        answer = replace(answer, headers=(*answer.headers, *added))
+        if isinstance(answer, Stream):
+            await send_stream(answer, send)
+        else:
+            await send_reply(answer, send)
 
     async def _send_events(self, response: EventStreamResponse, send: Send) -> None:
         """Pump the events ourselves: whatever a middleware wrapped around them is left aside."""

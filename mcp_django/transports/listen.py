@@ -22,18 +22,21 @@ from mcp_django.auth.authentication import refresh
 from mcp_django.auth.principal import Principal
 from mcp_django.components.resource import ResourceTemplate
 from mcp_django.conf import get_settings
-from mcp_django.exceptions import AccessRefused, Busy, MCPError, TooManyStreams
-from mcp_django.protocol import jsonrpc, meta, shapes, sse
-from mcp_django.protocol.errors import error_object
+from mcp_django.exceptions import AccessRefused, Busy, TooManyStreams
+from mcp_django.protocol import jsonrpc, meta, shapes
 from mcp_django.runtime.dispatch import respond
 from mcp_django.runtime.handlers.listen import may_hear_of
 from mcp_django.runtime.handlers.resources import is_readable
 from mcp_django.runtime.incoming import Listening
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.runtime.pools import pool, with_request_signals
-from mcp_django.store.hub import Topic, hub
-from mcp_django.transports import drain
+from mcp_django.store.hub import hub
+from mcp_django.store.revocations import topics_of
+from mcp_django.store.topics import Topic
+from mcp_django.transports import drain, task_notices
 from mcp_django.transports.mailbox import Mailbox
+from mcp_django.transports.outgoing import SILENCE, Messages, Outgoing, as_events
+from mcp_django.transports.task_notices import TaskNotices
 
 # How long an open stream goes, at most, without making sure that its caller would be let in again.
 RECHECK_SECONDS = 60
@@ -74,31 +77,47 @@ def take_place(principal: Principal) -> Place:
     return Place(taken)
 
 
-async def stream(listening: Listening, place: Place) -> AsyncGenerator[bytes, None]:
-    """The acknowledgement, then one event for each change, then the closing result."""
+def stream(listening: Listening, place: Place) -> AsyncGenerator[bytes, None]:
+    """The messages of a subscription as events."""
+    return as_events(listening.incoming, messages(listening, place))
+
+
+async def messages(listening: Listening, place: Place) -> Messages:
+    """The acknowledgement, then one message for each change, then the closing result.
+
+    Raises:
+        Busy: no thread became free to find out what the caller may hear of.
+    """
     subscription = Subscription(listening)
     mailbox = Mailbox()
     # The hub is asked first and the acknowledgement sent second, so no change falls between the
     # two; a topic waits once, so that as many wait as were asked for (SUB-15).
-    unsubscribe = hub().subscribe(subscription.topics, mailbox.put_once)
+    wanted = [*subscription.topics, *subscription.departures]
+    unsubscribe = hub().subscribe(wanted, mailbox.put_once)
     try:
-        try:
-            await subscription.open()
-        except Busy as exc:
-            yield _event(subscription.refusal(exc))
-            return
+        await hub().ready(wanted)
+        await subscription.open()
         with drain.idle(mailbox.wake) as draining:
-            yield _event(subscription.acknowledgement())
+            yield _outgoing(subscription.acknowledgement())
+            for told in await subscription.tasks_at_first():
+                yield _outgoing(told)
             async with aclosing(_changes(subscription, mailbox, draining)) as changes:
                 async for topics in changes:
                     for topic in topics:
-                        yield _event(subscription.notice(topic))
+                        notice = await subscription.told(topic)
+                        yield SILENCE if notice is None else _outgoing(notice)
                     if not topics:
-                        yield sse.COMMENT
-        yield sse.encode_event(subscription.closing())
+                        await subscription.tasks.look_after()
+                        yield SILENCE
+        yield Outgoing(subscription.closing(), is_response=True)
     finally:
         unsubscribe()
         place.give_back()
+
+
+def cancellation(listening: Listening) -> bytes:
+    """What a channel that subscriptions share adds to the closing result (SUB-13)."""
+    return jsonrpc.encode(Subscription(listening).cancellation())
 
 
 async def _changes(
@@ -108,19 +127,19 @@ async def _changes(
     loop = asyncio.get_running_loop()
     keepalive = get_settings().keepalive_seconds
     ends = loop.time() + subscription.lifetime()
-    recheck = loop.time() + _until_recheck()
+    recheck = loop.time() + until_recheck()
     while not draining.is_set() and loop.time() < ends:
         patience = min(keepalive, ends - loop.time(), recheck - loop.time())
         await mailbox.wait(max(patience, 0))
-        if loop.time() >= recheck:
-            recheck = loop.time() + _until_recheck()
+        topics = dict.fromkeys(mailbox.take())
+        if loop.time() >= recheck or any(topic.is_of_caller for topic in topics):
+            recheck = loop.time() + until_recheck()
             if not await subscription.refresh():
                 return
-        topics = dict.fromkeys(mailbox.take())
         yield [topic for topic in topics if subscription.covers(topic)]
 
 
-def _until_recheck() -> float:
+def until_recheck() -> float:
     """Not the same for all: streams that began together should not ask together."""
     return RECHECK_SECONDS * random.uniform(0.5, 1)  # noqa: S311 - hides nothing
 
@@ -132,6 +151,7 @@ class Subscription:
         self._listening = listening
         self._incoming = listening.incoming
         self._uris = frozenset(listening.uris)
+        self.tasks = TaskNotices(listening.tasks)
 
     @property
     def topics(self) -> list[Topic]:
@@ -140,11 +160,20 @@ class Subscription:
         return [
             *(Topic(server, kind) for kind in sorted(self._listening.kinds)),
             *(Topic(server, "resource", uri) for uri in self._listening.uris),
+            *self.tasks.topics,
         ]
+
+    @property
+    def departures(self) -> list[Topic]:
+        """What is rung when the caller is sent away."""
+        principal = self._incoming.principal
+        return topics_of(principal.credential, principal.user)
 
     def covers(self, topic: Topic) -> bool:
         """Whether the caller may still hear of a change; lists are theirs to ask for."""
-        return not topic.uri or topic.uri in self._uris
+        if topic.is_of_caller:
+            return False
+        return not topic.uri or topic.uri in self._uris or self.tasks.covers(topic)
 
     async def open(self) -> None:
         """Leave out what the caller could not read.
@@ -158,11 +187,12 @@ class Subscription:
     @property
     def _asks_functions(self) -> bool:
         """Whether the site's own functions decide about one of the resources."""
-        found = map(self._incoming.server.find_resource, self._listening.uris)
+        found = map(self._incoming.server.offered.find_resource, self._listening.uris)
         return any(one and isinstance(one[0], ResourceTemplate) for one in found)
 
     def _readable(self) -> frozenset[str]:
         uris = self._listening.uris
+        self._incoming.server.refresh()
         return frozenset(
             uri
             for uri in uris
@@ -194,6 +224,8 @@ class Subscription:
         principal = refresh(self._incoming.principal)
         if principal is None:
             return False
+        # Its owner may have switched the server off.
+        self._incoming.server.refresh()
         admit_connection(self._incoming.server, principal)
         self._incoming = replace(self._incoming, principal=principal)
         self._uris = self._readable()
@@ -206,10 +238,24 @@ class Subscription:
         uris = [uri for uri in self._listening.uris if uri in self._uris]
         if uris:
             honored["resourceSubscriptions"] = uris
+        if self._listening.tasks:
+            honored["taskIds"] = [*self._listening.tasks]
         return self._tagged("notifications/subscriptions/acknowledged", {"notifications": honored})
 
+    async def tasks_at_first(self) -> list[dict[str, Any]]:
+        """The notifications of tasks that changed before the stream began."""
+        found = await self.tasks.at_first(self._incoming)
+        return [self._tagged(task_notices.METHOD, one) for one in found]
+
+    async def told(self, topic: Topic) -> dict[str, Any] | None:
+        """The notification of a change; ``None`` where there is nothing to tell."""
+        if not self.tasks.covers(topic):
+            return self.notice(topic)
+        found = await self.tasks.of(topic, self._incoming)
+        return None if found is None else self._tagged(task_notices.METHOD, found)
+
     def notice(self, topic: Topic) -> dict[str, Any]:
-        """The notification of a change."""
+        """The notification of a change of a list or a resource."""
         if topic.uri:
             return self._tagged("notifications/resources/updated", {"uri": topic.uri})
         return self._tagged(f"notifications/{topic.kind}/list_changed", {})
@@ -221,10 +267,9 @@ class Subscription:
             request_id = str(request_id)
         return respond(self._incoming, {"_meta": {meta.SUBSCRIPTION_ID: request_id}})
 
-    def refusal(self, exc: MCPError) -> dict[str, Any]:
-        """The error that answers the request when the stream cannot begin."""
-        error = error_object(exc, self._incoming.revision)
-        return jsonrpc.error_message(self._incoming.request.id, error)
+    def cancellation(self) -> dict[str, Any]:
+        """The server's own end of the subscription, as a notification."""
+        return self._tagged("notifications/cancelled", {"requestId": self._incoming.request.id})
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """A notification that carries its subscription's id, verbatim (SUB-9)."""
@@ -233,5 +278,5 @@ class Subscription:
         return jsonrpc.notification(method, projected)
 
 
-def _event(message: dict[str, Any]) -> bytes:
-    return sse.encode_event(jsonrpc.encode(message))
+def _outgoing(message: dict[str, Any]) -> Outgoing:
+    return Outgoing(jsonrpc.encode(message))

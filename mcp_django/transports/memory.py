@@ -6,7 +6,7 @@ not apply; everything else does, policy included.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,42 +16,64 @@ from mcp_django.auth.principal import Principal
 from mcp_django.context import ClientPort
 from mcp_django.exceptions import InvalidRequest, MCPError
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import Stateless, claimed_revision, classify
+from mcp_django.protocol.envelope import claimed_revision
 from mcp_django.protocol.errors import error_object
 from mcp_django.protocol.jsonrpc import Request, RequestId
 from mcp_django.protocol.revisions import Revision
 from mcp_django.runtime import calls
 from mcp_django.runtime.dispatch import dispatch, respond
-from mcp_django.runtime.incoming import Incoming, Invocation, Listening
+from mcp_django.runtime.handlers.tasks import outcome_of, take_answers, wait_for
+from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening, Result
+from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.runtime.ports import Server
+from mcp_django.transports.local_session import LocalSession
 
 Response = dict[str, Any]
 MakePort = Callable[[Incoming], ClientPort]
+AnswerQuestions = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 
 class MemoryConnection:
     """One caller's way to one server; ``make_port`` receives progress and log messages.
+
+    ``answer`` is asked by calls of the handshake revisions: it gets the questions by key and
+    returns the answers by key, or nothing to leave them open. ``origin`` and ``acting`` are what
+    the call log has to know (``Incoming``).
 
     Raises:
         AccessRefused: from every method, when the caller has to authenticate or lacks a scope.
     """
 
     def __init__(
-        self, server: Server, principal: Principal, *, make_port: MakePort | None = None
+        self,
+        server: Server,
+        principal: Principal,
+        *,
+        make_port: MakePort | None = None,
+        answer: AnswerQuestions | None = None,
+        origin: str = "client",
+        acting: str = "",
     ) -> None:
         self._server = server
         self._principal = principal
         self._make_port = make_port
+        self._answer = answer
+        self.session = LocalSession(server, origin=origin, acting=acting, transport="memory")
 
     def request(self, message: dict[str, Any]) -> Response:
         """Send a request from a thread and wait for its response."""
         opened = self.open(message)
+        if isinstance(opened, Awaiting):
+            return self._await(opened)
         if not isinstance(opened, Invocation):
             return self._only_response(opened)
+        port = self._port(opened)
         try:
-            result = calls.run(opened, self._port(opened))
-            return _decoded(respond(opened.incoming, result))
+            result = calls.run(opened, port)
+            while self._resumes(opened, result):
+                result = calls.run(opened, port)
+            return _final(opened, result)
         except MCPError as exc:
             return _failed(opened.incoming, exc)
 
@@ -62,43 +84,66 @@ class MemoryConnection:
         a test, which the threads of the pool would not.
         """
         opened = await sync_to_async(self.open)(message)
+        if isinstance(opened, Awaiting):
+            return await sync_to_async(self._await)(opened)
         if not isinstance(opened, Invocation):
             return self._only_response(opened)
         port = self._port(opened)
         try:
-            if opened.component.function.is_async:
-                result = await calls.arun(opened, port, own_thread=False)
-            else:
-                result = await sync_to_async(calls.run)(opened, port)
-            return _decoded(respond(opened.incoming, result))
+            result = await _arun(opened, port)
+            while self._resumes(opened, result):
+                result = await _arun(opened, port)
+            return _final(opened, result)
         except MCPError as exc:
             return _failed(opened.incoming, exc)
 
-    def open(self, message: dict[str, Any]) -> Response | Invocation | Listening:
+    def _await(self, awaiting: Awaiting) -> Response:
+        """The outcome of a task, whose questions are answered here as those of a call are."""
+        incoming = awaiting.incoming
+        try:
+            row = wait_for(incoming)
+            while row.questions:
+                answers = self._answer(row.questions) if self._answer is not None else None
+                if answers is None:
+                    raise InvalidRequest("The task waits for answers, and nobody gives any.")
+                take_answers(row, dict(answers))
+                row = wait_for(incoming)
+            return _decoded(respond(incoming, outcome_of(incoming, row)))
+        except MCPError as exc:
+            return _failed(incoming, exc)
+
+    def open(self, message: dict[str, Any]) -> Response | Invocation | Listening | Awaiting:
         """The response to a request, or what is left to run for it."""
-        admit_connection(self._server, self._principal)
         request = jsonrpc.decode(jsonrpc.encode(message))
+        with door.watched(self._server, request, transport="memory", principal=self._principal):
+            self._server.refresh()
+            admit_connection(self._server, self._principal)
         if not isinstance(request, Request):
             return _error(InvalidRequest("This is not a request."), None, None)
         try:
-            route = classify(request, None, enabled=self._server.protocol_versions)
+            if self.session.is_initialize(request):
+                return _decoded(self.session.initialize(request))
+            incoming = self.session.incoming(self._principal, request)
         except MCPError as exc:
             return _error(exc, request.id, claimed_revision(request))
-        if not isinstance(route, Stateless):
-            return _error(InvalidRequest("The request has no envelope."), request.id, None)
-        incoming = Incoming(
-            server=self._server,
-            request=request,
-            envelope=route.envelope,
-            principal=self._principal,
-        )
         try:
             outcome = dispatch(incoming)
         except MCPError as exc:
             return _failed(incoming, exc)
-        if isinstance(outcome, (Invocation, Listening)):
+        if isinstance(outcome, (Invocation, Listening, Awaiting)):
             return outcome
         return _decoded(respond(incoming, outcome))
+
+    def _resumes(self, call: Invocation, result: Result) -> bool:
+        """Whether the questions of a call in a session were answered, so that it goes on."""
+        if call.incoming.session is None or result.get("resultType") != "input_required":
+            return False
+        assert call.interaction is not None
+        answers = self._answer(result["inputRequests"]) if self._answer is not None else None
+        if answers is None:
+            return False
+        call.interaction.resume(answers)
+        return True
 
     def _port(self, invocation: Invocation) -> ClientPort | None:
         return self._make_port(invocation.incoming) if self._make_port else None
@@ -107,6 +152,19 @@ class MemoryConnection:
         if isinstance(opened, Listening):
             return _failed(opened.incoming, InvalidRequest("A stream is not one response."))
         return opened
+
+
+async def _arun(call: Invocation, port: ClientPort | None) -> Result:
+    if call.component.function.is_async:
+        return await calls.arun(call, port, own_thread=False)
+    return await sync_to_async(calls.run)(call, port)
+
+
+def _final(call: Invocation, result: Result) -> Response:
+    """The response to a call; questions that nobody answered in a session are shown as they are."""
+    if call.incoming.session is not None and result.get("resultType") == "input_required":
+        return jsonrpc.result_message(call.incoming.request.id, result)
+    return _decoded(respond(call.incoming, result))
 
 
 def _failed(incoming: Incoming, exc: MCPError) -> Response:

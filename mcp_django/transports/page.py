@@ -23,11 +23,18 @@ from mcp_django.transports.exchange import Exchange, Reply
 STYLE = Path(__file__).parent.parent / "templates" / "mcp_django" / "endpoint.css"
 HEADER = "Authorization"
 PLACEHOLDER = "Bearer YOUR_TOKEN"
+# Backends whose tokens come from an authorization server that clients find by themselves.
+SIGN_IN = {"oauth", "jwt"}
 
 
 def is_wanted(headers: Headers) -> bool:
     """Whether a GET comes from a browser's address bar and not from a client."""
     return "text/html" in (headers.get("accept") or "") and MCP_PROTOCOL_VERSION not in headers
+
+
+def offers_sign_in(server: Server) -> bool:
+    """Whether a client gets a token by itself, once its user has signed in."""
+    return bool({*server.auth} & SIGN_IN)
 
 
 def render(server: Server, exchange: Exchange) -> Reply:
@@ -55,7 +62,8 @@ def _context(server: Server, url: str) -> dict[str, Any]:
     # Hosts use it as an identifier: of the heading, which a person knows the server by.
     name = slugify(identity.get("title", "")) or slugify(identity["name"])
     entry: dict[str, Any] = {"url": url}
-    if closed:
+    needs_token = closed and not offers_sign_in(server)
+    if needs_token:
         entry["headers"] = {HEADER: PLACEHOLDER}
     return {
         "language": get_language() or "en",
@@ -63,9 +71,10 @@ def _context(server: Server, url: str) -> dict[str, Any]:
         "heading": identity.get("title") or identity["name"],
         "slug": name,
         "url": url,
-        "closed": closed,
+        "needs_token": needs_token,
+        "signs_in": closed and not needs_token,
         "revision": LATEST.version,
-        "header_option": f' --header "{HEADER}: {PLACEHOLDER}"' if closed else "",
+        "header_option": f' --header "{HEADER}: {PLACEHOLDER}"' if needs_token else "",
         "vscode": json.dumps({"servers": {name: {"type": "http", **entry}}}, indent=2),
         "cursor": json.dumps({"mcpServers": {name: entry}}, indent=2),
         "inspector": json.dumps(

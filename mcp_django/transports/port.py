@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mcp_django.protocol import jsonrpc, meta, shapes
-from mcp_django.protocol.envelope import LOG_LEVELS, severity
+from mcp_django.protocol.log_levels import LOG_LEVELS, severity
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.schema.jsonable import jsonable
 
@@ -18,6 +19,13 @@ class Outbox(Protocol):
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
         """Take a message, from any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """Stands among messages where the connection is to be closed for so many seconds."""
+
+    seconds: float
 
 
 class StreamPort:
@@ -56,6 +64,11 @@ class StreamPort:
         if logger is not None:
             params["logger"] = str(logger)
         self._send("notifications/message", params, key="log")
+
+    def hang_up(self, seconds: float) -> None:
+        """Close the connection where the client knows how to come back."""
+        if self._incoming.revision.priming_event and self._incoming.session is not None:
+            self._mailbox.post(HangUp(seconds))
 
     def _send(self, method: str, params: dict[str, Any], *, key: str) -> None:
         projected = shapes.project_notification(method, params, self._incoming.revision)

@@ -15,15 +15,28 @@ from io import BytesIO
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.handlers.asgi import ASGIRequest
 
+from mcp_django.auth.backends import BEARER_ONLY
 from mcp_django.context import Cancellation
 from mcp_django.exceptions import Busy
-from mcp_django.protocol.headers import Headers
+from mcp_django.protocol.headers import SESSION_ID, Headers
+from mcp_django.protocol.jsonrpc import Request
+from mcp_django.protocol.methods import LISTS
+from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import is_open
 from mcp_django.runtime.pools import pool, with_request_signals
 from mcp_django.runtime.ports import Server
 from mcp_django.transports.body import ClientGone, Receive, Scope, Send, read_body, until_gone
-from mcp_django.transports.exchange import Exchange, HeaderList, Outcome, Reply, Stream, Work
-from mcp_django.transports.http import Received, admit, afinish, finish, receive
+from mcp_django.transports.exchange import (
+    Endpoint,
+    Exchange,
+    HeaderList,
+    Outcome,
+    Reply,
+    Stream,
+    Work,
+)
+from mcp_django.transports.finishing import afinish, finish
+from mcp_django.transports.http import Received, admit, receive
 from mcp_django.transports.replies import error_reply
 from mcp_django.transports.ticket import Ticket, in_time
 
@@ -57,10 +70,18 @@ def exchange_of(scope: Scope, body: bytes, cancellation: Cancellation) -> Exchan
         headers=Headers(scope["headers"]),
         body=body,
         query=scope.get("query_string", b"").decode("latin-1"),
+        path=scope["path"],
+        endpoint=endpoint_of(scope["path"]),
         request=_once(lambda: ASGIRequest(scope, BytesIO(body))),
         can_stream=True,
         cancellation=cancellation,
     )
+
+
+def endpoint_of(path: str) -> Endpoint:
+    """Which endpoint of a mount a path names, where no URLconf has said so."""
+    last = path.rstrip("/").rpartition("/")[2]
+    return last if last in ("sse", "messages", "health") else "mcp"  # type: ignore[return-value]
 
 
 def _once(build: Callable[[], ASGIRequest]) -> Callable[[], ASGIRequest]:
@@ -90,30 +111,37 @@ async def outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Repl
     if isinstance(received, Reply):
         return received
     try:
-        outcome = None if needs_thread(received) else _admit_here(received)
+        outcome = _admit_here(received)
         if outcome is None:
             work = partial(_admit_and_finish, received, ticket)
             running = pool(received.pool).run(partial(with_request_signals, work))
             outcome = await in_time(ticket, running)
     except Busy as exc:
+        door.turned_away(server, received.message, exc, transport="http")
         return error_reply(exc, getattr(received.message, "id", None))
     return await afinish(outcome) if isinstance(outcome, Work) else outcome
 
 
 def needs_thread(received: Received) -> bool:
     """Whether finding the caller may touch the database: not for anonymous ones let in by rule."""
-    server = received.server
-    if len(received.exchange.body) > MAX_INLINE_BYTES:
+    server, message = received.server, received.message
+    if received.exchange.endpoint == "health" or len(received.exchange.body) > MAX_INLINE_BYTES:
         return True
-    if "authorization" in received.exchange.headers or "cookie" in received.exchange.headers:
+    if isinstance(message, Request) and message.method in LISTS:
+        # What the admin says is asked for each of them.
         return True
-    return server.is_guarded or not is_open(server) or any(name != "tokens" for name in server.auth)
+    headers = received.exchange.headers
+    if any(name in headers for name in ("authorization", "cookie", SESSION_ID)):
+        return True
+    return (
+        server.offered.is_guarded or not is_open(server) or not BEARER_ONLY.issuperset(server.auth)
+    )
 
 
 def _admit_here(received: Received) -> Outcome | None:
-    """Admit a request on the loop; ``None`` when a permission or a form asks the database."""
+    """Admit a request on the loop; ``None`` when anything about it asks the database."""
     try:
-        return admit(received)
+        return None if needs_thread(received) else admit(received)
     except SynchronousOnlyOperation:
         return None
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcp_django.auth.challenge import challenge
-from mcp_django.exceptions import AccessRefused, Busy, MCPError
+from mcp_django.exceptions import (
+    AccessRefused,
+    AuthenticationUnavailable,
+    Busy,
+    MCPError,
+    TooManyAttempts,
+)
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.errors import INVALID_REQUEST, error_object, http_status
+from mcp_django.protocol.errors import INVALID_REQUEST, RateLimited, error_object, http_status
 from mcp_django.protocol.jsonrpc import RequestId
 from mcp_django.protocol.revisions import Revision
 from mcp_django.transports.exchange import EVENT_STREAM, JSON, HeaderList, Reply
@@ -43,16 +50,25 @@ def error_reply(
     """A JSON-RPC error under the status that its revision gives it."""
     message = jsonrpc.error_message(request_id, error_object(exc, revision))
     headers: HeaderList = ()
-    if isinstance(exc, Busy):
+    if isinstance(exc, (Busy, RateLimited)):
         headers = (("Retry-After", str(dict(exc.data or {}).get("retryAfter", 1))),)
     return json_reply(http_status(exc, revision), jsonrpc.encode(message), headers)
 
 
-def access_reply(exc: AccessRefused) -> Reply:
+def access_reply(
+    exc: AccessRefused,
+    *,
+    scopes: Sequence[str] | None = None,
+    parameters: Mapping[str, str] | None = None,
+) -> Reply:
     """401 or 403 with its challenge (RFC 6750)."""
     body = {"error": exc.error or "unauthorized", "error_description": exc.message}
-    header = challenge(exc)
+    header = challenge(exc, scopes=scopes, parameters=parameters)
     headers: HeaderList = (("WWW-Authenticate", header),) if header else ()
+    # Nothing may give one caller's refusal to another, whatever it makes of no-store.
+    headers = (*headers, ("Vary", "Authorization, Origin"))
+    if isinstance(exc, (TooManyAttempts, AuthenticationUnavailable)):
+        headers = (("Retry-After", str(exc.retry_after)),)
     return json_reply(exc.status, jsonrpc.encode(body), headers)
 
 

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from mcp_django.context import Cancellation
 from mcp_django.runtime.calls import time_limit
+from mcp_django.transports.body import first_done
 from mcp_django.transports.exchange import Reply, Work
-from mcp_django.transports.http import timed_out
+from mcp_django.transports.finishing import timed_out
 
 T = TypeVar("T")
 
@@ -38,10 +39,10 @@ async def in_time(ticket: Ticket, running: Awaitable[T]) -> T | Reply:
     task = asyncio.ensure_future(running)
     try:
         while not task.done():
-            await asyncio.wait((task,), timeout=_patience(ticket))
+            await first_done(task, timeout=_patience(ticket))
             if task.done() or ticket.work is None or _patience(ticket) > 0:
                 continue
-            return timed_out(ticket.work)
+            return await timed_out(ticket.work)
         return task.result()
     finally:
         task.cancel()

@@ -6,6 +6,7 @@ Django as an asynchronous iterator; under WSGI there are none.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
@@ -16,9 +17,19 @@ from django.http.response import HttpResponseBase
 from mcp_django.conf import get_settings
 from mcp_django.context import Cancellation
 from mcp_django.protocol.headers import Headers
+from mcp_django.runtime.pools import pool, with_request_signals
 from mcp_django.runtime.ports import Server
-from mcp_django.transports.exchange import Exchange, HeaderList, Outcome, Reply, Stream, Work
-from mcp_django.transports.http import admit, finish, receive
+from mcp_django.transports.exchange import (
+    Endpoint,
+    Exchange,
+    HeaderList,
+    Outcome,
+    Reply,
+    Stream,
+    Work,
+)
+from mcp_django.transports.finishing import finish
+from mcp_django.transports.http import admit, receive
 from mcp_django.transports.ticket import Ticket
 
 
@@ -33,8 +44,9 @@ class EndpointView:
     csrf_exempt = True
     login_required = False
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, endpoint: Endpoint = "mcp") -> None:
         self.mcp_server = server
+        self.endpoint = endpoint
         # Django's resolver names a view by these.
         self.__name__ = self.__qualname__ = "mcp_endpoint"
 
@@ -44,7 +56,7 @@ class EndpointView:
 
     def __call__(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Answer one request."""
-        received = receive(self.mcp_server, exchange_of(request))
+        received = receive(self.mcp_server, exchange_of(request, self.endpoint))
         outcome = received if isinstance(received, Reply) else admit(received)
         if isinstance(outcome, Work):
             ticket = ticket_of(request)
@@ -52,8 +64,22 @@ class EndpointView:
                 ticket.start(outcome)
                 if outcome.is_async:
                     return DeferredResponse(request, outcome)
-            outcome = finish(outcome)
+            outcome = _finish(request, outcome)
         return response_of(request, outcome)
+
+
+def _finish(request: HttpRequest, work: Work) -> Reply | Stream:
+    """Run a call in the thread of the view.
+
+    Django cancels the task of a client that hangs up, and an asynchronous function with it if that
+    runs on the same loop. In a session hanging up cancels nothing (HTTP-16), so the function gets a
+    thread and a loop of its own there.
+    """
+    stateless = work.invocation.incoming.revision.stateless
+    if stateless or not work.is_async or not isinstance(request, ASGIRequest):
+        return finish(work)
+    run = partial(with_request_signals, partial(finish, work))
+    return pool("work").submit(run).result()
 
 
 class DeferredResponse(StreamingHttpResponse):
@@ -82,7 +108,7 @@ def _refuse_compression(request: HttpRequest) -> None:
     request.META["HTTP_ACCEPT_ENCODING"] = ""
 
 
-def exchange_of(request: HttpRequest) -> Exchange:
+def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
     """A Django request in the form that the core reads."""
     ticket = ticket_of(request)
     return Exchange(
@@ -90,6 +116,8 @@ def exchange_of(request: HttpRequest) -> Exchange:
         headers=_headers(request),
         body=_body(request),
         query=request.META.get("QUERY_STRING", ""),
+        path=request.path,
+        endpoint=endpoint,
         request=lambda: request,
         can_stream=isinstance(request, ASGIRequest),
         cancellation=ticket.cancellation if ticket else Cancellation(),
@@ -105,7 +133,8 @@ def _headers(request: HttpRequest) -> Headers:
     if isinstance(request, ASGIRequest):
         # The raw list: Django joins repeated headers, which would hide spoofing (HDR-9).
         return Headers(request.scope["headers"])
-    return Headers.from_environ(request.META)
+    # A request without a Host header goes by the server's name, as in Django.
+    return Headers.from_environ({"HTTP_HOST": request.META.get("SERVER_NAME", ""), **request.META})
 
 
 def _body(request: HttpRequest) -> bytes:

@@ -56,12 +56,59 @@ def test_a_login_of_the_site_is_taken() -> None:
 
 
 @override_settings(MCP_DJANGO={"AUTH": ["session"]})
-def test_a_login_is_taken_without_a_csrf_token_but_not_from_elsewhere() -> None:
+def test_a_login_needs_the_csrf_token_of_its_cookie() -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(person())
-    assert post("/mcp", WHOAMI, client=client).status_code == 200
-    assert post("/mcp", WHOAMI, client=client, origin="https://evil.test").status_code == 403
-    assert post("/mcp", WHOAMI, client=client, origin="null").status_code == 403
+    refused = post("/mcp", WHOAMI, client=client)
+    assert refused.status_code == 401
+    assert "X-Csrftoken" in refused.json()["error_description"]
+    assert post("/mcp", WHOAMI, client=client, x_csrftoken="a" * 32).status_code == 401
+    client.cookies["csrftoken"] = "a" * 32
+    assert post("/mcp", WHOAMI, client=client, x_csrftoken="b" * 32).status_code == 401
+    assert caller(post("/mcp", WHOAMI, client=client, x_csrftoken="a" * 32)) == ("ada", "session")
+
+
+@override_settings(MCP_DJANGO={"AUTH": ["session"]})
+def test_reading_with_a_login_needs_no_csrf_token() -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(person())
+    request = RequestFactory(enforce_csrf_checks=True).get("/mcp")
+    request.COOKIES.update({name: morsel.value for name, morsel in client.cookies.items()})
+    found = get_backend("session").authenticate(credentials(request))
+    assert found is not None
+
+
+LISTED = {"AUTH": ["session"], "ALLOWED_ORIGINS": ["https://app.example"]}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "https://evil.test"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "https://app.example"}, 401),
+        ({"sec_fetch_site": "cross-site"}, 401),
+        ({"sec_fetch_site": "same-site"}, 401),
+        ({"origin": "http://testserver"}, 200),
+        ({"origin": "http://testserver", "sec_fetch_site": "same-origin"}, 200),
+        ({}, 200),
+    ],
+)
+@override_settings(MCP_DJANGO=LISTED)
+def test_a_login_counts_for_pages_of_the_site_alone(headers: Any, status: int) -> None:
+    client = logged_in(person())
+    client.cookies["csrftoken"] = "a" * 32
+    response = post("/mcp", WHOAMI, client=client, x_csrftoken="a" * 32, **headers)
+    assert response.status_code == status
+    assert "Access-Control-Allow-Credentials" not in response
+
+
+@override_settings(MCP_DJANGO=LISTED)
+def test_a_page_of_a_listed_origin_still_calls_with_a_token() -> None:
+    with override_settings(MCP_DJANGO={**LISTED, "AUTH": ["session", "tokens"]}):
+        _, plaintext = token_for(person())
+        response = post("/mcp", WHOAMI, token=plaintext, origin="https://app.example")
+        assert caller(response) == ("ada", "tokens")
 
 
 def test_a_login_is_found_without_middleware() -> None:
@@ -69,8 +116,11 @@ def test_a_login_is_found_without_middleware() -> None:
     request = RequestFactory().post("/mcp")
     backend = get_backend("session")
     assert backend.authenticate(credentials(request)) is None
-    request = RequestFactory().post("/mcp")
+    request = RequestFactory().post("/mcp", headers={"X-CSRFToken": "a" * 32})
     request.COOKIES.update({name: morsel.value for name, morsel in client.cookies.items()})
+    with pytest.raises(AuthenticationRequired, match="CSRF"):
+        backend.authenticate(credentials(request))
+    request.COOKIES["csrftoken"] = "a" * 32
     principal = backend.authenticate(credentials(request))
     assert principal is not None
     assert principal.user.get_username() == "ada"
@@ -209,3 +259,39 @@ def test_rest_framework_joins_others() -> None:
     assert caller(post("/mcp", WHOAMI, token=plaintext)) == ("ada", "tokens")
     assert caller(post("/mcp", WHOAMI, authorization="Basic YWRhOnNlY3JldA==")) == ("ada", "drf")
     assert post("/mcp", WHOAMI, token="neither").status_code == 401
+
+
+class Always:
+    """An authentication class that a site lists for assistants alone."""
+
+    def authenticate(self, request: Any) -> Any:
+        from django.contrib.auth import get_user_model
+
+        return get_user_model().objects.get(), None
+
+    def authenticate_header(self, request: Any) -> str:
+        return "Bearer"
+
+
+@drf
+@override_settings(
+    MCP_DJANGO={"AUTH": ["drf"], "DRF": [f"{__name__}.Always"]},
+    REST_FRAMEWORK={"DEFAULT_AUTHENTICATION_CLASSES": []},
+)
+def test_the_classes_of_the_settings_go_before_those_of_rest_framework() -> None:
+    person()
+    assert caller(post("/mcp", WHOAMI)) == ("ada", "drf")
+
+
+@pytest.mark.parametrize(("library", "extra"), [("jwt", "jwt"), ("rest_framework", "drf")])
+def test_a_library_that_is_missing_is_named_with_its_extra(
+    library: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(path: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {library!r}", name=library)
+
+    monkeypatch.setattr("mcp_django.auth.backends.import_string", missing)
+    get_backend.cache_clear()
+    pip = rf'pip install "django-mcp-provider\[{extra}\]"'
+    with pytest.raises(ImproperlyConfigured, match=pip):
+        get_backend(extra)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from mcp_django.auth.challenge import challenge
 from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, InsufficientScope
+from tests.spec import spec
 
 
 def test_a_challenge_says_what_is_wrong_and_what_is_needed() -> None:
@@ -22,3 +27,27 @@ def test_a_value_cannot_leave_its_quotes_or_its_line() -> None:
     assert header == (
         'Bearer realm="mcp", error="invalid_token", error_description="a\'bcSet-Cookie: "'
     )
+
+
+@spec("AUT-13")
+@pytest.mark.parametrize(
+    "break_", ["\r\nSet-Cookie: a=b", "\n", "\0", '"', "\\", "\x7f", "\u2028", "ü"]
+)
+def test_threat_20_no_value_of_a_challenge_can_add_a_header_or_a_parameter(break_: str) -> None:
+    evil = f'x{break_}", error="none'
+    refusal = InsufficientScope(evil, scopes=[evil], granted=[evil])
+    for scopes in (None, [evil]):
+        header = challenge(refusal, scopes=scopes, parameters={"resource_metadata": evil})
+        assert header is not None
+        assert header.isascii()
+        assert header.isprintable()
+        assert header.count('"') == 2 * len(re.findall(r'[a-z_]+="[^"]*"', header)) == 10
+        assert "\\" not in header
+
+
+@spec("AUT-12")
+def test_no_challenge_asks_for_a_refresh_token() -> None:
+    refusal = InsufficientScope("More.", scopes=["offline_access", "a"])
+    assert 'scope="a"' in str(challenge(refusal))
+    assert 'scope="b"' in str(challenge(refusal, scopes=["b", "offline_access"]))
+    assert "scope=" not in str(challenge(AuthenticationRequired("x", scopes=["offline_access"])))

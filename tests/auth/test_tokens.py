@@ -8,12 +8,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.test import override_settings
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.test import Client, override_settings
 from django.utils import timezone
 
+from mcp_django.auth import events
 from mcp_django.auth.backends import get_backend
+from mcp_django.auth.local import LocalCaller
 from mcp_django.auth.principal import anonymous
-from mcp_django.models import AccessToken
+from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.models import AccessToken, AuthEvent
 from tests.drivers import message
 from tests.servers import person, post, token_for
 from tests.spec import spec
@@ -163,11 +168,22 @@ def test_a_tool_pays_only_for_its_own_queries(used: str, django_assert_num_queri
         post("/mcp", message("tools/call", {"name": "count_groups"}), token=used)
 
 
-@pytest.mark.parametrize("token", [None, "foreign"])
-def test_no_token_of_ours_costs_no_query(token: str | None, django_assert_num_queries: Any) -> None:
+def test_no_token_costs_no_query(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
-        post("/mcp", LIST, token=token)
-        post("/open/mcp", LIST, token=token)
+        post("/mcp", LIST)
+        post("/open/mcp", LIST)
+
+
+def test_a_foreign_token_is_not_looked_up_and_soon_not_recorded(
+    settings: Any, django_assert_num_queries: Any
+) -> None:
+    settings.MCP_DJANGO = {"AUTH": ["tokens"]}
+    for _ in range(events.SOME_OF_ONE):
+        post("/mcp", LIST, token="foreign")
+    assert AuthEvent.objects.filter(kind="refused").count() == events.SOME_OF_ONE
+    with django_assert_num_queries(0):
+        post("/mcp", LIST, token="foreign")
+        post("/open/mcp", LIST, token="foreign")
 
 
 def test_the_last_use_is_written_once_a_minute(
@@ -196,7 +212,7 @@ def test_a_principal_is_current_while_its_token_holds() -> None:
     user = person()
     token, plaintext = token_for(user, "s", expires=timezone.now() + timedelta(days=1))
     pairs = [(b"authorization", f"Bearer {plaintext}".encode())]
-    credentials = Credentials(headers=Headers(pairs), query="", request=lambda: None)  # type: ignore[arg-type, return-value]
+    credentials = Credentials(headers=Headers(pairs), query="", request=HttpRequest)
     principal = authenticate(["tokens"], credentials)
     assert principal.scopes == frozenset({"s"})
     assert principal.expires_at == token.expires_at
@@ -231,3 +247,77 @@ def test_no_secret_reaches_a_log_or_an_answer(caplog: pytest.LogCaptureFixture) 
         assert plaintext not in response.content.decode() + str(response.headers)
         assert "/etc/passwd" not in response.content.decode()
     assert plaintext not in caplog.text
+
+
+# Where it is good -----------------------------------------------------------------------------
+
+
+@spec("AUT-9")
+def test_a_token_for_some_servers_opens_no_other() -> None:
+    user = person(is_staff=True)
+    _, plaintext = token_for(user, servers=["staff"])
+    assert post("/staff/mcp", LIST, token=plaintext).status_code == 200
+    refused = post("/mcp", LIST, token=plaintext)
+    assert refused.status_code == 401
+    assert 'error="invalid_token"' in refused["WWW-Authenticate"]
+
+
+@pytest.mark.parametrize(
+    ("networks", "address", "expected"),
+    [
+        (["127.0.0.1"], "127.0.0.1", 200),
+        (["127.0.0.0/8"], "127.0.0.1", 200),
+        (["::1", "10.0.0.0/8"], "10.9.8.7", 200),
+        (["10.0.0.0/8"], "::ffff:10.9.8.7", 200),
+        (["2001:db8::/32"], "2001:db8::5", 200),
+        (["10.0.0.0/8"], "11.0.0.1", 401),
+        (["10.0.0.0/8"], "::1", 401),
+        (["10.0.0.0/8"], "", 401),
+        ([], "", 200),
+    ],
+)
+def test_a_token_for_some_networks_is_refused_from_elsewhere(
+    networks: list[str], address: str, expected: int
+) -> None:
+    _, plaintext = token_for(person(), networks=networks)
+    client = Client(REMOTE_ADDR=address)
+    assert post("/mcp", LIST, token=plaintext, client=client).status_code == expected
+
+
+def test_an_address_behind_proxies_is_the_one_they_saw() -> None:
+    _, plaintext = token_for(person(), networks=["192.0.2.0/24"])
+    seen = {"x_forwarded_for": "198.51.100.9, 192.0.2.7"}
+    assert post("/mcp", LIST, token=plaintext, **seen).status_code == 401
+    with override_settings(MCP_DJANGO={"PROXIES": 1}):
+        assert post("/mcp", LIST, token=plaintext, **seen).status_code == 200
+        forged = {"x_forwarded_for": "192.0.2.7, 198.51.100.9"}
+        assert post("/mcp", LIST, token=plaintext, **forged).status_code == 401
+
+
+def test_a_kept_look_at_a_token_widens_it_to_no_server_and_no_network() -> None:
+    user = person(is_staff=True)
+    _, bound = token_for(user, servers=["staff"], networks=["10.0.0.0/8"])
+    inside, outside = Client(REMOTE_ADDR="10.0.0.1"), Client(REMOTE_ADDR="11.0.0.1")
+    with override_settings(MCP_DJANGO={"TOKEN_CACHE_SECONDS": 60}):
+        assert post("/staff/mcp", LIST, token=bound, client=inside).status_code == 200
+        assert post("/staff/mcp", LIST, token=bound, client=outside).status_code == 401
+        assert post("/mcp", LIST, token=bound, client=inside).status_code == 401
+
+
+@pytest.mark.parametrize("network", ["here", "10.0.0.1/8", "10.0.0.0/33", ""])
+def test_what_is_no_network_makes_no_token(network: str) -> None:
+    with pytest.raises(ValueError, match=r"network|address|host bits"):
+        token_for(person(), networks=[network])
+    token, _ = token_for(person("bob"))
+    token.networks = [network]
+    with pytest.raises(ValidationError):
+        token.full_clean()
+    assert AccessToken.objects.get().networks == []
+
+
+def test_a_local_process_honors_what_a_token_is_bound_to() -> None:
+    user = person()
+    _, plaintext = token_for(user, servers=["staff"])
+    assert LocalCaller(token=plaintext, server="staff").principal().user == user
+    with pytest.raises(AuthenticationRequired):
+        LocalCaller(token=plaintext, server="default").principal()

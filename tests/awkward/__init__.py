@@ -1,5 +1,5 @@
 """A site that does nothing as usual; run with ``pytest --ds tests.awkward.settings tests/awkward``.
 
-A user model of its own with UUID keys, no admin, two databases behind a router, naive times, no
-root mount and no session middleware.
+A user model of its own with UUID keys, no admin, three databases behind a router that keeps members
+and tokens out of the default one, naive times, no root mount and no session middleware.
 """

@@ -19,7 +19,7 @@ from mcp_django.test import MCPClient
 from tests.awkward.models import Member, Reading
 from tests.drivers import headers_for, message, send
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "readings"])
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "readings", "people"])
 PATH = "/acme/api/mcp"
 
 

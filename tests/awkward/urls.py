@@ -6,4 +6,7 @@ from django.urls import include, path
 
 from mcp_django import mcp
 
-urlpatterns = [path("<slug:tenant>/", include([path("api/mcp", mcp.urls)]))]
+urlpatterns = [
+    path("<slug:tenant>/", include([path("api/mcp", mcp.urls)])),
+    path("", include("mcp_django.oauth.urls")),
+]

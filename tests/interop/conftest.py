@@ -1,4 +1,4 @@
-"""One demo site for all tests that talk to it."""
+"""The sites that all tests talk to, and what the official TypeScript client needs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.interop import node
 from tests.interop.demo_site import DemoServer, running_demo
 from tests.interop.wire import Wire
+from tests.processes import serving
+
+ASKING = "tests.interop.asking_site"
+MOUNTS = ("lane", "raw")
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +31,32 @@ def guest(demo_server: DemoServer) -> Iterator[Wire]:
 
 @pytest.fixture
 def desk(demo_server: DemoServer) -> Iterator[Wire]:
-    """A member of staff at the server for staff."""
-    with Wire(demo_server.staff_url, token=demo_server.staff_token) as wire:
+    """A member of staff at the server for staff, who can be asked to fill in forms."""
+    with Wire(
+        demo_server.staff_url, token=demo_server.staff_token, capabilities={"elicitation": {}}
+    ) as wire:
         yield wire
+
+
+@pytest.fixture(scope="session")
+def asking_urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The endpoints of the site that asks, by mount; one process serves both."""
+    with serving(
+        "uvicorn",
+        f"{ASKING}.asgi:application",
+        tmp_path_factory.mktemp("asking"),
+        settings=f"{ASKING}.settings",
+    ) as server:
+        yield {mount: f"{server.url}/{mount}/mcp" for mount in MOUNTS}
+
+
+@pytest.fixture(params=MOUNTS)
+def asking_url(request: pytest.FixtureRequest, asking_urls: dict[str, str]) -> str:
+    """Each endpoint of the site that asks."""
+    return asking_urls[request.param]
+
+
+@pytest.fixture(scope="session")
+def installed() -> None:
+    """The official TypeScript client is there."""
+    node.install()

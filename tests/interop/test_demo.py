@@ -14,9 +14,12 @@ import httpx
 import pytest
 from PIL import Image
 
+from mcp_django.management.doctor.hosts import HOSTS
 from tests.drivers import headers_for, message
 from tests.interop.demo_site import DemoServer, run_manage, running_demo
 from tests.interop.wire import Wire
+from tests.oauth.live.browser import Browser
+from tests.oauth.live.host import Connection
 from tests.spec import spec
 
 
@@ -27,7 +30,7 @@ def test_printed_curl_command_finds_the_nearest_airports(demo_server: DemoServer
     assert [one["airport"]["icao"] for one in found] == ["EGLC", "EGWU", "EGTR"]
 
 
-def test_printed_configurations_are_json_with_address_and_token(demo_server: DemoServer) -> None:
+def test_printed_configurations_are_json_with_the_address_alone(demo_server: DemoServer) -> None:
     for heading, key in [
         ("VS Code", "servers"),
         ("Cursor", "mcpServers"),
@@ -36,8 +39,24 @@ def test_printed_configurations_are_json_with_address_and_token(demo_server: Dem
         servers = _json_after(heading, demo_server.output)[key]
         assert servers["airports"]["url"] == demo_server.url
         assert servers["airports-staff"]["url"] == demo_server.staff_url
-        header = servers["airports-staff"]["headers"]["Authorization"]
-        assert header == f"Bearer {demo_server.staff_token}"
+        # They sign in.
+        assert "headers" not in servers["airports"]
+        assert "headers" not in servers["airports-staff"]
+
+
+@pytest.mark.parametrize(("username", "path"), [("guest", "mcp"), ("desk", "staff/mcp")])
+def test_a_client_signs_in_and_calls(demo_server: DemoServer, username: str, path: str) -> None:
+    with Browser(username, password=f"airports-{username}") as browser, httpx.Client() as http:
+        connection = Connection(
+            host=HOSTS["mcp-remote"], url=f"{demo_server.site}/{path}", browser=browser, http=http
+        )
+        connection.discover()
+        connection.register()
+        connection.authorize()
+        connection.refresh()
+        answer = connection.request("tools/list")
+        assert answer.status_code == 200
+        assert answer.json()["result"]["tools"]
 
 
 def test_second_start_adds_nothing_and_prints_the_same_tokens(demo_server: DemoServer) -> None:
@@ -95,6 +114,25 @@ def test_pages_and_their_styles_are_served(demo_server: DemoServer) -> None:
         assert browser.get("/static/admin/css/base.css").status_code == 200
 
 
+def test_people_sign_in_and_publish_what_assistants_read(
+    demo_server: DemoServer, guest: Wire
+) -> None:
+    with httpx.Client(base_url=demo_server.site, trust_env=False, follow_redirects=True) as browser:
+        assert browser.get("/publish/").url.path == "/login/"
+        account = {"username": "desk", "password": "airports-desk"}
+        form = _send_form(browser, "/login/?next=/publish/", **account, next="/publish/")
+        assert form.url.path == "/publish/"
+        notice = {"title": "Crane <60 m>", "text": "West of the stand.", "severity": "caution"}
+        refused = _send_form(browser, "/publish/", airport="QQQ", **notice)
+        assert "No airport has the code" in refused.text
+        board = _send_form(browser, "/publish/", airport="prg", **notice)
+    assert board.url.path == "/board/LKPR/"
+    assert "Caution: Crane &lt;60 m&gt;" in board.text
+    (text,) = guest.call("notice_board", airport="PRG")["content"]
+    assert "## Caution: Crane" in text["text"]
+    assert "West of the stand." in text["text"]
+
+
 def test_nobody_enters_without_a_token(demo_server: DemoServer) -> None:
     with Wire(demo_server.url) as nobody, Wire(demo_server.url, token="mcp_wrong") as wrong:
         assert nobody.post("tools/list").status_code == 401
@@ -110,10 +148,14 @@ def test_public_server_only_reads(guest: Wire) -> None:
     tools = guest.result("tools/list")["tools"]
     assert {tool["name"] for tool in tools} == {
         "airport_map",
+        "count_airports",
         "current_notices",
         "find_route",
+        "grand_tour",
         "great_circle_distance",
+        "list_notices",
         "nearest_airports",
+        "notice_board",
         "search_airports",
         "summarize_country",
     }
@@ -215,7 +257,7 @@ def test_airports_are_read_under_both_codes(guest: Wire) -> None:
 
 
 def test_text_about_the_data_is_listed_and_read(guest: Wire) -> None:
-    (about,) = guest.result("resources/list")["resources"]
+    about = guest.result("resources/list")["resources"][0]
     assert about["uri"] == "airports://about"
     (contents,) = guest.result("resources/read", {"uri": about["uri"]})["contents"]
     assert contents["mimeType"] == "text/markdown"
@@ -227,6 +269,7 @@ def test_templates_are_listed(guest: Wire) -> None:
     assert {template["uriTemplate"] for template in templates} == {
         "airports://{code}",
         "airports://countries/{country}",
+        "countries://{code}",
         "notices://{code}",
     }
 
@@ -234,6 +277,13 @@ def test_templates_are_listed(guest: Wire) -> None:
 def test_missing_airport_is_a_missing_resource(guest: Wire) -> None:
     error = guest.post("resources/read", {"uri": "airports://QQQ"}).json()["error"]
     assert (error["code"], error["data"]) == (-32602, {"uri": "airports://QQQ"})
+
+
+def _send_form(browser: httpx.Client, path: str, **values: str) -> httpx.Response:
+    """Fill in the form of a page."""
+    browser.get(path).raise_for_status()
+    token = {"csrfmiddlewaretoken": browser.cookies["csrftoken"]}
+    return browser.post(path, data=values | token).raise_for_status()
 
 
 def _send_curl(output: str) -> httpx.Response:

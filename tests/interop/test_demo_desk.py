@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.interop.wire import Wire
+from tests.interop.demo_site import DemoServer
+from tests.interop.wire import Wire, retry
+from tests.spec import spec
+
+CONFIRM = {"action": "accept", "content": {"confirmed": True}}
 
 
 @pytest.mark.parametrize(
@@ -57,18 +61,104 @@ def test_notice_is_published_read_and_closed_once(guest: Wire, desk: Wire) -> No
     assert notice["number"] in _numbers(guest.read_json("notices://AKL"))
     assert notice in guest.call("current_notices", airport="AKL")["structuredContent"]["notices"]
 
-    closed = desk.call("close_notice", number=notice["number"])["structuredContent"]
+    number = notice["number"]
+    asked = desk.call("close_notice", number=number)
+    closed = desk.call_again(asked, CONFIRM, "close_notice", number=number)["structuredContent"]
     assert closed == notice | {"closed_at": closed["closed_at"]}
-    assert notice["number"] not in _numbers(guest.read_json("notices://AKL"))
+    assert number not in _numbers(guest.read_json("notices://AKL"))
 
-    again = desk.call("close_notice", number=notice["number"])
-    assert again["isError"] is True
-    assert again["content"][0]["text"].startswith(f"Notice {notice['number']} was closed on ")
+    anew = desk.call("close_notice", number=number)
+    replayed = desk.call_again(asked, CONFIRM, "close_notice", number=number)
+    for again in (anew, replayed):
+        assert again["isError"] is True
+        assert again["content"][0]["text"].startswith(f"Notice {number} was closed on ")
+
+
+@spec("MRT-1", "MRT-2", "ASK-11", "MRT-9")
+def test_user_is_asked_before_a_notice_is_closed(guest: Wire, desk: Wire) -> None:
+    number = _publish(desk, airport="NZCH", title="Wind shear")["number"]
+    asked = desk.call("close_notice", number=number)
+    assert asked["resultType"] == "input_required"
+    (question,) = asked["inputRequests"].values()
+    assert question["method"] == "elicitation/create"
+    message = question["params"]["message"]
+    assert message.startswith(f"Close notice {number}, ")
+    assert "Wind shear" in message
+    form = question["params"]["requestedSchema"]
+    assert form["properties"]["confirmed"]["type"] == "boolean"
+    assert form["required"] == ["confirmed"]
+    assert number in _numbers(guest.read_json("notices://CHC"))
+
+
+@spec("ASK-14", "MRT-14")
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ({"action": "decline"}, "The user declined to answer."),
+        ({"action": "cancel"}, "The user dismissed the question."),
+        (
+            {"action": "accept", "content": {"confirmed": False}},
+            "The user did not confirm, so notice {number} stays.",
+        ),
+    ],
+    ids=["decline", "cancel", "no"],
+)
+def test_notice_stays_when_the_user_does_not_want_to_close_it(
+    guest: Wire, desk: Wire, answer: dict[str, Any], complaint: str
+) -> None:
+    number = _publish(desk, airport="NZWN", title="Birds")["number"]
+    asked = desk.call("close_notice", number=number)
+    refused = desk.call_again(asked, answer, "close_notice", number=number)
+    assert refused["isError"] is True
+    assert refused["content"][0]["text"] == complaint.format(number=number)
+    assert number in _numbers(guest.read_json("notices://WLG"))
+
+
+@spec("MRT-4", "MRT-5")
+def test_confirmation_closes_no_other_notice(guest: Wire, desk: Wire) -> None:
+    one, other = (_publish(desk, airport="NZQN", title=title) for title in ("Snow", "Ice"))
+    asked = desk.call("close_notice", number=one["number"])
+    params = retry(asked, CONFIRM, "close_notice", number=other["number"])
+    error = desk.post("tools/call", params).json()["error"]
+    assert error["code"] == -32602
+    assert {one["number"], other["number"]} <= {*_numbers(guest.read_json("notices://ZQN"))}
+
+
+@spec("ASK-1", "MRT-3")
+def test_client_that_cannot_be_asked_closes_nothing(
+    guest: Wire, desk: Wire, demo_server: DemoServer
+) -> None:
+    number = _publish(desk, airport="NZDN", title="Fog")["number"]
+    with Wire(demo_server.staff_url, token=demo_server.staff_token) as mute:
+        response = mute.post(
+            "tools/call", {"name": "close_notice", "arguments": {"number": number}}
+        )
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert (error["code"], error["data"]) == (
+        -32021,
+        {"requiredCapabilities": {"elicitation": {}}},
+    )
+    assert number in _numbers(guest.read_json("notices://DUD"))
 
 
 def test_staff_tools_say_what_they_do_to_data(desk: Wire) -> None:
     tools = {tool["name"]: tool["annotations"] for tool in desk.result("tools/list")["tools"]}
-    assert set(tools) == {"current_notices", "publish_notice", "close_notice"}
+    assert set(tools) == {
+        "close_notice",
+        "close_notices",
+        "close_on_board",
+        "create_notice",
+        "current_notices",
+        "get_notice",
+        "list_notices",
+        "publish_notice",
+        "replace_notice",
+        "report_problem",
+        "review_notices",
+        "update_notice",
+        "withdraw_notices",
+    }
     assert tools["publish_notice"]["destructiveHint"] is False
     assert tools["close_notice"]["destructiveHint"] is True
 

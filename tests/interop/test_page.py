@@ -25,9 +25,12 @@ def test_page_says_how_to_connect_and_gives_nothing_away(
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert f"<title>{title}</title>" in page.text
     assert f"<code>{url}</code>" in page.text
-    assert re.search(rf"claude mcp add --transport http \S+ {re.escape(url)}\s", page.text)
+    assert re.search(rf"claude mcp add --transport http \S+ {re.escape(url)}[\s<]", page.text)
     for secret in (demo_server.token, demo_server.staff_token, "mcp_", "publish_notice"):
         assert secret not in page.text
+    # The site is its own authorization server.
+    assert "sign in to this site" in page.text
+    assert "Authorization" not in page.text
 
 
 def test_page_runs_nothing_and_is_not_kept(demo_server: DemoServer) -> None:
@@ -45,8 +48,9 @@ def test_page_runs_nothing_and_is_not_kept(demo_server: DemoServer) -> None:
 
 def test_who_asks_for_events_gets_no_page(demo_server: DemoServer) -> None:
     response = httpx.get(demo_server.url, headers={"Accept": "text/event-stream"}, trust_env=False)
-    assert response.status_code == 405
-    assert "POST" in response.headers["allow"]
+    # The standing stream of a session, which has to be named and paid for by a token.
+    assert response.status_code == 401
+    assert response.headers["content-type"] == "application/json"
 
 
 def open_page(url: str) -> httpx.Response:

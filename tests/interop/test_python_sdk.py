@@ -6,24 +6,19 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
-import httpx2
 import pytest
 from mcp import Client, MCPError
-from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp_types import PromptReference, ReadResourceResult, ResourceTemplateReference
 
 from tests.interop.demo_site import DemoServer
+from tests.interop.sdk import REVISION, Host, Statuses, accept, connected
 from tests.spec import spec
 
-REVISION = "2026-07-28"
-SECONDS = 30
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
 # Every airfield, and short legs between them: seconds of work with progress from early on.
@@ -32,32 +27,6 @@ LONG_SEARCH = {"origin": "LHR", "destination": "SYD", "max_leg_km": 900, "stops"
 SEARCH = {**LONG_SEARCH, "max_leg_km": 300}
 # MCP_DJANGO["THREADS"] as the demo leaves it.
 WORK_THREADS = 8
-
-Statuses = list[tuple[int, str | None]]
-
-
-@asynccontextmanager
-async def connected(
-    url: str, token: str | None = None, *, statuses: Statuses | None = None, **options: Any
-) -> AsyncIterator[Client]:
-    """A connected client; the whole conversation has one bound.
-
-    `statuses` collects the status and the challenge of every HTTP response.
-    """
-
-    async def note(response: httpx2.Response) -> None:
-        if statuses is not None:
-            statuses.append((response.status_code, response.headers.get("www-authenticate")))
-
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with (
-        asyncio.timeout(SECONDS),
-        httpx2.AsyncClient(
-            headers=headers, timeout=SECONDS, trust_env=False, event_hooks={"response": [note]}
-        ) as http,
-        Client(streamable_http_client(url, http_client=http), **options) as client,
-    ):
-        yield client
 
 
 @spec("VER-7")
@@ -113,7 +82,7 @@ async def test_client_lists_all_pages(demo_server: DemoServer) -> None:
         "search_airports",
         "summarize_country",
     } < {tool.name for tool in tools}
-    assert all(tool.title and tool.description for tool in tools)
+    assert all(tool.description for tool in tools)
     assert all(tool.annotations.read_only_hint for tool in tools)
     assert "airports://about" in {resource.uri for resource in resources}
     assert {"airports://{code}", "airports://countries/{country}", "notices://{code}"} <= {
@@ -314,9 +283,10 @@ async def test_client_cannot_set_a_log_level_for_later(demo_server: DemoServer) 
 
 @spec("SUB-7", "SUB-8", "SUB-11")
 async def test_listening_client_hears_what_another_one_changed(demo_server: DemoServer) -> None:
+    host = Host([accept(confirmed=True)])
     async with (
         connected(demo_server.url, demo_server.token) as guest,
-        connected(demo_server.staff_url, demo_server.staff_token) as desk,
+        connected(demo_server.staff_url, demo_server.staff_token, **host.callbacks) as desk,
         guest.listen(resource_subscriptions=["notices://ENGM"]) as changes,
     ):
         assert changes.honored.resource_subscriptions == ["notices://ENGM"]
@@ -331,8 +301,10 @@ async def test_listening_client_hears_what_another_one_changed(demo_server: Demo
         )
         assert await anext(changes) == ResourceUpdated(uri="notices://ENGM")
     assert numbers(before) == []
-    assert numbers(after) == [published.structured_content["number"]]
+    number = published.structured_content["number"]
+    assert numbers(after) == [number]
     assert closed.structured_content["closed_at"] is not None
+    assert host.messages == [f'Close notice {number}, "ENGM: Ice", for good?']
 
 
 @spec("SUB-14")

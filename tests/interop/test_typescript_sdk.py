@@ -7,63 +7,25 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.interop import node
 from tests.interop.demo_site import DemoServer
-from tests.services import do_without
 from tests.spec import spec
 
-PROJECT = Path(__file__).parent / "typescript"
 REVISION = "2026-07-28"
 INVALID_PARAMS = -32602
-INSTALL_SECONDS = 120
-SCRIPT_SECONDS = 55
 
 pytestmark = [
     pytest.mark.requires("node", "npm"),
     # The first test waits for the installation, the demo and the script.
-    pytest.mark.timeout(INSTALL_SECONDS + 2 * SCRIPT_SECONDS),
+    pytest.mark.timeout(node.INSTALL_SECONDS + 2 * node.SCRIPT_SECONDS),
 ]
 # What the script saw, by the names of its functions.
 Seen = dict[str, Any]
-
-
-@pytest.fixture(scope="session")
-def installed() -> None:
-    """The pinned packages in `node_modules`, from npm's own cache or the registry."""
-    if _versions(PROJECT / "node_modules" / ".package-lock.json") == _versions(
-        PROJECT / "package-lock.json"
-    ):
-        return
-    command = ["npm", "ci", "--no-audit", "--no-fund", "--fetch-retries=1", "--loglevel=error"]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=INSTALL_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        do_without(f"npm ci did not end within {INSTALL_SECONDS} seconds")
-    if done.returncode != 0:
-        # The first of many lines names the reason.
-        reason = next(filter(None, done.stderr.splitlines()), "it said nothing")
-        do_without(f"npm ci failed: {reason}")
-
-
-def _versions(lock: Path) -> dict[str, str]:
-    """The packages of a lock file with their versions; none when there is no such file."""
-    if not lock.exists():
-        return {}
-    packages = json.loads(lock.read_text(encoding="utf-8"))["packages"]
-    return {path: package["version"] for path, package in packages.items() if path}
 
 
 @pytest.fixture(scope="session")
@@ -75,17 +37,7 @@ def seen(installed: None, demo_server: DemoServer) -> Seen:
         "staff_url": demo_server.staff_url,
         "staff_token": demo_server.staff_token,
     }
-    done = subprocess.run(
-        ["node", "client.mjs"],
-        cwd=PROJECT,
-        input=json.dumps(demo),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SCRIPT_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    return node.run("client.mjs", demo)
 
 
 @spec("VER-7")

@@ -10,24 +10,41 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import httpx
 
 VERSION = "2026-07-28"
-NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 # No answer of the demo takes longer on a machine that is otherwise idle.
-SECONDS = 30
+SECONDS = 90
 
 
 class Wire:
-    """One endpoint, one token; every request stands alone."""
+    """One endpoint, one token; every request stands alone.
 
-    def __init__(self, url: str, *, token: str | None = None) -> None:
+    `capabilities` is what every request declares that its client can be asked.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        capabilities: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx.Client(headers=headers, timeout=SECONDS, trust_env=False)
         self._url = url
+        self._capabilities = dict(capabilities)
         self._ids = count(1)
 
     def __enter__(self) -> Self:
@@ -57,6 +74,12 @@ class Wire:
         """The result of a tool, whether it succeeded or not."""
         return self.result("tools/call", {"name": name, "arguments": arguments})
 
+    def call_again(
+        self, asked: Mapping[str, Any], answer: Mapping[str, Any], name: str, **arguments: Any
+    ) -> dict[str, Any]:
+        """The result of a tool once every question that it `asked` has this answer."""
+        return self.result("tools/call", retry(asked, answer, name, **arguments))
+
     def read_json(self, uri: str) -> Any:
         """The content of a resource that is one JSON document."""
         (contents,) = self.result("resources/read", {"uri": uri})["contents"]
@@ -82,7 +105,7 @@ class Wire:
             headers["Mcp-Name"] = params[NAMED_BY[method]]
         envelope = {
             "io.modelcontextprotocol/protocolVersion": VERSION,
-            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientCapabilities": self._capabilities,
         }
         message = {
             "jsonrpc": "2.0",
@@ -91,6 +114,18 @@ class Wire:
             "params": {**params, "_meta": {**params.get("_meta", {}), **envelope}},
         }
         return {"headers": headers, "json": message}
+
+
+def retry(
+    asked: Mapping[str, Any], answer: Mapping[str, Any], name: str, **arguments: Any
+) -> dict[str, Any]:
+    """The parameters of a call that answers what an earlier one `asked`."""
+    return {
+        "name": name,
+        "arguments": arguments,
+        "inputResponses": dict.fromkeys(asked["inputRequests"], answer),
+        "requestState": asked["requestState"],
+    }
 
 
 def _messages(response: httpx.Response) -> Iterator[dict[str, Any]]:

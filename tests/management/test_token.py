@@ -11,6 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from mcp_django.management.commands.mcp import Command
 from mcp_django.models import AccessToken, digest
 from tests.servers import person, token_for
 
@@ -42,6 +43,21 @@ def test_a_token_is_printed_alone_and_once() -> None:
     assert plaintext not in "".join(run("list")) + "".join(run("list", "--json"))
 
 
+@pytest.mark.parametrize("action", [["create", "ada"], ["list"], ["revoke", "1"]])
+def test_checks_are_left_to_check(action: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # As from a shell; `call_command` leaves checks out by itself.
+    person()
+    command, asked = Command(StringIO(), StringIO()), []
+    monkeypatch.setattr(command, "check", lambda **kwargs: asked.append(kwargs))
+    options = vars(command.create_parser("manage.py", "mcp").parse_args(["token", *action]))
+    if action == ["revoke", "1"]:
+        with pytest.raises(CommandError, match="There is no token 1"):
+            command.execute(**options)
+    else:
+        command.execute(**options)
+    assert asked == []
+
+
 def test_every_option_is_kept() -> None:
     person()
     before = timezone.now()
@@ -59,6 +75,8 @@ def test_every_option_is_kept() -> None:
         "name": "Laptop",
         "user": "ada",
         "scopes": ["a", "b"],
+        "servers": [],
+        "networks": [],
         "state": "usable",
         "created": token.created_at.isoformat(),
         "expires": token.expires_at.isoformat(),
@@ -140,3 +158,45 @@ def test_a_token_made_by_the_command_works(client: Any) -> None:
     person()
     plaintext = run("create", "ada")[0].strip()
     assert post("/mcp", message("tools/list"), token=plaintext).status_code == 200
+
+
+def test_a_token_may_be_bound_to_servers_and_networks() -> None:
+    person()
+    servers = ["--server", "staff", "--server", "default"]
+    out, _ = run(
+        "create", "ada", *servers, "--network", "192.0.2.0/24", "--network", "::1", "--json"
+    )
+    described = json.loads(out)
+    token = AccessToken.objects.get()
+    assert described["servers"] == token.servers == ["default", "staff"]
+    assert described["networks"] == token.networks == ["192.0.2.0/24", "::1/128"]
+    assert token.allows(server="staff", address="192.0.2.9")
+    assert not token.allows(server="open", address="192.0.2.9")
+
+
+def test_a_token_ends_when_the_command_line_says() -> None:
+    person()
+    run("create", "ada", "--name", "a", "--expires", "2999-01-31")
+    run("create", "ada", "--name", "b", "--expires", "2999-01-31T12:00+02:00")
+    ends = [token.expires_at for token in AccessToken.objects.order_by("name")]
+    assert [one and one.isoformat() for one in ends] == [
+        "2999-01-31T23:59:59.999999+00:00",
+        "2999-01-31T10:00:00+00:00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--server", "nowhere"], "nowhere"),
+        (["--network", "10.0.0.1/8"], "10.0.0.1/8"),
+        (["--network", "home"], "home"),
+        (["--expires", "tomorrow"], "tomorrow"),
+        (["--expires", "2001-01-01"], "past"),
+        (["--expires", "2999-01-01", "--days", "2"], "not allowed with"),
+    ],
+)
+def test_what_a_token_cannot_be_bound_to_makes_none(arguments: list[str], reason: str) -> None:
+    person()
+    assert reason in fails("create", "ada", *arguments)
+    assert not AccessToken.objects.exists()

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_django.protocol.meta import (
+    MAX_BAGGAGE_MEMBER_LENGTH,
     MAX_BAGGAGE_MEMBERS,
+    MAX_PARENT_LENGTH,
     MAX_STATE_MEMBERS,
-    MAX_TRACE_LENGTH,
     check_author_meta,
     read_trace,
 )
@@ -126,7 +127,7 @@ def test_a_valid_parent_continues_its_trace(value: str) -> None:
         "cc" + PARENT[2:] + "x",
         "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
         "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
-        "cc" + PARENT[2:] + "-" + "x" * MAX_TRACE_LENGTH,
+        "cc" + PARENT[2:] + "-" + "x" * MAX_PARENT_LENGTH,
         None,
         5,
         ["x"],
@@ -209,7 +210,9 @@ def test_valid_baggage_is_carried_without_a_trace(value: str) -> None:
         "a=1;p q",
         "a=ü",
         ",".join(f"k{i}=1" for i in range(MAX_BAGGAGE_MEMBERS + 1)),
-        "a=" + "x" * MAX_TRACE_LENGTH,
+        "a=" + "x" * MAX_BAGGAGE_MEMBER_LENGTH,
+        "a=1" + ";p" * 2048,
+        ",".join(f"k{i}=" + "x" * 1000 for i in range(9)),
         {},
     ],
 )

@@ -31,7 +31,9 @@ HANDSHAKE_ONLY = (
     "resources/unsubscribe",
     "logging/setLevel",
 )
-MODERN_ONLY = ("server/discover", "subscriptions/listen")
+SKILLS = ("skills/list", "skills/get", "resources/directory/read")
+TASKS = tuple(f"tasks/{one}" for one in ("get", "update", "cancel", "result", "list"))
+MODERN_ONLY = ("server/discover", "subscriptions/listen", *SKILLS)
 
 
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=lambda r: r.version)
@@ -55,24 +57,43 @@ def test_stateless_methods_are_unknown_to_the_handshake(method: str) -> None:
     assert not any(lookup(method, revision) for revision in HANDSHAKE)
 
 
-def test_the_three_groups_are_all_there_is() -> None:
-    assert {*REQUESTS} == {*EVERYWHERE, *HANDSHAKE_ONLY, *MODERN_ONLY}
+def test_the_groups_are_all_there_is() -> None:
+    assert {*REQUESTS} == {*EVERYWHERE, *HANDSHAKE_ONLY, *MODERN_ONLY, *TASKS}
 
 
 @spec("RPC-10", "HDR-3")
-@pytest.mark.parametrize("method", ["TOOLS/LIST", "tools/list ", "", "x" * 10_000, "tasks/list"])
+@pytest.mark.parametrize("method", ["TOOLS/LIST", "tools/list ", "", "x" * 10_000, "tasks/lists"])
 def test_an_unknown_method_is_absent(method: str) -> None:
     assert not any(lookup(method, revision) for revision in REVISIONS.values())
 
 
-@spec("HDR-4")
-def test_three_methods_repeat_a_member_in_a_header() -> None:
+@spec("HDR-4", "TKE-15")
+def test_some_methods_repeat_a_member_in_a_header() -> None:
     mirrored = {m.name: m.name_member for m in REQUESTS.values() if m.name_member}
-    assert mirrored == {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+    assert mirrored == {
+        "tools/call": "name",
+        "prompts/get": "name",
+        "resources/read": "uri",
+        "tasks/get": "taskId",
+        "tasks/update": "taskId",
+        "tasks/cancel": "taskId",
+    }
+
+
+@spec("TKD-4", "TKE-9")
+def test_tasks_have_methods_of_their_own_in_two_revisions() -> None:
+    found = {
+        version: {name.removeprefix("tasks/") for name in REQUESTS if lookup(name, revision)}
+        & {"get", "update", "cancel", "result", "list"}
+        for version, revision in REVISIONS.items()
+    }
+    older, newer = {"get", "cancel", "result", "list"}, {"get", "update", "cancel"}
+    expected = {"2025-11-25": older, "2026-07-28": newer, "DRAFT-2026-v1": newer}
+    assert found == {version: expected.get(version, set()) for version in REVISIONS}
 
 
 @spec("CCH-1", "PRM-6")
-def test_six_methods_are_cacheable() -> None:
+def test_eight_methods_are_cacheable() -> None:
     assert {m.name for m in REQUESTS.values() if m.cacheable} == {
         "server/discover",
         "tools/list",
@@ -80,6 +101,8 @@ def test_six_methods_are_cacheable() -> None:
         "resources/list",
         "resources/templates/list",
         "resources/read",
+        "skills/list",
+        "skills/get",
     }
 
 
@@ -90,12 +113,15 @@ def test_three_methods_may_ask_the_user() -> None:
 
 
 @spec("PAG-1")
-def test_four_methods_are_lists() -> None:
+def test_which_methods_are_lists() -> None:
     assert {m.name for m in REQUESTS.values() if m.is_list} == {
         "tools/list",
         "prompts/list",
         "resources/list",
         "resources/templates/list",
+        "resources/directory/read",
+        "skills/list",
+        "tasks/list",
     }
 
 
@@ -107,6 +133,7 @@ def test_methods_belong_to_the_capability_they_are_named_after() -> None:
         "resources/list": "resources",
         "resources/templates/list": "resources",
         "resources/read": "resources",
+        **dict.fromkeys(SKILLS, "resources"),
         "resources/subscribe": "resources",
         "resources/unsubscribe": "resources",
         "prompts/list": "prompts",

@@ -523,3 +523,83 @@ def test_a_prompt_has_the_members_of_its_revision(revision: Revision) -> None:
     assert project("prompts/list", {"prompts": [prompt]}, revision)["prompts"] == [expected]
     assert project_prompt(prompt, revision) == expected
     assert project_prompt({"name": "p"}, revision) == {"name": "p"}
+
+
+# Tasks ------------------------------------------------------------------------------------------
+
+TASK = {
+    "taskId": "t",
+    "status": "completed",
+    "createdAt": "2026-01-01T00:00:00Z",
+    "lastUpdatedAt": "2026-01-01T00:00:01Z",
+    "ttlMs": 60_000,
+    "pollIntervalMs": 2_000,
+}
+OLDER_TASK = {
+    "taskId": "t",
+    "status": "completed",
+    "createdAt": "2026-01-01T00:00:00Z",
+    "lastUpdatedAt": "2026-01-01T00:00:01Z",
+    "ttl": 60_000,
+    "pollInterval": 2_000,
+}
+
+
+@spec("TKD-2", "TKE-3")
+def test_a_created_task_is_nested_or_flat() -> None:
+    created = {"resultType": "task", **TASK, "_meta": META}
+    assert project("tools/call", created, D) == {"task": OLDER_TASK, "_meta": META}
+    newer = project("tools/call", created, E)
+    assert newer == {**created, "_meta": {**META, SERVER_INFO: IDENTITY}}
+
+
+@spec("TKD-4", "TKE-5", "TKE-4")
+def test_a_task_has_its_result_within_it_or_not() -> None:
+    found = {**TASK, "result": {"content": []}}
+    assert project("tasks/get", found, D) == OLDER_TASK
+    assert project("tasks/list", {"tasks": [found], "nextCursor": "c"}, D) == {
+        "tasks": [OLDER_TASK],
+        "nextCursor": "c",
+    }
+    newer = project("tasks/get", found, E)
+    assert newer["resultType"] == "complete"
+    assert newer["result"] == {"resultType": "complete", "content": []}
+
+
+@spec("TKD-6", "TKE-6")
+def test_a_tool_that_failed_fails_its_task_or_completes_it() -> None:
+    said = [{"type": "image", "data": "", "mimeType": "image/png"}, {"type": "text", "text": "No."}]
+    failed = {**TASK, "result": {"content": said, "isError": True}}
+    assert project("tasks/get", failed, D) == {
+        **OLDER_TASK,
+        "status": "failed",
+        "statusMessage": "No.",
+    }
+    silent = {**TASK, "result": {"isError": True}}
+    assert project("tasks/get", silent, D)["statusMessage"] == "The tool reported an error."
+    assert project("tasks/get", failed, E)["status"] == "completed"
+
+
+@spec("TKE-8", "TKE-7", "TKD-4")
+def test_what_changes_a_task_is_acknowledged_or_answered_with_it() -> None:
+    acknowledged = {"resultType": "complete", "_meta": {SERVER_INFO: IDENTITY}}
+    assert project("tasks/cancel", TASK, E) == acknowledged
+    assert project("tasks/update", TASK, E) == acknowledged
+    assert project("tasks/cancel", TASK, D) == OLDER_TASK
+
+
+@spec("TKE-11", "TKD-8")
+def test_a_change_of_a_task_is_told_in_two_ways() -> None:
+    params = {**TASK, "result": {"content": []}}
+    told = {**TASK, "result": {"resultType": "complete", "content": []}}
+    assert project_notification("notifications/tasks", params, E) == told
+    assert project_notification("notifications/tasks", params, D) is None
+    assert project_notification("notifications/tasks/status", params, D) == OLDER_TASK
+    assert project_notification("notifications/tasks/status", params, E) is None
+
+
+@spec("TKD-1", "TKE-1")
+def test_the_capability_is_of_one_revision() -> None:
+    capabilities = {"tools": {}, "tasks": {"cancel": {}}}
+    assert "tasks" in project_capabilities(capabilities, D)
+    assert not any("tasks" in project_capabilities(capabilities, one) for one in (A, B, C, E, X))

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from mcp_django import Icon, MCPServer, mcp
+from mcp_django import Context, EmbeddedResource, Icon, MCPServer, ResourceLink, mcp
 from mcp_django.protocol import meta
 from mcp_django.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp_django.protocol.revisions import HANDSHAKE
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.example.mcp import open_server
 from tests.servers import open_to_all, person
@@ -52,11 +53,11 @@ def code_of(client: MCPClient, method: str, params: dict[str, Any] | None = None
     return None
 
 
-@spec("VER-7", "CCH-1", "EXT-3", "VER-10", "LOG-1")
+@spec("VER-7", "VER-9", "CCH-1", "EXT-3", "VER-10", "LOG-1")
 def test_discovery_names_versions_capabilities_and_identity() -> None:
     assert MCPClient(server=open_server).discover() == {
         "resultType": "complete",
-        "supportedVersions": ["2026-07-28"],
+        "supportedVersions": ["2026-07-28", *(one.version for one in HANDSHAKE)],
         "capabilities": {"tools": {"listChanged": True}, "logging": {}},
         "ttlMs": 0,
         "cacheScope": "private",
@@ -77,6 +78,35 @@ def test_what_is_advertised_works_and_nothing_else(capability: str) -> None:
         for method, params in methods:
             code = code_of(client, method, params)
             assert code == (None if name in offered else METHOD_NOT_FOUND), method
+
+
+def embedded(text: str) -> EmbeddedResource:
+    return EmbeddedResource("note://", text=text)
+
+
+@spec("TOOL-15")
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("kind", ["tool", "prompt"])
+@pytest.mark.parametrize("says", ["code", "type"])
+def test_who_embeds_resources_has_resources(kind: str, says: str, version: str) -> None:
+    def by_code(ctx: Context) -> object:
+        return [EmbeddedResource("note://", text="x")]
+
+    def by_type(ctx: Context) -> list[EmbeddedResource]:
+        return [embedded("x")]
+
+    server = open_to_all()
+    getattr(server, kind)(name="look")(by_code if says == "code" else by_type)
+    assert MCPClient(server=server).discover()["capabilities"]["resources"] == {"listChanged": True}
+    client = MCPClient(server=server, protocol_version=version)
+    assert client.list_resources() == []
+    assert code_of(client, "resources/read", {"uri": "note://"}) not in (None, METHOD_NOT_FOUND)
+
+
+def test_a_link_to_a_resource_needs_none() -> None:
+    server = open_to_all()
+    server.tool(name="look")(lambda: ResourceLink("https://example.com/", name="example"))
+    assert "resources" not in MCPClient(server=server).discover()["capabilities"]
 
 
 @spec("VER-8", "SUB-16")

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.test import override_settings
 
 from mcp_django.protocol import meta
-from mcp_django.protocol.errors import INVALID_PARAMS
+from mcp_django.protocol.errors import INVALID_PARAMS, UNSUPPORTED_VERSION
+from mcp_django.protocol.revisions import HANDSHAKE
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.example.mcp import open_server
 from tests.spec import spec
 
 DRAFT = "DRAFT-2026-v1"
+OLD = [revision.version for revision in HANDSHAKE]
 
 
-def unsupported(client: MCPClient) -> ErrorResponse:
+def unsupported(version: str) -> ErrorResponse:
+    """The error for a request that names a version in its envelope."""
     with pytest.raises(ErrorResponse) as caught:
-        client.list_tools()
+        MCPClient(server=open_server).request(
+            "tools/list", {"_meta": {meta.PROTOCOL_VERSION: version}}
+        )
     return caught.value
 
 
@@ -26,7 +29,7 @@ def unsupported(client: MCPClient) -> ErrorResponse:
 def test_a_client_of_the_draft_is_served_and_told_of_it() -> None:
     draft = MCPClient(server=open_server, protocol_version=DRAFT)
     result = draft.discover()
-    assert result["supportedVersions"] == [DRAFT, "2026-07-28"]
+    assert result["supportedVersions"] == [DRAFT, "2026-07-28", *OLD]
     assert result["serverInfo"] == open_server.identity()
     assert draft.call_tool("echo", {"text": "x"}).text == "x"
     assert draft.list_tools() == MCPClient(server=open_server).list_tools()
@@ -35,7 +38,7 @@ def test_a_client_of_the_draft_is_served_and_told_of_it() -> None:
 @spec("ALS-4", "VER-7")
 def test_others_are_not_told_of_the_draft() -> None:
     result = MCPClient(server=open_server).discover()
-    assert result["supportedVersions"] == ["2026-07-28"]
+    assert result["supportedVersions"] == ["2026-07-28", *OLD]
     assert "serverInfo" not in result
 
 
@@ -64,20 +67,28 @@ async def test_subscription_ids_are_the_requests_own() -> None:
 
 
 @spec("VER-6", "VER-9", "ALS-4")
-@pytest.mark.parametrize("version", ["2027-01-01", "2025-11-25", "2024-11-05", "", "x" * 1000])
+@pytest.mark.parametrize("version", ["2027-01-01", "", "x" * 1000])
 def test_an_unsupported_version_names_the_supported_ones(version: str) -> None:
-    error = unsupported(MCPClient(server=open_server, protocol_version=version))
-    assert error.code == -32022
+    error = unsupported(version)
+    assert error.code == UNSUPPORTED_VERSION
+    assert error.data == {"supported": ["2026-07-28", *OLD], "requested": version}
+
+
+@spec("VER-6", "VER-9")
+@pytest.mark.parametrize("version", OLD)
+def test_a_handshake_version_in_an_envelope_is_told_of_the_modern_ones(version: str) -> None:
+    error = unsupported(version)
+    assert error.code == UNSUPPORTED_VERSION
     assert error.data == {"supported": ["2026-07-28"], "requested": version}
 
 
 @spec("ALS-1")
 @override_settings(MCP_DJANGO={"PROTOCOL_VERSIONS": ["2026-07-28"]})
 def test_the_draft_can_be_switched_off() -> None:
-    error = unsupported(MCPClient(server=open_server, protocol_version=DRAFT))
-    assert error.code in {-32022, -32004}
-    data: Any = error.data
-    assert data == {"supported": ["2026-07-28"], "requested": DRAFT}
+    error = unsupported(DRAFT)
+    # The draft's own code for it.
+    assert error.code == -32004
+    assert error.data == {"supported": ["2026-07-28"], "requested": DRAFT}
 
 
 @spec("ALS-2")

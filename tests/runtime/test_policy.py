@@ -298,3 +298,44 @@ def test_an_error_response_knows_its_code() -> None:
     with pytest.raises(ErrorResponse) as caught:
         MCPClient(server=open_server).call_tool("missing")
     assert caught.value.code == -32602
+
+
+# Permissions that fail --------------------------------------------------------------------------
+
+
+class Failing(BasePermission):
+    """Asks what is not there."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        raise LookupError("no such table")
+
+
+class Demanding(BasePermission):
+    """Refuses in words of its own."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        raise InsufficientScope("Sign in again.", scopes=("fresh",))
+
+
+def test_a_permission_that_fails_hides_its_own_component_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = open_to_all()
+    server.tool("broken", permission=Failing)(lambda: "never")
+    server.tool("sound")(lambda: "fine")
+    client = MCPClient(server=server, user=person())
+    assert names(client) == ["sound"]
+    assert "The tool 'broken' is hidden, as Failing failed." in caplog.text
+    assert "no such table" in caplog.text
+    with pytest.raises(ErrorResponse, match="No tool named 'broken'"):
+        client.call_tool("broken")
+    assert client.call_tool("sound").text == "fine"
+
+
+def test_a_permission_may_refuse_in_its_own_words() -> None:
+    server = open_to_all()
+    server.tool("strict", permission=Demanding)(lambda: "never")
+    client = MCPClient(server=server, user=person())
+    assert names(client) == []
+    with pytest.raises(InsufficientScope, match="Sign in again"):
+        client.call_tool("strict")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Annotated
 
@@ -87,6 +87,13 @@ def test_each_problem_is_a_line_that_names_field_rule_and_value():
         'tone: must be one of "formal", "warm" (got "angry")',
         'unknown argument "hue"; known: number, amount, tone, day',
     ]
+
+
+def test_a_duration_beyond_the_longest_is_refused():
+    def wait(how_long: timedelta) -> None: ...
+
+    raw = b'{"how_long": "-P999999999DT23H"}'
+    assert refusal(SignatureArguments(wait), raw).startswith("a value is too large: ")
 
 
 @spec("TOOL-8")

@@ -69,6 +69,8 @@ def test_a_value_is_shown_as_json_and_not_for_long(value, text):
 
 def test_an_unknown_name_is_shown_with_the_known_ones():
     assert str(unknown_argument("foo", ["a", "b"])) == 'unknown argument "foo"; known: a, b'
+    near = str(unknown_argument("stats", ["status", "total"]))
+    assert near == 'unknown argument "stats"; known: status, total; did you mean "status"?'
     assert str(unknown_argument("foo", [])) == 'unknown argument "foo"; known: (none)'
     problem = unknown_argument("foo", ["a"], path="line[0]")
     assert str(problem) == 'line[0]: unknown member "foo"; known: a'

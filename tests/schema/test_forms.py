@@ -97,7 +97,10 @@ def test_null_for_an_optional_argument_means_that_it_was_left_out():
             "guests: Ensure this value is less than or equal to 9 (got 10)",
         ),
         (b'{"name": "Ada", "note": "fail"}', "Nothing fits"),
-        (b'{"name": "Ada", "nam": 1}', 'unknown argument "nam"; known: name, guests, note'),
+        (
+            b'{"name": "Ada", "nam": 1}',
+            'unknown argument "nam"; known: name, guests, note; did you mean "name"?',
+        ),
         (
             b'{"name": "Ada", "locked": "y"}',
             'unknown argument "locked"; known: name, guests, note',

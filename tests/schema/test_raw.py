@@ -109,8 +109,8 @@ def test_names_are_explained_once_each(engine):
     assert sorted(refusal(RawArguments(SCHEMA), b'{"nam": "a", "siz": 1}').splitlines()) == [
         "name: is required",
         "size: is required",
-        f'unknown argument "nam"; known: {", ".join(SCHEMA["properties"])}',
-        f'unknown argument "siz"; known: {", ".join(SCHEMA["properties"])}',
+        f'unknown argument "nam"; known: {", ".join(SCHEMA["properties"])}; did you mean "name"?',
+        f'unknown argument "siz"; known: {", ".join(SCHEMA["properties"])}; did you mean "size"?',
     ]
 
 
@@ -148,7 +148,7 @@ def test_without_a_library_names_are_still_checked():
     assert refusal(RawArguments(SCHEMA), b'{"siz": 1}').splitlines() == [
         "name: is required",
         "size: is required",
-        f'unknown argument "siz"; known: {", ".join(SCHEMA["properties"])}',
+        f'unknown argument "siz"; known: {", ".join(SCHEMA["properties"])}; did you mean "size"?',
     ]
 
 

@@ -100,7 +100,7 @@ class Even(BaseModel):
         (
             Place,
             '{"street": "a", "dor": 2}',
-            'value: unknown member "dor"; known: street, door',
+            'value: unknown member "dor"; known: street, door; did you mean "door"?',
         ),
         (Window, "{}", "value.start: is required"),
         (Range, '{"low": 2, "high": 1}', "value: low must not be above high"),

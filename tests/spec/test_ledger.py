@@ -41,6 +41,8 @@ COUNTS = {
     "MET": 6,
     "UIX": 4,
     "EXT": 5,
+    "APP": 6,
+    "SKL": 8,
     "AUT": 34,
     "ALS": 4,
 }

@@ -11,13 +11,23 @@ from tests.asgi import application, plain  # isort: split
 from mcp_django import mcp
 from mcp_django.transports.consumer import MCPConsumer
 from tests.example.mcp import open_server, staff
+from tests.sessions.parlor import parlor
 from tests.transports.stage import stage
 
-SERVERS = {"mcp": mcp, "staff/mcp": staff, "open/mcp": open_server, "stage/mcp": stage}
+SERVERS = {
+    "mcp": mcp,
+    "staff/mcp": staff,
+    "open/mcp": open_server,
+    "stage/mcp": stage,
+    "parlor/mcp": parlor,
+}
 
-raw = URLRouter([re_path(f"^{path}/?$", server.asgi) for path, server in SERVERS.items()])
+# The endpoint, and the two of HTTP+SSE.
+PLACES = {f"^{path}(?:/sse|/messages)?/?$": server for path, server in SERVERS.items()}
+
+raw = URLRouter([re_path(place, server.asgi) for place, server in PLACES.items()])
 consumer = URLRouter(
-    [re_path(f"^{path}/?$", MCPConsumer.as_asgi(server=server)) for path, server in SERVERS.items()]
+    [re_path(place, MCPConsumer.as_asgi(server=server)) for place, server in PLACES.items()]
 )
 
 MOUNTS = {"view": plain, "lane": application, "raw": raw, "consumer": consumer}

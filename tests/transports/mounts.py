@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from django.db import connections
 from django.test import Client
 
 from tests.drivers import Answer, headers_for, send
 from tests.transports.asgi import MOUNTS
+
+T = TypeVar("T")
 
 EVERY_MOUNT = ("wsgi", *MOUNTS)
 
@@ -26,16 +28,23 @@ async def ask(
 ) -> Answer:
     """Send a request to a mount by its name and read the whole answer."""
     if mount == "wsgi":
-        return await asyncio.to_thread(_wsgi_in_thread, path, body, verb=verb, **changes)
+        return await in_thread(wsgi, path, body, verb=verb, **changes)
     return await send(MOUNTS[mount], path, body, verb=verb, **changes)
 
 
-def _wsgi_in_thread(*args: Any, **kwargs: Any) -> Answer:
-    try:
-        return wsgi(*args, **kwargs)
-    finally:
-        # The test client keeps the thread's connection open; nobody else will close it.
-        connections.close_all()
+async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call a function in a thread of the loop's, and close what it leaves open there.
+
+    A thread's connections are its own affair: neither Django nor this package would close them.
+    """
+
+    def call() -> T:
+        try:
+            return function(*args, **kwargs)
+        finally:
+            connections.close_all()
+
+    return await asyncio.to_thread(call)
 
 
 def wsgi(

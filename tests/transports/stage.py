@@ -16,7 +16,7 @@ from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.exceptions import InvalidParams
 
-PATIENCE = 5
+PATIENCE = 15
 
 stage = MCPServer("stage", permission=AllowAny)
 

@@ -74,7 +74,7 @@ async def test_a_list_begun_in_one_process_goes_on_in_another(url: str, settings
     first = (await send(MOUNTS["raw"], PATH, message("tools/list"))).json()["result"]
     resources = (await send(MOUNTS["raw"], PATH, message("resources/list"))).json()["result"]
     go_on = message("tools/list", {"cursor": first["nextCursor"]})
-    with httpx.Client(timeout=10) as client, httpx.Client(timeout=10) as other:
+    with httpx.Client(timeout=60) as client, httpx.Client(timeout=10) as other:
         rest = post(client, url, go_on).json()["result"]
         whole = post(other, url, message("tools/list")).json()["result"]
         assert post(other, url, message("resources/list")).json()["result"] == resources
@@ -85,7 +85,7 @@ async def test_a_list_begun_in_one_process_goes_on_in_another(url: str, settings
 @spec("VER-2", "VER-20", "RPC-4", "SES-9")
 def test_one_connection_carries_many_conversations(url: str) -> None:
     used = set()
-    with httpx.Client(timeout=10) as client:
+    with httpx.Client(timeout=60) as client:
         for _ in range(2):
             draft = post(client, url, message("server/discover", **ALIAS))
             dated = post(client, url, DISCOVER)

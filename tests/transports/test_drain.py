@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mcp_django.store.calls import CallLog
 from mcp_django.transports import drain as process
 from mcp_django.transports.body import first_of
 from mcp_django.transports.drain import Drain
@@ -32,8 +33,10 @@ def received() -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_the_server_gets_its_signal_after_the_streams(
-    number: signal.Signals, received: list[int]
+    number: signal.Signals, received: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Another test may have had the process keep a log, which it would wait for.
+    monkeypatch.setattr("mcp_django.transports.drain.call_log", CallLog())
     drain = Drain()
     woken: list[bool] = []
     with drain.watch(lambda: woken.append(True)) as ending:

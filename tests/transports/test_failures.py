@@ -87,11 +87,23 @@ def failing() -> Iterator[None]:
     stage.unregister(greet)
 
 
-@spec("ERR-3", "ERR-5", "RPC-10", "VER-21")
 @pytest.mark.usefixtures("failing")
-async def test_a_bug_in_a_permission_is_an_error_that_tells_nothing(
+async def test_a_bug_in_a_permission_hides_what_it_guards(
     mount: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    answer = await ask(mount, PATH, message("tools/list"))
+    names = [tool["name"] for tool in answer.json()["result"]["tools"]]
+    assert names
+    assert "failing" not in names
+    assert b"secret" not in answer.body
+    assert "secret detail" in caplog.text
+
+
+@spec("ERR-3", "ERR-5", "RPC-10", "VER-21")
+async def test_a_bug_at_the_door_is_an_error_that_tells_nothing(
+    mount: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "permission", Fails)
     answer = await ask(mount, PATH, message("tools/list", id="a"))
     assert answer.status == 500
     assert answer.json()["id"] == "a"
@@ -234,7 +246,7 @@ UNTIDY = (stay_in_a_transaction, stay_in_a_transaction_later, hang_up, break_dow
 def untidy(settings: Any) -> Iterator[None]:
     # With one thread the next call meets what the last one left.
     settings.MCP_DJANGO = {"THREADS": 1}
-    pools.pool.cache_clear()
+    pools._pools.clear()
     for function in UNTIDY:
         stage.tool(function)
         stage.tool(name=f"{function.__name__}_atomically", atomic=True)(function)
@@ -242,7 +254,7 @@ def untidy(settings: Any) -> Iterator[None]:
     yield
     for function in (*UNTIDY, write):
         stage.unregister(function)
-    pools.pool.cache_clear()
+    pools._pools.clear()
 
 
 @spec("TOOL-10")

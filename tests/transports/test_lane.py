@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from channels.routing import ProtocolTypeRouter
 from django.conf.urls.i18n import i18n_patterns
+from django.core.signals import request_finished, request_started
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 
@@ -204,6 +206,21 @@ async def test_middleware_may_answer_itself(settings: Any) -> None:
     settings.MIDDLEWARE = [f"{HERE}.answers_itself", *settings.MIDDLEWARE]
     answer = await send(get_asgi_application(), "/plain/mcp", CALL)
     assert (answer.status, answer.body) == (418, b"closed for the day")
+
+
+async def test_every_request_begins_and_finishes_once() -> None:
+    heard: list[tuple[str, Any]] = []
+    signals = {"started": request_started, "finished": request_finished}
+    for name, signal in signals.items():
+        note = partial(lambda name, sender, **kwargs: heard.append((name, sender)), name)
+        signal.connect(note, weak=False, dispatch_uid=HERE)
+    try:
+        body = message("tools/call", {"name": "open_gate", "arguments": {"name": "x"}})
+        await send(LaneHandler(), "/plain/mcp", body)
+    finally:
+        for signal in signals.values():
+            signal.disconnect(dispatch_uid=HERE)
+    assert heard == [("started", LaneHandler), ("finished", LaneHandler)]
 
 
 @spec("ERR-5")

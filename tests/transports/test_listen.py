@@ -31,13 +31,18 @@ from mcp_django.protocol.errors import (
     RATE_LIMITED,
 )
 from mcp_django.store import hub as store
+from mcp_django.store.announcer import announce
+from mcp_django.store.topics import Topic
 from mcp_django.transports import drain, listen
 from tests.drivers import Connection, connect, headers_for, message, send
 from tests.example.mcp import open_server
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
-from tests.transports.mounts import wsgi
+from tests.transports.mounts import in_thread, wsgi
 from tests.transports.stage import PATIENCE, stage
+
+# Whoever listens asks the database how often a thing has changed.
+pytestmark = pytest.mark.django_db(transaction=True)
 
 PATH = "/stage/mcp"
 PROPS = "stage://props"
@@ -239,7 +244,7 @@ async def test_who_takes_no_events_cannot_listen(app: Any) -> None:
 
 @spec("SUB-16", "VER-8")
 async def test_without_a_stream_there_is_nothing_to_listen_for() -> None:
-    answer = await asyncio.to_thread(wsgi, PATH, body(TOOLS))
+    answer = await in_thread(wsgi, PATH, body(TOOLS))
     assert answer.status == 404
     assert answer.json()["error"]["code"] == METHOD_NOT_FOUND
 
@@ -345,7 +350,7 @@ async def test_a_change_right_after_the_request_is_not_lost(app: Any) -> None:
 
 async def test_a_change_may_be_told_from_any_thread(app: Any) -> None:
     async with listening(app, TOOLS) as connection:
-        await asyncio.to_thread(stage.notify_list_changed, "tools")
+        await in_thread(stage.notify_list_changed, "tools")
         assert (await connection.event())["method"] == "notifications/tools/list_changed"
 
 
@@ -368,21 +373,21 @@ async def test_a_listener_that_fails_does_not_silence_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     heard = asyncio.Event()
-    topic = store.Topic("stage", "tools")
+    topic = Topic("stage", "tools")
 
-    def fail(_: store.Topic) -> None:
+    def fail(_: Topic) -> None:
         raise RuntimeError("deaf")
 
     stops = [
         store.hub().subscribe([topic], fail),
         store.hub().subscribe([topic], lambda _: heard.set()),
     ]
-    store.ring(topic)
+    announce(topic)
     async with asyncio.timeout(PATIENCE):
         await heard.wait()
     for stop in stops:
         stop()
-    store.ring(topic)
+    announce(topic)
     await until(lambda: "deaf" in caplog.text)
     assert not store.hub()._listeners
 

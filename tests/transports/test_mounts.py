@@ -11,6 +11,7 @@ from django.contrib.auth.models import Group, User
 from mcp_django import mcp
 from mcp_django.exceptions import MCPError
 from mcp_django.protocol import meta
+from mcp_django.protocol.revisions import HANDSHAKE
 from mcp_django.test import MCPClient
 from tests.drivers import message
 from tests.spec import spec
@@ -91,7 +92,7 @@ async def test_only_a_mount_that_streams_says_so(mount: str, token: str) -> None
     answer = await ask(mount, "/mcp", message("server/discover"), authorization=token)
     result = answer.json()["result"]
     streams = mount != "wsgi"
-    assert result["supportedVersions"] == ["2026-07-28"]
+    assert result["supportedVersions"] == ["2026-07-28", *(one.version for one in HANDSHAKE)]
     assert result["_meta"][meta.SERVER_INFO]["name"] == mcp.identity()["name"]
     assert ("logging" in result["capabilities"]) is streams
     assert result["capabilities"]["tools"] == ({"listChanged": True} if streams else {})

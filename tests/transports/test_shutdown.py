@@ -72,7 +72,7 @@ async def test_sigterm_ends_streams_and_lets_a_short_call_finish(
     with serving(
         kind, f"tests.transports.asgi:{target}", tmp_path, settings="tests.transports.settings"
     ) as server:
-        async with httpx.AsyncClient(timeout=10) as client, asyncio.timeout(30):
+        async with httpx.AsyncClient(timeout=60) as client, asyncio.timeout(120):
             wanted = {"notifications": {"toolsListChanged": True}}
             listeners = [
                 Visitor(client, server, message("subscriptions/listen", wanted, id=n))

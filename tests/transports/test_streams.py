@@ -261,9 +261,9 @@ async def test_a_stream_ends_at_the_limit(app: Any, gate: str) -> None:
 def one_thread(settings: Any) -> Iterator[None]:
     """A work pool with one thread and no patience."""
     settings.MCP_DJANGO = {"THREADS": 1, "QUEUE": 1, "QUEUE_SECONDS": 0.02}
-    pools.pool.cache_clear()
+    pools._pools.clear()
     yield
-    pools.pool.cache_clear()
+    pools._pools.clear()
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -61,7 +61,7 @@ def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
 def test_events_arrive_before_the_tool_ends(server: Server, tool: str) -> None:
     body = call(tool, {"gate": tool}, **{meta.PROGRESS_TOKEN: 7, meta.LOG_LEVEL: "debug"})
     opening = call("open_gate", {"name": tool}, id=2)
-    with httpx.Client(timeout=10) as client, post(client, server, body) as response:
+    with httpx.Client(timeout=60) as client, post(client, server, body) as response:
         assert response.status_code == 200
         assert response.headers["content-type"] == "text/event-stream"
         assert response.headers["x-accel-buffering"] == "no"
@@ -78,7 +78,7 @@ def test_events_arrive_before_the_tool_ends(server: Server, tool: str) -> None:
         }
         assert logged["params"] == {"level": "warning", "data": "at the gate"}
         # Only now may the tool go on: what was read was sent while it ran.
-        with httpx.Client(timeout=10) as other, post(other, server, opening) as opened:
+        with httpx.Client(timeout=60) as other, post(other, server, opening) as opened:
             opened.read()
             assert opened.status_code == 200
         second, answer = list(received)
@@ -90,7 +90,7 @@ def test_events_arrive_before_the_tool_ends(server: Server, tool: str) -> None:
 
 def test_a_document_is_readable_behind_compressing_middleware(server: Server) -> None:
     body = message("tools/list")
-    with httpx.Client(timeout=10) as client, post(client, server, body) as response:
+    with httpx.Client(timeout=60) as client, post(client, server, body) as response:
         listed = json.loads(response.read())
     assert "knock" in [tool["name"] for tool in listed["result"]["tools"]]
     assert "set-cookie" not in response.headers
@@ -100,7 +100,7 @@ def test_a_document_is_readable_behind_compressing_middleware(server: Server) ->
 @pytest.mark.parametrize("tool", ["stay", "stay_later_with_context"])
 def test_a_closed_connection_cancels_the_call(server: Server, tool: str) -> None:
     body = call(tool, {"gate": f"left-{tool}"}, **{meta.PROGRESS_TOKEN: 1})
-    with httpx.Client(timeout=10) as client:
+    with httpx.Client(timeout=60) as client:
         with post(client, server, body) as response:
             # Held on to: an iterator that is thrown away closes the connection.
             parts = response.iter_bytes()

@@ -62,6 +62,12 @@ def assert_error(answer: Answer, status: int, code: int, *, id: Any = 1) -> dict
     return error
 
 
+@pytest.fixture(autouse=True)
+def _stateless_only(settings: Any) -> None:
+    """What both eras on one endpoint make of a request is in tests/sessions."""
+    settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": [VERSION, ALIAS]}
+
+
 async def assert_serving(mount: str) -> None:
     answer = await ask(mount, PATH, ECHO)
     assert answer.json()["result"]["content"] == [{"type": "text", "text": "still here"}]

@@ -27,6 +27,8 @@ class Tickets(BaseBackend):
 
 def read(ctx: Context) -> None:
     assert_type(ctx.read_resource("x://x"), Sequence[ResourceContents])
+    assert_type(ctx.upstream("acme").token(), str)
+    assert_type(ctx.upstream("acme").headers(), dict[str, str])
 
 
 def use(client: MCPClient, user: Any) -> None:

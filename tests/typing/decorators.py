@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import assert_type
 
-from mcp_django import Context, Header, MCPServer, Message, mcp
+from mcp_django import UI, Context, Header, MCPServer, Message, mcp
 from mcp_django.auth.permissions import IsStaff
 
 server = MCPServer("typing", permission=[IsStaff, "auth.view_group"], auth=["tokens"])
@@ -22,9 +22,23 @@ def called(a: int) -> str:
     return str(a)
 
 
-@mcp.tool("name", title="Named", read_only=True, scopes=["a"], timeout=1.5)
+@mcp.tool("name", title="Named", read_only=True, enforce=False, scopes=["a"], timeout=1.5)
 def named(a: int) -> str:
     return str(a)
+
+
+@mcp.tool(ui="shop/orders.html")
+def shown() -> dict[str, int]:
+    return {}
+
+
+@mcp.tool(ui=UI("shop/map.html", resources=["https://a.example"], visibility=["app"], border=True))
+def drawn() -> dict[str, int]:
+    return {}
+
+
+assert_type(shown(), dict[str, int])
+assert_type(drawn(), dict[str, int])
 
 
 @server.tool

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.contrib.auth import get_user_model
+from django.http import HttpRequest
 
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal
@@ -18,6 +21,14 @@ class BaseBackend:
             AuthenticationRequired: it carries something of this backend's that does not hold.
         """
         return None
+
+    def issuers(self, request: HttpRequest, server: str = "") -> Sequence[str]:
+        """Who issues the tokens that this backend takes on the server of this name.
+
+        They are the ``authorization_servers`` of the endpoint's metadata (RFC 9728). None, unless a
+        backend knows better: then no client is sent anywhere for a token. Uses no database.
+        """
+        return ()
 
     def is_current(self, principal: Principal) -> bool:
         """Whether a principal of this backend would be let in again; open streams ask this.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.utils import timezone
+from django.views.decorators.debug import sensitive_variables
 
+from mcp_django.auth.addresses import client_ip
 from mcp_django.auth.backends.base import BaseBackend
 from mcp_django.auth.credentials import Credentials
-from mcp_django.auth.principal import Principal, principal_for
+from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.models import TOKEN_PREFIX, AccessToken, digest
 
 # Writing the time of last use on every request would make every read a write.
@@ -18,6 +20,7 @@ LAST_USED_RESOLUTION = timedelta(minutes=1)
 class TokenBackend(BaseBackend):
     """Looks a bearer up among the access tokens: one query."""
 
+    @sensitive_variables("bearer")
     def authenticate(self, credentials: Credentials) -> Principal | None:
         """The token's user, with the token's scopes; ``None`` for an unknown bearer.
 
@@ -29,13 +32,19 @@ class TokenBackend(BaseBackend):
         token = AccessToken.objects.select_related("user").filter(digest=digest(bearer)).first()
         if token is None or not token.is_usable:
             return None
+        if (token.servers or token.networks) and not token.allows(
+            server=credentials.server, address=client_ip(credentials.request())
+        ):
+            return None
         self._touch(token)
         return principal_for(
             token.user,
+            # One token is one client: the session of another, with other scopes, is not its own.
+            key=f"{key_of(token.user)}@token:{token.pk}",
             backend="tokens",
             scopes=frozenset(token.scopes),
             client_id=f"token:{token.pk}",
-            credential=str(token.pk),
+            credential=token.credential,
             expires_at=token.expires_at,
         )
 

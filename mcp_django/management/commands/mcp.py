@@ -7,18 +7,41 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, ProgrammingError
 
-from mcp_django.management.subcommands import token
+from mcp_django.management.parser import SubcommandParser
+from mcp_django.management.subcommands import (
+    call,
+    connect,
+    contract,
+    doctor,
+    inspect,
+    prune,
+    stdio,
+    token,
+)
+from mcp_django.management.subcommands import list as list_components
 
 
 class Command(BaseCommand):
     """Finds the subcommand and hands the rest to it."""
 
     help = "Manage this site's MCP servers."
+    # Whoever calls the command from code may say where answers to questions come from.
+    stealth_options = ("stdin",)
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Let each subcommand describe its own arguments."""
-        subcommands = parser.add_subparsers(title="subcommands", dest="subcommand", required=True)
+        subcommands = parser.add_subparsers(
+            title="subcommands", dest="subcommand", required=True, parser_class=SubcommandParser
+        )
+        list_components.add_arguments(subcommands)
+        inspect.add_arguments(subcommands)
+        call.add_arguments(subcommands)
+        connect.add_arguments(subcommands)
+        contract.add_arguments(subcommands)
+        doctor.add_arguments(subcommands)
         token.add_arguments(subcommands)
+        stdio.add_arguments(subcommands)
+        prune.add_arguments(subcommands)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the chosen subcommand."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any
 
-from django.contrib.auth import get_user_model
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from mcp_django.components.component import SCOPE
+from mcp_django.management.lookups import find_servers, find_user
 from mcp_django.models import AccessToken
+from mcp_django.models.tokens import validate_networks
 
 # A century; further on, dates end.
 MAX_DAYS = 36_525
@@ -28,7 +30,21 @@ def add_arguments(subcommands: Any) -> None:
     make.add_argument("user", help="The username of the user whom the token stands for.")
     make.add_argument("--name", default="command line", help="What the token is for.")
     make.add_argument("--scope", action="append", default=[], dest="scopes", help="Repeatable.")
-    make.add_argument("--days", type=int, help="Days until it expires; never without.")
+    make.add_argument(
+        "--server", action="append", default=[], dest="servers", help="Good for it; repeatable."
+    )
+    make.add_argument(
+        "--network",
+        action="append",
+        default=[],
+        dest="networks",
+        help="An address or CIDR range that it may come from; repeatable.",
+    )
+    until = make.add_mutually_exclusive_group()
+    until.add_argument("--days", type=int, help="Days until it expires; never without.")
+    until.add_argument(
+        "--expires", help="When it expires, as 2027-01-31 or 2027-01-31T12:00+00:00."
+    )
     make.set_defaults(run=create)
 
     show = actions.add_parser("list", help="List tokens; their secrets are not kept.")
@@ -41,6 +57,8 @@ def add_arguments(subcommands: Any) -> None:
 
     for action in (make, show, end):
         action.add_argument("--json", action="store_true", help="Print JSON.")
+        # Checks are for `manage.py check`: what is said beside a token is about the token.
+        action.set_defaults(skip_checks=True)
 
 
 def create(command: BaseCommand, options: Mapping[str, Any]) -> None:
@@ -53,11 +71,19 @@ def create(command: BaseCommand, options: Mapping[str, Any]) -> None:
     for scope in options["scopes"]:
         if not SCOPE.fullmatch(scope):
             raise CommandError(f"--scope {scope!r}: one scope each time, without spaces or quotes.")
+    for server in options["servers"]:
+        find_servers(server)
+    try:
+        validate_networks(options["networks"])
+    except ValidationError as exc:
+        raise CommandError(f"--network: {' '.join(exc.messages)}") from None
     token, plaintext = AccessToken.objects.issue(
-        _user(options["user"]),
+        find_user(options["user"]),
         name=options["name"],
         scopes=options["scopes"],
-        expires=_expiry(options["days"]),
+        servers=options["servers"],
+        networks=options["networks"],
+        expires=_expiry(options["days"]) or _moment(options["expires"]),
     )
     if options["json"]:
         command.stdout.write(json.dumps({**_described(token), "token": plaintext}))
@@ -74,11 +100,32 @@ def _expiry(days: int | None) -> datetime | None:
     return timezone.now() + timedelta(days=days)
 
 
+def _moment(text: str | None) -> datetime | None:
+    """The time that was written; a day alone is its end, and the site's time zone counts."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(
+            f"--expires {text!r}: write 2027-01-31, or a time of ISO 8601."
+        ) from None
+    if len(text) == len("2027-01-31"):
+        found = datetime.combine(found, time.max)
+    if settings.USE_TZ and timezone.is_naive(found):
+        found = timezone.make_aware(found)
+    if not settings.USE_TZ and timezone.is_aware(found):
+        found = timezone.make_naive(found)
+    if found <= timezone.now():
+        raise CommandError(f"--expires {text!r}: that is past.")
+    return found
+
+
 def list_tokens(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Print the tokens without their secrets."""
     tokens = AccessToken.objects.select_related("user")
     if options["user"]:
-        tokens = tokens.filter(user=_user(options["user"]))
+        tokens = tokens.filter(user=find_user(options["user"]))
     described = [_described(token) for token in tokens]
     if options["json"]:
         command.stdout.write(json.dumps(described))
@@ -117,6 +164,8 @@ def _described(token: AccessToken) -> dict[str, Any]:
         "name": token.name,
         "user": token.user.get_username(),
         "scopes": token.scopes,
+        "servers": token.servers,
+        "networks": token.networks,
         "state": _state(token),
         **{name: time.isoformat() if time else None for name, time in times.items()},
     }
@@ -128,11 +177,3 @@ def _state(token: AccessToken) -> str:
     if not token.user.is_active:
         return "inactive"
     return "usable" if token.is_usable else "expired"
-
-
-def _user(username: str) -> Any:
-    users = get_user_model()
-    try:
-        return users._default_manager.get_by_natural_key(username)
-    except users.DoesNotExist:
-        raise CommandError(f"There is no user {username!r}.") from None

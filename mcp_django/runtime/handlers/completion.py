@@ -17,6 +17,7 @@ from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.runtime import failures, results
 from mcp_django.runtime.incoming import Incoming, Invocation
 from mcp_django.runtime.policy import admit
+from mcp_django.runtime.throttling import spend
 
 
 class Ref(msgspec.Struct):
@@ -52,6 +53,7 @@ def complete(incoming: Incoming) -> Invocation | dict[str, Any]:
     """Find the completer; a known argument without one has no suggestions (CMP-6)."""
     params = read_params(incoming.request.params, CompleteParams)
     target = _target(incoming, params.ref)
+    spend(incoming, target)
     known = target.arguments.json_schema.get("properties", {})
     if params.argument.name not in known:
         raise InvalidParams(
@@ -59,17 +61,18 @@ def complete(incoming: Incoming) -> Invocation | dict[str, Any]:
             f"it has {', '.join(known) or 'none'}."
         )
     key = (target.kind, target.key, params.argument.name)
-    completion = incoming.server.completions.get(key)
+    completion = incoming.server.offered.completions.get(key)
     if completion is None:
         return results.completion_result([])
     chosen = params.context.arguments if params.context else None
     return Invocation(
         incoming=incoming,
-        # The target's rules hold, with the completer as the function to call.
-        component=replace(target, function=completion.function, atomic=None, slow=False),
+        # The target's rules hold, with the completer as the function to call; it can ask nobody.
+        component=replace(target, function=completion.function, atomic=None, slow=False, needs=()),
         arguments=_arguments(completion, params.argument.value, chosen or {}),
         conclude=results.completion_result,
         excuse=partial(failures.completion_failure, completion),
+        entry=incoming.entry,
     )
 
 
@@ -77,9 +80,9 @@ def _target(incoming: Incoming, ref: Ref) -> Prompt | ResourceTemplate:
     server = incoming.server
     target: Prompt | ResourceTemplate | None = None
     if ref.type == "ref/prompt" and ref.name is not None:
-        target = server.prompts.get(ref.name)
+        target = server.offered.find_prompt(ref.name)
     elif ref.type == "ref/resource" and ref.uri is not None:
-        target = server.templates.get(ref.uri) or _template_of(incoming, ref.uri)
+        target = server.offered.find_template(ref.uri) or _template_of(incoming, ref.uri)
     else:
         raise InvalidParams("params.ref is a ref/prompt with a name or a ref/resource with a uri.")
     if target is None or not admit(incoming.principal, target):
@@ -88,7 +91,7 @@ def _target(incoming: Incoming, ref: Ref) -> Prompt | ResourceTemplate:
 
 
 def _template_of(incoming: Incoming, uri: str) -> ResourceTemplate | None:
-    found = incoming.server.find_resource(uri)
+    found = incoming.server.offered.find_resource(uri)
     return found[0] if found and isinstance(found[0], ResourceTemplate) else None
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from mcp_django.exceptions import MethodNotFound, MissingCapability
+from mcp_django.protocol.extensions import TASKS, requirement
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.runtime.handlers.discover import capabilities
+from mcp_django.runtime.handlers.tasks import readable_task
 from mcp_django.runtime.incoming import Incoming, Listening
 from mcp_django.runtime.policy import visible
+from mcp_django.runtime.tasks.choosing import knows_tasks
 
 # More addresses than this on one stream are left out of the acknowledgement.
 MAX_URIS = 1000
-TASKS = "io.modelcontextprotocol/tasks"
+MAX_TASKS = 100
 
 
 class Filter(msgspec.Struct, rename="camel"):
@@ -42,10 +43,10 @@ def listen(incoming: Incoming) -> Listening:
         raise MethodNotFound("There are no streams here; this site is served over WSGI.")
     if not offered:
         raise MethodNotFound("This server has no changes to listen for.")
-    if wanted.task_ids and TASKS not in _extensions(incoming):
+    if wanted.task_ids and not knows_tasks(incoming):
         raise MissingCapability(
             f"taskIds needs the extension {TASKS}.",
-            data={"requiredCapabilities": {"extensions": {TASKS: {}}}},
+            data={"requiredCapabilities": requirement(TASKS)},
         )
     flags = {
         "tools": wanted.tools_list_changed,
@@ -60,12 +61,12 @@ def listen(incoming: Incoming) -> Listening:
             for uri in dict.fromkeys(wanted.resource_subscriptions[:MAX_URIS])
             if may_hear_of(incoming, uri)
         ),
+        tasks=tuple(
+            task_id
+            for task_id in dict.fromkeys(wanted.task_ids[:MAX_TASKS])
+            if readable_task(incoming, task_id) is not None
+        ),
     )
-
-
-def _extensions(incoming: Incoming) -> Any:
-    extensions = incoming.envelope.client_capabilities.get("extensions")
-    return extensions if isinstance(extensions, dict) else {}
 
 
 def may_hear_of(incoming: Incoming, uri: str) -> bool:
@@ -74,5 +75,5 @@ def may_hear_of(incoming: Incoming, uri: str) -> bool:
         check_uri(uri)
     except ValueError:
         return False
-    found = incoming.server.find_resource(uri)
+    found = incoming.server.offered.find_resource(uri)
     return found is not None and found[0].subscribe and visible(incoming.principal, found[0])

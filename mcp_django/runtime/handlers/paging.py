@@ -30,6 +30,7 @@ def page(
     *,
     member: str,
     describe: Callable[[C], dict[str, Any]],
+    is_private: bool = False,
 ) -> dict[str, Any]:
     """One page of what the caller may see, in a stable order (TOOL-3), with its cache hints."""
     params = read_params(incoming.request.params, ListParams)
@@ -40,12 +41,11 @@ def page(
         shown,
         cursor=params.cursor,
         size=incoming.server.page_size,
-        # Bound to the caller too: a cursor is no way to learn of another's view (PAG-4).
-        scope=f"{incoming.server.name}:{incoming.request.method}:{incoming.principal.key}",
+        scope=scope_of(incoming),
         key=lambda one: one.key,
         signer=CURSORS,
     )
-    private = any(depends_on_caller(incoming.server, one) for one in known)
+    private = is_private or any(depends_on_caller(incoming.server, one) for one in known)
     result: dict[str, Any] = {
         member: [describe(one) for one in entries],
         "ttlMs": 0,
@@ -55,6 +55,14 @@ def page(
     if cursor is not None:
         result["nextCursor"] = cursor
     return result
+
+
+def scope_of(incoming: Incoming) -> str:
+    """What the cursors of a list are good for.
+
+    Bound to the caller too: a cursor is no way to learn of another's view (PAG-4).
+    """
+    return f"{incoming.server.name}:{incoming.request.method}:{incoming.principal.key}"
 
 
 def common(component: Component) -> dict[str, Any]:

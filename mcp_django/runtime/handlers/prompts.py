@@ -5,19 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from mcp_django.components.prompt import Prompt, PromptArgument
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.jsonrpc import encode, read_params
 from mcp_django.runtime import failures, results
 from mcp_django.runtime.handlers.paging import common, page
 from mcp_django.runtime.incoming import Incoming, Invocation
+from mcp_django.runtime.input_responses import RoundParams
+from mcp_django.runtime.interaction import Interaction
 from mcp_django.runtime.policy import admit
+from mcp_django.runtime.throttling import spend
 from mcp_django.schema.arguments import InvalidArguments
 
 
-class GetParams(msgspec.Struct):
+class GetParams(RoundParams, kw_only=True):
     """Parameters of ``prompts/get``; argument values are strings (PRM-2)."""
 
     name: str
@@ -26,10 +27,13 @@ class GetParams(msgspec.Struct):
 
 def list_prompts(incoming: Incoming) -> dict[str, Any]:
     """The prompts that the caller may see."""
-    return page(incoming, incoming.server.prompts.values(), member="prompts", describe=_describe)
+    return page(
+        incoming, incoming.server.offered.prompts.values(), member="prompts", describe=describe
+    )
 
 
-def _describe(prompt: Prompt) -> dict[str, Any]:
+def describe(prompt: Prompt) -> dict[str, Any]:
+    """A prompt in its richest shape."""
     arguments = [_argument(one) for one in prompt.parameters]
     return {**common(prompt), **({"arguments": arguments} if arguments else {})}
 
@@ -49,22 +53,33 @@ def _argument(argument: PromptArgument) -> dict[str, Any]:
 def get_prompt(incoming: Incoming) -> Invocation:
     """Admit a prompt and read its arguments; unknown ones are ignored (PRM-7)."""
     params = read_params(incoming.request.params, GetParams)
-    prompt = incoming.server.prompts.get(params.name)
-    if prompt is None or not admit(incoming.principal, prompt):
+    entry = incoming.entry
+    entry.wants(params.name)
+    prompt = incoming.server.offered.find_prompt(params.name)
+    if prompt is not None:
+        entry.found(prompt)
+    if prompt is None or not admit(incoming.principal, prompt, entry=entry):
         raise InvalidParams(
             f"No prompt named {params.name[:80]!r} on server {incoming.server.name!r}; "
             "see prompts/list."
         )
     known = {one.name for one in prompt.parameters}
     given = {name: value for name, value in (params.arguments or {}).items() if name in known}
+    entry.admitted(given)
     try:
         arguments = prompt.arguments.parse(encode(given))
     except InvalidArguments as exc:
+        entry.wrong(exc.problems)
+        spend(incoming, prompt)
         raise InvalidParams(str(exc)) from None
+    interaction = Interaction(incoming, prompt, encode(given), params)
+    spend(incoming, prompt, interaction)
     return Invocation(
         incoming=incoming,
         component=prompt,
         arguments=arguments,
+        interaction=interaction,
         conclude=partial(results.prompt_result, prompt),
         excuse=partial(failures.prompt_failure, prompt),
+        entry=entry,
     )

@@ -2,38 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
+from mcp_django.auth.principal import Principal
 from mcp_django.components.tool import Tool
-from mcp_django.exceptions import InvalidParams
+from mcp_django.exceptions import (
+    AuthenticationRequired,
+    InvalidParams,
+    MissingCapability,
+)
+from mcp_django.offered import Offered
 from mcp_django.protocol import headers
-from mcp_django.protocol.jsonrpc import read_params
+from mcp_django.protocol.jsonrpc import Request, read_params
 from mcp_django.runtime import failures, results
+from mcp_django.runtime.approving import gate_of
 from mcp_django.runtime.handlers.paging import common, page
 from mcp_django.runtime.incoming import Incoming, Invocation
-from mcp_django.runtime.policy import admit
-from mcp_django.schema.arguments import InvalidArguments
+from mcp_django.runtime.input_responses import RoundParams
+from mcp_django.runtime.interaction import Interaction
+from mcp_django.runtime.policy import admit, visible
+from mcp_django.runtime.tasks.becoming import becoming_of
+from mcp_django.runtime.tasks.choosing import support_of
+from mcp_django.runtime.throttling import spend
+from mcp_django.schema.arguments import ArgumentSource, InvalidArguments
+
+ForCaller: TypeAlias = Callable[[Principal], ArgumentSource]
+"""What an argument source has as ``for_caller`` if a schema may name what others must not see."""
 
 
-class CallParams(msgspec.Struct):
+class CallParams(RoundParams, kw_only=True):
     """Parameters of ``tools/call``; ``arguments`` stay raw until the tool's schema reads them."""
 
     name: str
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
+    task: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def name_of(request: Request) -> str:
+    """The tool that a call names."""
+    return read_params(request.params, CallParams).name
 
 
 def list_tools(incoming: Incoming) -> dict[str, Any]:
     """The tools that the caller may see."""
-    return page(incoming, incoming.server.tools.values(), member="tools", describe=describe)
+    offered = incoming.server.offered
+    shown = partial(describe, principal=incoming.principal, offered=offered)
+    if incoming.revision.tasks:
+        shown = partial(_with_support, describe=shown)
+    return page(incoming, offered.tools.values(), member="tools", describe=shown)
 
 
-def describe(tool: Tool) -> dict[str, Any]:
-    """A tool in its richest shape; the revision's own is cut from it later."""
-    described = {**common(tool), "inputSchema": tool.arguments.json_schema}
-    if tool.output is not None:
+def _with_support(tool: Tool, *, describe: Callable[[Tool], dict[str, Any]]) -> dict[str, Any]:
+    """A tool with what it says of tasks (TKD-1); a later client needs not know before it calls."""
+    support = {"execution": {"taskSupport": support_of(tool)}} if tool.task else {}
+    return {**describe(tool), **support}
+
+
+def describe(
+    tool: Tool, principal: Principal | None = None, *, offered: Offered | None = None
+) -> dict[str, Any]:
+    """A tool in its richest shape; the revision's own is cut from it later.
+
+    Without a ``principal`` it is shown with everything that some caller may send; with what is
+    ``offered``, a view that this caller cannot read is not named.
+    """
+    described = {**common(tool), "inputSchema": _arguments(tool, principal).json_schema}
+    if tool.output is not None and not tool.handle:
         described["outputSchema"] = tool.output.json_schema
     annotations: dict[str, Any] = dict(tool.hints)
     if tool.title:
@@ -41,7 +79,17 @@ def describe(tool: Tool) -> dict[str, Any]:
         annotations["title"] = described["title"]
     if annotations:
         described["annotations"] = annotations
+    if tool.ui is not None:
+        is_linked = offered is None or _is_readable(tool.ui.uri, principal, offered)
+        if meta := tool.ui.of_tool(is_linked=is_linked):
+            described["_meta"] = {**described.get("_meta", {}), **meta}
     return described
+
+
+def _is_readable(uri: str, principal: Principal | None, offered: Offered) -> bool:
+    """Whether the caller may read the view; the host could show nothing else in its place."""
+    found = offered.find_resource(uri)
+    return found is not None and (principal is None or visible(principal, found[0]))
 
 
 def call_tool(incoming: Incoming) -> Invocation | dict[str, Any]:
@@ -50,26 +98,77 @@ def call_tool(incoming: Incoming) -> Invocation | dict[str, Any]:
     Arguments that do not fit are a result that the model can learn from, not an error (TOOL-9).
     """
     params = read_params(incoming.request.params, CallParams)
-    tool = incoming.server.tools.get(params.name)
-    if tool is None or not admit(incoming.principal, tool):
-        raise InvalidParams(
-            f"No tool named {params.name[:80]!r} on server {incoming.server.name!r}; "
-            "see tools/list."
-        )
+    tool = _admitted(incoming, params.name)
+    try:
+        becoming = becoming_of(incoming, tool, params.task)
+    except MissingCapability as exc:
+        return _excused(incoming, tool, exc)
     raw = _object(params.arguments)
+    prepared = partial(_prepared, incoming, tool, raw, params)
+    return prepared() if becoming is None else becoming.prepare(prepared, raw)
+
+
+def _admitted(incoming: Incoming, name: str) -> Tool:
+    """The tool of this name.
+
+    Raises:
+        InvalidParams: there is none, or none for this caller.
+    """
+    entry = incoming.entry
+    entry.wants(name)
+    tool = incoming.server.offered.find_tool(name)
+    if tool is not None:
+        entry.found(tool)
+    if tool is None or not admit(incoming.principal, tool, entry=entry):
+        raise InvalidParams(
+            f"No tool named {name[:80]!r} on server {incoming.server.name!r}; see tools/list."
+        )
+    if tool.approval and not incoming.principal.is_authenticated:
+        raise AuthenticationRequired("This needs credentials.", scopes=tool.scopes)
+    return tool
+
+
+def _prepared(
+    incoming: Incoming, tool: Tool, raw: bytes, given: RoundParams
+) -> Invocation | dict[str, Any]:
+    entry = incoming.entry
+    entry.admitted(raw)
     if tool.mirrored and incoming.headers is not None and incoming.revision.stateless:
         headers.check_params(incoming.headers, read_params(raw, dict[str, Any]), tool.mirrored)
     try:
-        arguments = tool.arguments.parse(raw)
+        arguments = _arguments(tool, incoming.principal).parse(raw)
     except InvalidArguments as exc:
+        entry.wrong(exc.problems)
+        # Whoever guesses at arguments uses the site as well.
+        spend(incoming, tool)
         return results.tool_error(str(exc))
+    try:
+        interaction = Interaction(incoming, tool, raw, given)
+    except MissingCapability as exc:
+        return _excused(incoming, tool, exc)
+    spend(incoming, tool, interaction)
     return Invocation(
         incoming=incoming,
         component=tool,
         arguments=arguments,
+        interaction=interaction,
+        gate=gate_of(incoming, tool, raw, arguments),
         conclude=partial(results.tool_result, tool),
-        excuse=partial(failures.tool_failure, tool),
+        excuse=partial(failures.tool_failure, tool, incoming.revision),
+        entry=entry,
     )
+
+
+def _excused(incoming: Incoming, tool: Tool, exc: MissingCapability) -> dict[str, Any]:
+    """What a client is told that cannot do what the tool needs."""
+    incoming.entry.refuse("refused", type(exc).__name__)
+    return failures.tool_failure(tool, incoming.revision, exc)
+
+
+def _arguments(tool: Tool, principal: Principal | None) -> ArgumentSource:
+    """The arguments as this caller has them, where they differ from caller to caller."""
+    for_caller: ForCaller | None = getattr(tool.arguments, "for_caller", None)
+    return tool.arguments if for_caller is None or principal is None else for_caller(principal)
 
 
 def _object(arguments: msgspec.Raw) -> bytes:

@@ -182,6 +182,11 @@ async function interleave(client) {
 
 async function leave(client) {
   const controller = new AbortController();
+  // Progress that is on its way when the client leaves is for nobody any more, and no mistake.
+  const note = client.onerror;
+  client.onerror = (error) => {
+    if (!/progress notification for an unknown token/.test(error)) note(error);
+  };
   const left = await failure(
     client.callTool(LONG_SEARCH, {
       signal: controller.signal,

@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from demo_project.desk.accounts import DESK, GUEST, create_accounts, issue_token
+from demo_project.desk.first_calls import make_first_calls
 from demo_project.desk.welcome import welcome
 
 
@@ -34,6 +35,7 @@ class Command(BaseCommand):
         call_command("migrate", interactive=False, verbosity=0)
         call_command("load_airports", stdout=self.stdout)
         create_accounts()
+        make_first_calls(self.stdout)
         self._serve(host, port)
 
     def _refuse_outside_of_debug(self) -> None:

@@ -1,0 +1,38 @@
+# Sourced: what the tests of the pages need: Chromium on PATH, axe-core and a theme of the admin in
+# the cache. What cannot be had is reported, and the tests that need it say so.
+export CACHE=${CACHE:-$PWD/.ci/cache}
+
+find_chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
+
+if ! find_chromium >/dev/null && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+    # A fresh machine has no lists of packages yet.
+    for prepare in true "apt-get update -qq"; do
+        $prepare >/dev/null 2>&1 || true
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium \
+            >/dev/null 2>&1 && break
+    done
+fi
+if ! find_chromium >/dev/null; then
+    echo "-- Chromium is missing: the pages are not looked at"
+fi
+
+axe=$CACHE/axe/node_modules/axe-core/axe.min.js
+if [ ! -f "$axe" ] && command -v npm >/dev/null; then
+    npm install --silent --no-audit --no-fund --prefix "$CACHE/axe" axe-core@4.10.3 || true
+fi
+if [ -f "$axe" ]; then
+    export MCP_TEST_AXE=$axe
+else
+    echo "-- axe-core is missing: the pages are not tested for accessibility"
+fi
+
+unfold=$CACHE/unfold
+if [ ! -d "$unfold/unfold" ]; then
+    # Beside the environment and not in it, so that no other test sees it.
+    .venv/bin/pip install -q --no-deps --target "$unfold" django-unfold==0.91.0 || true
+fi
+if [ -d "$unfold/unfold" ]; then
+    export MCP_TEST_UNFOLD=$unfold
+else
+    echo "-- django-unfold is missing: the admin is not looked at in another theme"
+fi

@@ -1,0 +1,10 @@
+# Sourced: puts other people's Python clients into the cache, each in an environment of its own.
+export CACHE=${CACHE:-$PWD/.ci/cache}
+
+export MCP_TEST_CLIENTS=$CACHE/clients
+for client in mcp1 fastmcp; do
+    if [ ! -x "$MCP_TEST_CLIENTS/$client/bin/python" ]; then
+        python3 -m venv "$MCP_TEST_CLIENTS/$client"
+    fi
+    "$MCP_TEST_CLIENTS/$client/bin/pip" install -q -r "tests/interop/clients/$client.txt"
+done

@@ -1,0 +1,84 @@
+"""The arithmetic: what a number of measurements comes to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One row in one round: what the server's process did while it answered so many requests."""
+
+    requests: int
+    seconds: float
+    cpu_seconds: float
+    latencies: Sequence[float]
+    """Seconds from the first byte sent to the last byte read, sorted."""
+
+    @property
+    def cpu(self) -> float:
+        """CPU per request in microseconds, user and system time of all threads."""
+        return self.cpu_seconds / self.requests * 1e6
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return self.requests / self.seconds
+
+    @property
+    def p50(self) -> float:
+        """Median latency in milliseconds."""
+        return percentile(self.latencies, 50) * 1e3
+
+    @property
+    def p99(self) -> float:
+        """Latency in milliseconds that one request in a hundred exceeds."""
+        return percentile(self.latencies, 99) * 1e3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A median with the least and the most of what it is the median of."""
+
+    median: float
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{short(self.median)} ({short(self.least)} to {short(self.most)})"
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The nearest-rank percentile of sorted values: always one that was measured.
+
+    Raises:
+        ValueError: there are no values, or no such percentile.
+    """
+    if not values or not 0 < percent <= 100:
+        raise ValueError(f"No percentile {percent:g} of {len(values)} values.")
+    return values[math.ceil(len(values) * percent / 100) - 1]
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """The median and the range of at least one value."""
+    found = sorted(values)
+    return Spread(median=median(found), least=found[0], most=found[-1])
+
+
+def ratios(row: Iterable[float], baseline: Iterable[float]) -> Spread:
+    """Row to baseline, taken round by round: a machine that drifts drifts for both.
+
+    Raises:
+        ValueError: they were not measured in the same rounds.
+    """
+    return spread(one / other for one, other in zip(row, baseline, strict=True))
+
+
+def short(value: float) -> str:
+    """A number with three significant digits, never as a power of ten."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"

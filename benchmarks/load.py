@@ -1,0 +1,149 @@
+"""The load: one request over and over on a number of connections that stay open.
+
+Written for the measured server's sake: this process must not be the slower of the two, so it
+speaks just enough HTTP to know where an answer ends.
+"""
+
+from __future__ import annotations
+
+import re
+import selectors
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from benchmarks.wire import HOST
+
+CONNECTIONS = 16
+PATIENCE_SECONDS = 30
+CHUNK = 256 * 1024
+HEAD_END = b"\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
+
+
+class UnexpectedAnswer(Exception):
+    """The server answered with something else than what the row is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """What was sent in one go: how long it took, and each request's latency in seconds, sorted."""
+
+    seconds: float
+    latencies: list[float]
+
+
+class Connection:
+    """One connection that sends a request whenever the last one is answered."""
+
+    def __init__(self, port: int, request: bytes, *, status: int = 200) -> None:
+        self.socket = socket.create_connection((HOST, port), PATIENCE_SECONDS)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._request = request
+        self._begins = b"HTTP/1.1 %d " % status
+        self._answer = bytearray()
+        self._started = 0.0
+
+    def send(self) -> None:
+        """Send the request once more."""
+        self._answer.clear()
+        self._started = time.perf_counter()
+        self.socket.sendall(self._request)
+
+    def receive(self) -> float | None:
+        """Read what is there; the latency in seconds once the answer is complete.
+
+        Raises:
+            UnexpectedAnswer: the status is another one, or the server closed.
+        """
+        part = self.socket.recv(CHUNK)
+        self._answer += part
+        if not part or not self._answer.startswith(self._begins[: len(self._answer)]):
+            raise UnexpectedAnswer(bytes(self._answer[:2000]).decode("latin-1") or "closed")
+        return time.perf_counter() - self._started if is_complete(self._answer) else None
+
+    @property
+    def answer(self) -> bytes:
+        """The last answer."""
+        return bytes(self._answer)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.socket.close()
+
+
+def is_complete(answer: bytes | bytearray) -> bool:
+    """Whether these bytes are one whole HTTP answer."""
+    end = answer.find(HEAD_END)
+    if end < 0:
+        return False
+    head = bytes(answer[: end + 2])
+    length = _LENGTH.search(head)
+    if length is not None:
+        return len(answer) >= end + len(HEAD_END) + int(length[1])
+    return _CHUNKED.search(head) is not None and answer.endswith(LAST_CHUNK)
+
+
+def once(port: int, request: bytes, *, expects: bytes, status: int = 200) -> bytes:
+    """The answer to one request.
+
+    Raises:
+        UnexpectedAnswer: the expected text is not in it.
+    """
+    connection = Connection(port, request, status=status)
+    try:
+        connection.send()
+        while connection.receive() is None:
+            pass
+    finally:
+        connection.close()
+    if expects not in connection.answer:
+        raise UnexpectedAnswer(f"No {expects!r} in {connection.answer[:2000]!r}")
+    return connection.answer
+
+
+def drive(port: int, request: bytes, *, seconds: float, connections: int = CONNECTIONS) -> Burst:
+    """Keep every connection busy for so long, and wait for what was sent last.
+
+    Raises:
+        UnexpectedAnswer: an answer is not 200.
+        TimeoutError: the server fell silent.
+    """
+    with ExitStack() as stack:
+        opened = [Connection(port, request) for _ in range(connections)]
+        for one in opened:
+            stack.callback(one.close)
+        selector = stack.enter_context(selectors.DefaultSelector())
+        for one in opened:
+            selector.register(one.socket, selectors.EVENT_READ, one)
+        return _drive(selector, opened, seconds)
+
+
+def _drive(selector: selectors.BaseSelector, opened: Iterable[Connection], seconds: float) -> Burst:
+    latencies: list[float] = []
+    started = time.perf_counter()
+    ends = started + seconds
+    busy = 0
+    for one in opened:
+        one.send()
+        busy += 1
+    while busy:
+        ready = selector.select(PATIENCE_SECONDS)
+        if not ready:
+            raise TimeoutError(f"No answer within {PATIENCE_SECONDS} seconds.")
+        for key, _ in ready:
+            latency = key.data.receive()
+            if latency is None:
+                continue
+            latencies.append(latency)
+            if time.perf_counter() < ends:
+                key.data.send()
+            else:
+                busy -= 1
+    took = time.perf_counter() - started
+    latencies.sort()
+    return Burst(seconds=took, latencies=latencies)

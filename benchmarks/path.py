@@ -1,0 +1,197 @@
+"""The data path of one ``tools/call``, taken apart into stages that can be repeated alone.
+
+Importing it needs a site that is ready. The names are those of ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+from django.core.handlers.asgi import ASGIRequest
+
+from benchmarks import wire
+from benchmarks.site.mcp import server
+from benchmarks.stages import Stage
+from mcp_django.auth.authentication import authenticate
+from mcp_django.auth.credentials import Credentials
+from mcp_django.conf import SERVED_VERSIONS
+from mcp_django.context import Cancellation
+from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.envelope import classify
+from mcp_django.protocol.jsonrpc import Request
+from mcp_django.runtime import calls
+from mcp_django.runtime.dispatch import dispatch, respond
+from mcp_django.runtime.policy import admit_connection
+from mcp_django.runtime.pools import pool, with_request_signals
+from mcp_django.transports import guards, http, raw
+from mcp_django.transports.body import Receive, Send, read_body, until_gone
+from mcp_django.transports.exchange import Work
+from mcp_django.transports.lane import LaneHandler
+from mcp_django.transports.replies import json_reply
+from mcp_django.transports.ticket import Ticket
+
+Scope = dict[str, Any]
+
+
+def scope_of(request: bytes) -> tuple[Scope, bytes]:
+    """A request as a server hands it to an ASGI application, and its body."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    method, target, _ = first.split(b" ")
+    path, _, query = target.partition(b"?")
+    pairs = (line.split(b": ", 1) for line in lines)
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method.decode(),
+        "scheme": "http",
+        "path": path.decode(),
+        "raw_path": path,
+        "query_string": query,
+        "root_path": "",
+        "headers": [(name.lower(), value) for name, value in pairs],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+    return scope, body
+
+
+def connection(body: bytes) -> tuple[Receive, Send]:
+    """``receive`` and ``send`` of a client that stays until it is answered."""
+    answered = asyncio.Event()
+    parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        part = next(parts, None)
+        if part is None:
+            await answered.wait()
+        return part or {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            answered.set()
+
+    return receive, send
+
+
+class Call:
+    """One ``tools/call`` of the raw mount at every station of its way."""
+
+    def __init__(self, tool: str) -> None:
+        self.scope, self.body = scope_of(wire.call("/raw", tool, a=2, b=3))
+        self.exchange = raw.exchange_of(self.scope, self.body, Cancellation())
+        received = http.receive(server, self.exchange)
+        assert isinstance(received, http.Received), received
+        self.received = received
+        assert isinstance(received.message, Request)
+        self.request = received.message
+        work = http.admit(received)
+        assert isinstance(work, Work), work
+        self.work = work
+        self.incoming = work.invocation.incoming
+        self.tool = server.tools[tool]
+        self.result = work.invocation.conclude("5")
+        self.reply = json_reply(200, respond(self.incoming, self.result))
+
+    def authenticate(self) -> None:
+        """Find the caller and let it in."""
+        exchange = self.exchange
+        credentials = Credentials(
+            headers=exchange.headers, query=exchange.query, request=exchange.request
+        )
+        admit_connection(server, authenticate(server.auth, credentials))
+
+    async def read(self) -> None:
+        """Take the request from the server."""
+        receive, _ = connection(self.body)
+        raw.exchange_of(self.scope, await read_body(receive), Cancellation())
+
+    async def send(self) -> None:
+        """Give the answer to the server."""
+        await raw.send_reply(self.reply, connection(self.body)[1])
+
+    async def through(self, application: Any) -> None:
+        """All of it, through an ASGI application."""
+        receive, send = connection(self.body)
+        await application(self.scope, receive, send)
+
+
+async def watched() -> None:
+    """An answer that is there at once, under the eye that looks for a client that leaves."""
+    receive, send = connection(b"")
+    await receive()
+
+    async def answer() -> None:
+        await send({"type": "http.response.body", "body": b""})
+
+    await until_gone(receive, answer(), Cancellation())
+
+
+def stages() -> Sequence[Stage]:
+    """The stages of the raw mount with an async tool, then what threads and Django add."""
+    return (*_path(Call("add")), *_threads(Call("add_sync")))
+
+
+def _path(call: Call) -> Sequence[Stage]:
+    headers, versions = call.exchange.headers, server.protocol_versions
+    arguments = b'{"a": 2, "b": 3}'
+    return (
+        Stage(name="read", astep=call.read),
+        Stage(name="watch for a client that leaves", astep=watched),
+        Stage(name="receive", step=partial(http.receive, server, call.exchange)),
+        Stage(name="guards", step=partial(guards.check, call.exchange, SERVED_VERSIONS), part=True),
+        Stage(name="decode", step=partial(jsonrpc.decode, call.body), part=True),
+        Stage(name="may it stay on the loop", step=partial(raw.needs_thread, call.received)),
+        Stage(name="admit", step=partial(http.admit, call.received)),
+        Stage(name="authenticate", step=call.authenticate, part=True),
+        Stage(
+            name="classify",
+            step=partial(classify, call.request, headers, enabled=versions),
+            part=True,
+        ),
+        Stage(name="dispatch", step=partial(dispatch, call.incoming), part=True),
+        Stage(name="arguments", step=partial(call.tool.arguments.parse, arguments), part=True),
+        Stage(name="call", astep=partial(calls.execute, call.work.invocation)),
+        Stage(name="respond", step=partial(respond, call.incoming, call.result)),
+        Stage(name="identity", step=server.identity, part=True),
+        Stage(name="encode", step=partial(jsonrpc.encode, call.result), part=True),
+        Stage(name="send", astep=call.send),
+        Stage(
+            name="the raw mount, async tool, all of it", astep=partial(call.through, server.asgi)
+        ),
+    )
+
+
+def _threads(call: Call) -> Sequence[Stage]:
+    lane = LaneHandler()
+    scope = {**call.scope, "path": "/mcp", "raw_path": b"/mcp"}
+    request: Any = ASGIRequest(scope, BytesIO(call.body))
+    request.mcp_ticket = Ticket()
+
+    async def hop() -> None:
+        await pool("work").run(partial(with_request_signals, str))
+
+    return (
+        Stage(name="hop to a pooled thread and back, with Django's signals", astep=hop),
+        Stage(
+            name="signals around the work of a thread",
+            step=partial(with_request_signals, str),
+            part=True,
+        ),
+        Stage(name="call, in the thread", step=partial(calls.run, call.work.invocation)),
+        Stage(name="the raw mount, sync tool, all of it", astep=partial(call.through, server.asgi)),
+        Stage(
+            name="the lane's work in its thread",
+            step=lambda: lane._respond(scope, call.body, Ticket()),
+        ),
+        Stage(name="the view", step=partial(server.view, request), part=True),
+        Stage(
+            name="the lane, sync tool, all of it",
+            astep=lambda: lane(scope, *connection(call.body)),
+        ),
+    )

@@ -1,0 +1,110 @@
+"""Ours and theirs in the same rounds: one tool that adds two numbers, one worker process each."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+from benchmarks.peers.environments import FASTMCP, MCPZ, SDK, Environment
+from benchmarks.process import Process, free_port, running, serving
+from benchmarks.rounds import Plan, Result, measure
+from benchmarks.rows import APP, SERVERS, Row
+from benchmarks.wire import HOST, call
+
+RAW = "raw, async tool"
+LANE = "lane, sync tool"
+SUM = b'"5"'
+
+
+def ours() -> Sequence[Row]:
+    """What the peers are compared with."""
+    return (
+        Row(name=RAW, request=call("/raw", "add", a=2, b=3), expects=SUM, against=RAW),
+        Row(name=LANE, request=call("/mcp", "add_sync", a=2, b=3), expects=SUM, against=LANE),
+    )
+
+
+def theirs() -> Mapping[str, Row]:
+    """The row of each peer, by the name of its server; below 1 it is slower than ours."""
+    path = "/mcp"
+    return {
+        "sdk": Row(
+            name="official SDK, async tool",
+            server="sdk",
+            request=call(path, "add", a=2, b=3),
+            expects=SUM,
+            against=RAW,
+            target="at most 0.25",
+        ),
+        "fastmcp": Row(
+            name="FastMCP, async tool",
+            server="fastmcp",
+            request=call(path, "add", a=2, b=3),
+            expects=SUM,
+            against=RAW,
+            target="at most 0.1",
+        ),
+        "mcpz": Row(
+            name="django-mcpz on uvicorn, sync tool",
+            server="mcpz",
+            request=call(path, "add_sync", a=2, b=3),
+            expects=SUM,
+            against=LANE,
+            target="at most 0.125",
+        ),
+        "mcpz-wsgi": Row(
+            name="django-mcpz on gunicorn, sync tool",
+            server="mcpz-wsgi",
+            request=call(path, "add_sync", a=2, b=3),
+            expects=SUM,
+            against=LANE,
+            target="at most 0.67",
+        ),
+    }
+
+
+def starters() -> Mapping[str, tuple[Environment, Callable[[], AbstractContextManager[Process]]]]:
+    """How to start the server of each peer, and the environment that it needs."""
+    return {
+        "sdk": (SDK, lambda: _uvicorn(SDK, "python_sdk")),
+        "fastmcp": (FASTMCP, lambda: _uvicorn(FASTMCP, "fastmcp_server")),
+        "mcpz": (MCPZ, lambda: _uvicorn(MCPZ, "mcpz_site")),
+        "mcpz-wsgi": (MCPZ, lambda: _gunicorn(MCPZ, "mcpz_site")),
+    }
+
+
+def _uvicorn(environment: Environment, module: str) -> AbstractContextManager[Process]:
+    app = f"benchmarks.peers.{module}:application"
+    return serving(app, {}, python=str(environment.python))
+
+
+def _gunicorn(environment: Environment, module: str) -> AbstractContextManager[Process]:
+    """One worker with as many threads as there are connections, each of them kept open."""
+    port = free_port()
+    options = ["-b", f"{HOST}:{port}", "-w", "1", "-k", "gthread", "--threads", "16"]
+    quiet = ["--log-level", "error", "--keep-alive", "30"]
+    command = [str(environment.python), "-m", "gunicorn", *options, *quiet]
+    return running([*command, f"benchmarks.peers.{module}:wsgi"], {}, port=port)
+
+
+def compare_peers(
+    plan: Plan, database: Path, *, say: Callable[[str], None]
+) -> tuple[list[Result], dict[str, str]]:
+    """Every peer that can be installed here beside ours, and the versions of the peers."""
+    versions: dict[str, str] = {}
+    rows = [*ours()]
+    with ExitStack() as stack:
+        own = serving(APP, {"BENCH_DB": str(database), **SERVERS["default"]})
+        servers = {"default": stack.enter_context(own)}
+        for name, (environment, start) in starters().items():
+            say(f"preparing {name}")
+            try:
+                versions[environment.distribution] = environment.make()
+            except (OSError, subprocess.CalledProcessError):
+                say(f"{environment.distribution} cannot be installed here and is left out")
+                continue
+            servers[name] = stack.enter_context(start())
+            rows.append(theirs()[name])
+        return measure(rows, servers, plan, say=say), versions

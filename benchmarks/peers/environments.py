@@ -1,0 +1,56 @@
+"""The peers' virtual environments: made once, kept in the cache."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.cache import directory
+
+UVICORN = "uvicorn[standard]>=0.35"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What one peer has installed."""
+
+    name: str
+    distribution: str
+    """What the figures name the version of."""
+    requirements: Sequence[str]
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return directory() / "peers" / self.name / "bin" / "python"
+
+    def make(self) -> str:
+        """Install what is missing; returns the version of the peer.
+
+        Raises:
+            subprocess.CalledProcessError: it cannot be installed here.
+        """
+        if not self.python.exists():
+            _run(sys.executable, "-m", "venv", str(self.python.parents[1]))
+        _run(str(self.python), "-m", "pip", "install", "-q", *self.requirements)
+        ask = f"from importlib.metadata import version; print(version({self.distribution!r}))"
+        return _run(str(self.python), "-c", ask).strip()
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
+SDK = Environment(name="sdk", distribution="mcp", requirements=("mcp>=2,<3", UVICORN))
+FASTMCP = Environment(
+    name="fastmcp", distribution="fastmcp", requirements=("fastmcp>=4,<5", UVICORN)
+)
+MCPZ = Environment(
+    name="mcpz",
+    distribution="django-mcpz",
+    requirements=("django-mcpz>=1,<2", "django>=5.2,<6", "gunicorn>=23", UVICORN),
+)

@@ -1,0 +1,155 @@
+"""A server in a process of its own, and what the kernel says of it (Linux: ``/proc``)."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.wire import HOST
+
+REPOSITORY = Path(__file__).parents[1]
+PROC = Path("/proc")
+START_SECONDS = 60
+STOP_SECONDS = 15
+# Quiet ones: what is printed on each request would be measured too.
+SERVERS: dict[str, Sequence[str]] = {
+    "uvicorn": (
+        *("--host", HOST, "--port", "{port}"),
+        *("--log-level", "warning", "--no-access-log", "{app}"),
+    ),
+    "granian": (
+        *("--interface", "asginl", "--host", HOST, "--port", "{port}"),
+        *("--workers", "1", "--log-level", "warning", "{app}"),
+    ),
+    "daphne": ("-b", HOST, "-p", "{port}", "-v", "0", "{app}"),
+}
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class NotStarted(Exception):
+    """The server did not come up; the text is what it printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A running server."""
+
+    popen: subprocess.Popen[bytes]
+    port: int
+
+    @property
+    def _all(self) -> list[Path]:
+        """It and the workers that it started."""
+        pid = str(self.popen.pid)
+        workers = (PROC / pid / "task" / pid / "children").read_text().split()
+        return [PROC / one for one in (pid, *workers)]
+
+    @property
+    def cpu_seconds(self) -> float:
+        """User and system time of all threads so far; it grows by one hundredth of a second."""
+        return sum(_ticks(one / "stat") for one in self._all) / TICKS
+
+    @property
+    def memory(self) -> int:
+        """Bytes of physical memory."""
+        return sum(int((one / "statm").read_text().split()[1]) for one in self._all) * PAGE
+
+    @property
+    def threads(self) -> int:
+        """How many threads there are."""
+        return sum(len(list((one / "task").iterdir())) for one in self._all)
+
+    def open_files(self, path: Path) -> int:
+        """How often this file is open: for a SQLite database, its connections."""
+        opened = [file.readlink() for one in self._all for file in (one / "fd").iterdir()]
+        return opened.count(path.resolve())
+
+
+def _ticks(stat: Path) -> int:
+    # The name of the program comes before and may hold anything, parentheses too.
+    fields = stat.read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+@contextmanager
+def serving(
+    app: str,
+    environ: Mapping[str, str],
+    *,
+    server: str = "uvicorn",
+    python: str = sys.executable,
+) -> Iterator[Process]:
+    """An ASGI application behind one of ``SERVERS``, with one worker.
+
+    Raises:
+        NotStarted: it ended or stayed silent; says what it printed.
+    """
+    port = free_port()
+    arguments = [part.format(port=port, app=app) for part in SERVERS[server]]
+    with running([python, "-m", server, *arguments], environ, port=port) as process:
+        yield process
+
+
+@contextmanager
+def running(command: Sequence[str], environ: Mapping[str, str], *, port: int) -> Iterator[Process]:
+    """A server that answers on a port, ended when the block is left."""
+    raise_file_limit()
+    with subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env={**os.environ, **environ},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        # A group of its own: an interrupt in the terminal is for the one who measures.
+        start_new_session=True,
+    ) as popen:
+        try:
+            _wait_for(popen, port)
+            yield Process(popen=popen, port=port)
+        finally:
+            _end(popen)
+
+
+def raise_file_limit() -> None:
+    """Allow this process and its children as many sockets as they may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with closing(socket.socket()) as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_for(popen: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and popen.poll() is None:
+        with closing(socket.socket()) as probe:
+            if probe.connect_ex((HOST, port)) == 0:
+                return
+        time.sleep(0.05)
+    _end(popen)
+    assert popen.stderr is not None
+    raise NotStarted(popen.stderr.read().decode(errors="replace"))
+
+
+def _end(popen: subprocess.Popen[bytes]) -> None:
+    popen.terminate()
+    try:
+        popen.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(popen.pid, signal.SIGKILL)
+        popen.wait(STOP_SECONDS)

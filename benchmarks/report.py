@@ -1,0 +1,135 @@
+"""The figures as tables to read and as JSON to keep."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from benchmarks.figures import short
+from benchmarks.rounds import Comparison, Plan, Result, compare
+from benchmarks.streams import StreamFigures
+
+PACKAGES = ("django", "asgiref", "uvicorn", "uvloop", "httptools", "msgspec", "pydantic")
+
+
+def environment() -> dict[str, str]:
+    """What the figures depend on, in general terms, and how busy the machine is."""
+    found = {
+        "python": platform.python_version(),
+        "processors": str(os.cpu_count()),
+        "load": short(os.getloadavg()[0]),
+    }
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the first column is text and the others are numbers."""
+    rows = [head, *lines]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    rule = [
+        "-" * widths[0],
+        *("-" * (width - 1) + ":" for width in widths[1:]),
+    ]
+    return "\n".join(_line(row, widths) for row in (rows[0], rule, *rows[1:]))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *rest = zip(cells, widths, strict=True)
+    padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)]
+    return f"| {' | '.join(padded)} |"
+
+
+def comparison(result: Result, by_name: Mapping[str, Result]) -> Comparison | None:
+    """A row beside its yardstick, unless it is one or has none."""
+    against = result.row.against
+    return compare(result, by_name[against]) if against not in {"", result.row.name} else None
+
+
+def ratio_table(results: Sequence[Result]) -> str:
+    """Each row beside its yardstick, above 1 for the better of the two."""
+    by_name = {result.row.name: result for result in results}
+    lines = []
+    for result in results:
+        row = result.row
+        found = comparison(result, by_name)
+        if found is not None:
+            lines.append((row.name, row.against, str(found.rate), str(found.cpu), row.target))
+    return table(("row", "compared with", "requests/s", "CPU", "target"), lines)
+
+
+def figure_table(results: Sequence[Result]) -> str:
+    """The absolute figures: medians of the rounds."""
+    lines = [
+        (
+            result.row.name,
+            str(result.cpu),
+            short(result.rate.median),
+            short(result.p50.median),
+            short(result.p99.median),
+        )
+        for result in results
+    ]
+    return table(("row", "CPU µs/request", "requests/s", "p50 ms", "p99 ms"), lines)
+
+
+def stream_table(figures: Sequence[StreamFigures]) -> str:
+    """What streams cost."""
+    head = (
+        "mount",
+        "kind",
+        "streams",
+        "KiB each",
+        "threads more",
+        "database connections",
+        "CPU µs to open",
+        "CPU µs/event",
+        "ms to the last",
+        "s to stop",
+    )
+    lines = [
+        (
+            one.mount,
+            one.kind,
+            str(one.streams),
+            short(one.bytes_each / 1024),
+            str(one.threads),
+            str(one.database_connections),
+            short(one.open_cpu),
+            short(one.event_cpu),
+            short(one.event_ms),
+            short(one.stop_seconds),
+        )
+        for one in figures
+    ]
+    return table(head, lines)
+
+
+def document(plan: Plan, results: Sequence[Result], figures: Sequence[StreamFigures]) -> Any:
+    """Everything, as JSON."""
+    by_name = {result.row.name: result for result in results}
+    return {
+        "plan": asdict(plan),
+        "rows": [
+            {
+                "name": result.row.name,
+                "cpu_us": asdict(result.cpu),
+                "requests_per_second": asdict(result.rate),
+                "p50_ms": asdict(result.p50),
+                "p99_ms": asdict(result.p99),
+                "against": result.row.against,
+                "ratio": asdict(found) if (found := comparison(result, by_name)) else None,
+                "target": result.row.target,
+            }
+            for result in results
+        ],
+        "streams": [asdict(one) for one in figures],
+    }

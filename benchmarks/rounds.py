@@ -1,0 +1,110 @@
+"""Rounds: every row a little, then every row again, so that drift falls on all of them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.figures import Sample, Spread, ratios, spread
+from benchmarks.load import drive, once
+from benchmarks.process import Process
+from benchmarks.rows import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How long a run takes."""
+
+    rounds: int
+    seconds: float
+    """For one row in one round."""
+
+
+THOROUGH = Plan(rounds=7, seconds=2.0)
+QUICK = Plan(rounds=3, seconds=0.4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A row with what was measured, one sample for each round."""
+
+    row: Row
+    request: bytes = b""
+    samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def cpu(self) -> Spread:
+        """CPU per request in microseconds."""
+        return spread(sample.cpu for sample in self.samples)
+
+    @property
+    def rate(self) -> Spread:
+        """Requests per second."""
+        return spread(sample.rate for sample in self.samples)
+
+    @property
+    def p50(self) -> Spread:
+        """Median latency in milliseconds."""
+        return spread(sample.p50 for sample in self.samples)
+
+    @property
+    def p99(self) -> Spread:
+        """99th percentile of latency in milliseconds."""
+        return spread(sample.p99 for sample in self.samples)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A row beside its yardstick; above 1 it is the better of the two."""
+
+    cpu: Spread
+    """The yardstick's CPU per request divided by the row's."""
+    rate: Spread
+    """The row's requests per second divided by the yardstick's."""
+
+
+def compare(result: Result, yardstick: Result) -> Comparison:
+    """What the row is to its yardstick, round by round."""
+    mine, theirs = result.samples, yardstick.samples
+    return Comparison(
+        cpu=ratios((one.cpu for one in theirs), (one.cpu for one in mine)),
+        rate=ratios((one.rate for one in mine), (one.rate for one in theirs)),
+    )
+
+
+def measure(
+    rows: Sequence[Row],
+    servers: Mapping[str, Process],
+    plan: Plan,
+    *,
+    say: Callable[[str], None],
+) -> list[Result]:
+    """Warm every row up, then go through all of them round by round.
+
+    Raises:
+        UnexpectedAnswer: a row is not answered as it should be, so nothing about it can be said.
+    """
+    results = []
+    for row in rows:
+        port = servers[row.server].port
+        request = row.prepared(port)
+        once(port, request, expects=row.expects)
+        drive(port, request, seconds=plan.seconds / 4)
+        results.append(Result(row=row, request=request))
+    for number in range(plan.rounds):
+        say(f"round {number + 1} of {plan.rounds}")
+        for result in results:
+            server = servers[result.row.server]
+            result.samples.append(_sample(result.request, server, plan.seconds))
+    return results
+
+
+def _sample(request: bytes, server: Process, seconds: float) -> Sample:
+    before = server.cpu_seconds
+    burst = drive(server.port, request, seconds=seconds)
+    return Sample(
+        requests=len(burst.latencies),
+        seconds=burst.seconds,
+        cpu_seconds=server.cpu_seconds - before,
+        latencies=burst.latencies,
+    )

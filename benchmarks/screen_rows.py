@@ -1,0 +1,109 @@
+"""What the admin's lists show in ``benchmarks.screens``: as much of it as the largest sites have.
+
+Importing it needs a site that is ready.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.utils import timezone
+
+from benchmarks.site.mcp import filler
+from mcp_django import MCPServer
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.managed.syncing import manageable, sync
+from mcp_django.models import Component, Task
+from mcp_django.server import all_servers
+
+SERVERS = 4
+# What databases say in words of their own: numbers up to one, a moment so many seconds ago, JSON.
+WORDS = {
+    "sqlite": {
+        "numbers": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %s)",
+        "ago": "datetime('now', '-' || {} || ' seconds')",
+        "json": "TEXT",
+    },
+    "postgresql": {
+        "numbers": "WITH n(i) AS (SELECT generate_series(1, %s::bigint))",
+        "ago": "now() - {} * interval '1 second'",
+        "json": "JSONB",
+    },
+}
+# Names begin at a thousand, so that all are of the same length, and each tool is called on the
+# server that has it. A day has some 10 000 calls.
+CALLS = """
+INSERT INTO mcp_django_call (at, server, kind, component, uri, origin, user_key, user_name,
+  acting_user, client_id, client, revision, transport, session, trace_id, writes, outcome, code,
+  reason, ms, "rows", bytes, argument_names, arguments_digest, arguments, problems)
+{numbers}
+SELECT {ago}, 'server-' || (i % 4), 'tool', 'tool-' || (1000 + i * 7917 % 1000), '', 'client',
+  'user:' || (i % 5000), 'user-' || (i % 5000), '', '', 'client ' || (i % 10), '2026-07-28', 'http',
+  '', '0000000000000000' || (1000000000000000 + i), i % 5 = 0,
+  CASE WHEN i % 50 = 0 THEN 'failed' ELSE 'ok' END, NULL, '', (i % 200) / 2.0, i % 30, 500,
+  CAST('["a", "b"]' AS {json}), '{digest}', NULL, CAST('[]' AS {json})
+FROM n
+"""
+
+USERS = 50
+STATUSES = ("working", "input_required", "completed", "failed", "cancelled")
+
+_kept: list[MCPServer] = []
+
+
+def make_components(count: int) -> None:
+    """So many components on all servers, and a row for each; every tenth of ours says something."""
+    missing = count - sum(1 for server in all_servers() for _ in manageable(server))
+    for number in range(SERVERS):
+        server = MCPServer(f"server-{number}", permission=AllowAny)
+        # Servers are known as long as somebody holds them.
+        _kept.append(server)
+        for n in range(number, missing, SERVERS):
+            server.tool(f"tool-{1000 + n}", read_only=True)(filler)
+    sync(all_servers())
+    tenth = Component.objects.filter(key__endswith="0", kind=Component.Kind.TOOL)
+    tenth.update(title="Look it up", rate="100/h")
+
+
+def make_calls(count: int) -> None:
+    """So many calls of these tools, one each eight seconds until now."""
+    words = WORDS[connection.vendor]
+    statement = CALLS.format(
+        numbers=words["numbers"],
+        ago=words["ago"].format(f"(({count:d} - i) * 8)"),
+        json=words["json"],
+        digest="0" * 64,
+    )
+    with connection.cursor() as cursor:
+        # Only the number is a parameter: a remainder is written with the sign of one.
+        cursor.execute(statement.replace("%", "%%").replace("%%s", "%s"), [count])
+        cursor.execute("ANALYZE")
+
+
+def make_tasks(count: int) -> None:
+    """So many tasks of some users, with a result of a kilobyte each."""
+    model, expires_at = get_user_model(), timezone.now() + timedelta(hours=1)
+    users = model.objects.bulk_create(model(username=f"user-{n}") for n in range(USERS))
+    result = {"content": [{"type": "text", "text": "x" * 1000}]}
+    Task.objects.bulk_create(
+        (
+            Task(
+                server=f"server-{n % SERVERS}",
+                tool=f"tool-{1000 + n % 1000}",
+                principal=f"user:{users[n % USERS].pk}",
+                user=users[n % USERS],
+                client_info={"name": "client"},
+                protocol_version="2026-07-28",
+                status=STATUSES[n % len(STATUSES)],
+                status_message=f"step {n}",
+                expires_at=expires_at,
+                ttl_ms=3_600_000,
+                poll_ms=2000,
+                result=result,
+            )
+            for n in range(count)
+        ),
+        batch_size=1000,
+    )

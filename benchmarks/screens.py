@@ -1,0 +1,211 @@
+"""``python -m benchmarks.screens``: the admin's lists of a thousand components and a million calls,
+and of the tasks of a busy hour.
+
+Each page is opened a few times by Django's test client, so that its time is that of the whole
+request without a network. Printed are its queries and its time, and the command fails if a page
+asks or takes more than it may. A machine that is busy makes a page slower and never faster, so the
+quickest round is what is held to the bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Spread, short, spread
+from benchmarks.report import table
+
+COMPONENTS = 1_000
+CALLS = 1_000_000
+TASKS = 10_000
+ROUNDS = 5
+ADMIN = "/admin/mcp_django"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of the admin, and the most that it may ask and take."""
+
+    name: str
+    path: str
+    queries: int
+    milliseconds: float = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What a page asked and took."""
+
+    page: Page
+    shown: int
+    """The rows on it."""
+    queries: int
+    """In the round with the most of them."""
+    milliseconds: Spread
+
+    def faults(self, *, timed: bool = True) -> Iterator[str]:
+        """What it did more than it may."""
+        name, most = self.page.name, self.page
+        if self.queries > most.queries:
+            yield f"{name}: {self.queries} queries, may be {most.queries}"
+        if timed and self.milliseconds.least > most.milliseconds:
+            yield f"{name}: {self.milliseconds} ms, may be {short(most.milliseconds)}"
+
+
+def pages(*, last_of_components: int, last_of_calls: int) -> Sequence[Page]:
+    """Every page that is opened; the last of each list by its number."""
+    calls, components = f"{ADMIN}/call/", f"{ADMIN}/component/"
+    last, last_counted = f"?p={last_of_components}", f"?p={last_of_calls}"
+    return (
+        Page(name="servers", path=f"{ADMIN}/server/", queries=12),
+        Page(name="components", path=components, queries=14),
+        Page(name="components, the last page", path=f"{components}{last}", queries=14),
+        Page(name="components, all", path=f"{components}?all=", queries=14, milliseconds=5000),
+        Page(name="components, searched", path=f"{components}?q=tool-1042", queries=14),
+        Page(name="components, overridden", path=f"{components}?overridden=yes", queries=14),
+        Page(name="calls, the newest", path=calls, queries=5),
+        Page(name="calls, the last page that is counted", path=f"{calls}{last_counted}", queries=5),
+        Page(name="calls, one outcome", path=f"{calls}?outcome__exact=failed", queries=5),
+        Page(name="calls, one server", path=f"{calls}?server__exact=server-3", queries=5),
+        Page(name="calls, past 24 hours", path=f"{calls}?since=day", queries=5),
+        Page(name="calls, one component of a thousand", path=f"{calls}?q=tool-1042", queries=10),
+        Page(name="calls, a common beginning", path=f"{calls}?q=tool-10*", queries=10),
+        Page(name="calls, one user", path=f"{calls}?q=user-1234", queries=10),
+        Page(name="calls, one trace", path=f"{calls}?q={'0' * 16}1000000000000042", queries=10),
+        Page(name="calls, nobody", path=f"{calls}?q=nobody", queries=10),
+        Page(name="tasks", path=f"{ADMIN}/task/", queries=6),
+        Page(name="tasks, one user", path=f"{ADMIN}/task/?q=user-7", queries=6),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the rows in a database of their own, open the pages, print what it took."""
+    options = parser().parse_args(arguments)
+    with database(options.postgres):
+        from benchmarks.screen_rows import make_calls, make_components, make_tasks
+        from mcp_django.admin.calls_filters import MAX_COUNTED
+
+        make_components(options.components)
+        make_calls(options.calls)
+        make_tasks(options.tasks)
+        # A page has a hundred rows.
+        every = pages(
+            last_of_components=max(1, options.components // 100),
+            last_of_calls=max(1, min(MAX_COUNTED, options.calls) // 100),
+        )
+        opened = measure(every, options.rounds)
+    sys.stdout.write(f"{report(opened)}\n")
+    faults = [fault for one in opened for fault in one.faults(timed=not options.untimed)]
+    for fault in faults:
+        sys.stderr.write(f"{fault}\n")
+    return 1 if faults else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.screens", description=__doc__)
+    made.add_argument("--components", type=int, default=COMPONENTS)
+    made.add_argument("--calls", type=int, default=CALLS)
+    made.add_argument("--tasks", type=int, default=TASKS)
+    made.add_argument("--rounds", type=int, default=ROUNDS)
+    made.add_argument("--untimed", action="store_true", help="hold pages to their queries alone")
+    made.add_argument(
+        "--postgres", metavar="URL", help="there, in a database that is made and dropped"
+    )
+    return made
+
+
+@contextmanager
+def database(server: str | None) -> Iterator[None]:
+    """Set the site up on a database that is gone afterwards."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = str(Path(directory) / "screens.sqlite3")
+        os.environ["BENCH_DB"] = f"{server.rstrip('/')}/screens_{os.getpid()}" if server else file
+        os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.site.settings"
+        import django
+
+        django.setup()
+        from django.core.management import call_command
+        from django.db import connection
+
+        if not server:
+            call_command("migrate", run_syncdb=True, verbosity=0)
+            yield
+            connection.close()
+            return
+        name = str(connection.settings_dict["NAME"])
+        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+        try:
+            yield
+        finally:
+            connection.creation.destroy_test_db(name, verbosity=0)
+
+
+def measure(pages: Sequence[Page], rounds: int) -> list[Opened]:
+    """Every page once to warm up, then all of them round by round."""
+    from django.contrib.auth import get_user_model
+    from django.test import Client, override_settings
+
+    client = Client()
+    client.force_login(get_user_model().objects.create_superuser("root"))
+    found: dict[Page, list[tuple[int, int, float]]] = {page: [] for page in pages}
+    with override_settings(ROOT_URLCONF="benchmarks.site.admin_urls", ALLOWED_HOSTS=["*"]):
+        for number in range(rounds + 1):
+            for page, times in found.items():
+                took = _open(client, page)
+                if number:
+                    times.append(took)
+    return [
+        Opened(
+            page=page,
+            shown=times[-1][0],
+            queries=max(queries for _, queries, _ in times),
+            milliseconds=spread(milliseconds for _, _, milliseconds in times),
+        )
+        for page, times in found.items()
+    ]
+
+
+def _open(client: Any, page: Page) -> tuple[int, int, float]:
+    """The rows that are shown, the queries and the milliseconds of one request.
+
+    Raises:
+        RuntimeError: the page is not answered as it should be.
+    """
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    with CaptureQueriesContext(connection) as captured:
+        began = time.perf_counter()
+        response = client.get(page.path)
+        took = time.perf_counter() - began
+    if response.status_code != 200:
+        raise RuntimeError(f"{page.path} was answered with {response.status_code}.")
+    return len(response.context_data["cl"].result_list), len(captured), took * 1000
+
+
+def report(opened: Sequence[Opened]) -> str:
+    """The pages with what they asked and took, and what they may."""
+    lines = [
+        (
+            one.page.name,
+            str(one.shown),
+            f"{one.queries} of {one.page.queries}",
+            str(one.milliseconds),
+            short(one.page.milliseconds),
+        )
+        for one in opened
+    ]
+    return table(("page", "rows shown", "queries", "ms", "at most"), lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

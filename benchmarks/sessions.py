@@ -1,0 +1,45 @@
+"""The same requests within a session of 2025-11-25, which has to be opened first."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from benchmarks.load import once
+from benchmarks.wire import CLIENT, HOST, post
+
+VERSION = "2025-11-25"
+ID = re.compile(rb"\r\nmcp-session-id: *([!-~]+)\r\n", re.IGNORECASE)
+
+
+def open_session(port: int, path: str) -> dict[str, str]:
+    """Shake hands; returns the headers that every further request of the session carries."""
+    info = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": CLIENT}
+    answer = once(port, post(path, _request("initialize", info)), expects=b'"serverInfo"')
+    found = ID.search(answer)
+    assert found is not None, answer
+    headers = {"Mcp-Session-Id": found[1].decode(), "MCP-Protocol-Version": VERSION}
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    once(port, post(path, ready, headers), expects=b"", status=202)
+    return headers
+
+
+def in_session(port: int, path: str, method: str, **params: Any) -> bytes:
+    """A request of a session that is opened for it."""
+    return post(path, _request(method, params), open_session(port, path))
+
+
+def standing(path: str, headers: dict[str, str]) -> bytes:
+    """The GET by which a client of a session listens."""
+    lines = {"Host": HOST, "Accept": "text/event-stream", **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"GET {path} HTTP/1.1\r\n{head}\r\n".encode()
+
+
+def subscribe(port: int, path: str, headers: dict[str, str], uri: str) -> None:
+    """Ask to hear of a resource."""
+    once(port, post(path, _request("resources/subscribe", {"uri": uri}), headers), expects=b"{}")
+
+
+def _request(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}

@@ -1,0 +1,8 @@
+"""The admin alone, for what measures its screens."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import path
+
+urlpatterns = [path("admin/", admin.site.urls)]

@@ -1,0 +1,48 @@
+"""One ASGI application with every mount.
+
+``/mcp`` takes the lane and ``/raw`` the raw mount; ``/members/mcp`` and ``/members/raw`` are the
+same behind a bearer, ``/connected/…`` behind one of OAuth and ``/signed/…`` behind a JWT;
+``/exposed/mcp`` and ``/exposed/raw`` have generated tools, ``/writing/raw`` has tools that may
+write, ``/routed`` is the raw mount in a ``URLRouter``. ``/bare``, ``/view`` and ``/rows`` are what
+they are compared with.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "benchmarks.site.settings")
+
+from channels.routing import URLRouter
+from django.urls import re_path
+
+from mcp_django.asgi import get_asgi_application
+
+# Makes Django ready, which what follows needs.
+lane = get_asgi_application()
+
+from benchmarks.site.database import check_rows  # noqa: E402
+from benchmarks.site.exposed import exposed  # noqa: E402
+from benchmarks.site.issuer import publish  # noqa: E402
+from benchmarks.site.mcp import connected, members, server, signed, writing  # noqa: E402
+from benchmarks.site.views import bare  # noqa: E402
+
+check_rows()
+publish()
+
+ROUTES: dict[str, Any] = {
+    "/bare": bare,
+    "/raw": server.asgi,
+    "/members/raw": members.asgi,
+    "/connected/raw": connected.asgi,
+    "/signed/raw": signed.asgi,
+    "/exposed/raw": exposed.asgi,
+    "/writing/raw": writing.asgi,
+    "/routed": URLRouter([re_path(r"^routed$", server.asgi)]),
+}
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Serve one connection; everything without a route of its own takes the lane or is Django's."""
+    await ROUTES.get(scope.get("path", ""), lane)(scope, receive, send)

@@ -1,0 +1,128 @@
+"""Settings of the site: what ``startproject`` writes, and what the environment changes.
+
+``BENCH_DB`` is the SQLite file with the table ``bench_row``, or the URL of a PostgreSQL database,
+``BENCH_MIDDLEWARE`` is ``default`` (what ``startproject`` lists) or ``none``. To try tuning,
+``BENCH_CONN_MAX_AGE`` is Django's setting in seconds, ``BENCH_WAL=1`` sets SQLite as the guide for
+deployment advises, and ``BENCH_THREADS``, ``BENCH_TOKEN_CACHE_SECONDS`` and ``BENCH_LOG_CALLS`` are
+ours. ``BENCH_TOOLS`` is read by ``benchmarks.site.mcp``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+from benchmarks.cache import directory
+from benchmarks.site.issuer import ISSUER
+from mcp_django.oauth import provider_settings
+
+# Of a site that holds nothing and listens on loopback.
+SECRET_KEY = "only-for-benchmarks-and-long-enough-to-sign-with"
+DEBUG = False
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
+
+ROOT_URLCONF = "benchmarks.site.urls"
+ASGI_APPLICATION = "benchmarks.site.asgi.application"
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "oauth2_provider",
+    "mcp_django",
+    "mcp_django.oauth",
+    "benchmarks.site",
+]
+
+STARTPROJECT = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+
+def middleware(named: str) -> list[str]:
+    """The middleware of that name.
+
+    Raises:
+        ImproperlyConfigured: there is none of that name.
+    """
+    known: dict[str, list[str]] = {"default": STARTPROJECT, "none": []}
+    if named not in known:
+        raise ImproperlyConfigured(f"BENCH_MIDDLEWARE={named!r}; write 'default' or 'none'.")
+    return known[named]
+
+
+MIDDLEWARE = middleware(os.environ.get("BENCH_MIDDLEWARE", "default"))
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+WAL = {
+    "transaction_mode": "IMMEDIATE",
+    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
+}
+
+
+def database(told: str) -> dict[str, Any]:
+    """A file of SQLite, or a database of PostgreSQL by its URL."""
+    parts = urlsplit(told)
+    if not parts.scheme.startswith("postgres"):
+        options = WAL if os.environ.get("BENCH_WAL") == "1" else {}
+        name = told or directory() / "rows.sqlite3"
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": name, "OPTIONS": options}
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts.path.lstrip("/"),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": parts.port or "",
+    }
+
+
+DATABASES = {
+    "default": {
+        **database(os.environ.get("BENCH_DB", "")),
+        "CONN_MAX_AGE": int(os.environ.get("BENCH_CONN_MAX_AGE", "0")),
+    },
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+if os.environ.get("BENCH_LAYER"):
+    CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+STATIC_URL = "static/"
+
+OAUTH2_PROVIDER = provider_settings()
+MCP_DJANGO = {
+    "JWT": [{"ISSUER": ISSUER}],
+    "TOKEN_CACHE_SECONDS": int(os.environ.get("BENCH_TOKEN_CACHE_SECONDS", "0")),
+    # A large answer is sent whole, and one client holds every stream.
+    "MAX_RESULT_BYTES": 64 * 1024 * 1024,
+    "STREAMS_PER_PRINCIPAL": 100_000,
+    "SESSIONS_PER_PRINCIPAL": 100_000,
+    "LOG_CALLS": os.environ.get("BENCH_LOG_CALLS", "1") == "1",
+    **({"THREADS": int(os.environ["BENCH_THREADS"])} if "BENCH_THREADS" in os.environ else {}),
+}

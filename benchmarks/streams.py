@@ -1,0 +1,159 @@
+"""What open streams cost: memory and threads while they idle, CPU when something changes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.load import UnexpectedAnswer, drive, once
+from benchmarks.process import Process
+from benchmarks.sessions import open_session, standing, subscribe
+from benchmarks.wire import HOST, call, modern
+
+TOUCHED = "bench://touched"
+LISTEN, GET = KINDS = ("listen", "GET")
+PATIENCE_SECONDS = 60
+# Changes within 50 ms of each other are one event; this is well beyond.
+APART_SECONDS = 0.2
+WARM_UP_SECONDS = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFigures:
+    """What was seen of a number of streams on one mount."""
+
+    mount: str
+    kind: str
+    """What opens one: ``listen`` of 2026-07-28, or the ``GET`` of a session of 2025-11-25."""
+    streams: int
+    bytes_each: float
+    """Physical memory of the server's process for each, the server's own connection included."""
+    threads: int
+    """Threads beyond those that were there before the first stream."""
+    database_connections: int
+    """Open while the streams idle."""
+    open_cpu: float
+    """Microseconds of CPU to open one."""
+    event_cpu: float
+    """Microseconds of CPU for one event at one client."""
+    event_ms: float
+    """Milliseconds from the call that changes something until the last client knows, median."""
+    stop_seconds: float
+    """From SIGTERM to the end of the process, with every stream open."""
+
+
+class Listener:
+    """A client of one stream."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def listen(self, mount: str) -> None:
+        """Ask for the stream of 2026-07-28 and wait until it is acknowledged."""
+        wanted = {"notifications": {"resourceSubscriptions": [TOUCHED]}}
+        self._writer.write(modern(mount, "subscriptions/listen", wanted))
+        await self.event(b"/acknowledged")
+
+    async def stand(self, port: int, mount: str) -> None:
+        """Open a session with its stream, and subscribe."""
+        headers = await asyncio.to_thread(open_session, port, mount)
+        self._writer.write(standing(mount, headers))
+        await self._line(b"content-type: text/event-stream")
+        await asyncio.to_thread(subscribe, port, mount, headers, TOUCHED)
+
+    async def event(self, holding: bytes) -> None:
+        """Wait for an event with this text.
+
+        Raises:
+            UnexpectedAnswer: the server closed instead.
+            TimeoutError: nothing of the kind came.
+        """
+        await self._line(b"data:", holding)
+
+    async def _line(self, begins: bytes, holding: bytes = b"") -> None:
+        seen = bytearray()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while line := await self._reader.readline():
+                if line.lower().startswith(begins) and holding in line:
+                    return
+                seen += line
+        raise UnexpectedAnswer(seen.decode("latin-1") or "closed")
+
+    def close(self) -> None:
+        """Hang up."""
+        self._writer.close()
+
+
+@asynccontextmanager
+async def listening(
+    port: int, mount: str, kind: str, streams: int
+) -> AsyncIterator[Sequence[Listener]]:
+    """So many open streams; they are closed when the block is left."""
+    opened = []
+    async with AsyncExitStack() as stack:
+        for _ in range(streams):
+            listener = Listener(*await asyncio.open_connection(HOST, port))
+            stack.callback(listener.close)
+            await (listener.stand(port, mount) if kind == GET else listener.listen(mount))
+            opened.append(listener)
+        yield opened
+
+
+async def measure_streams(
+    server: Process, database: Path, mount: str, kind: str, *, streams: int, changes: int
+) -> StreamFigures:
+    """Open streams, let them idle, change something a few times, and stop the server."""
+    await _warm_up(server, mount, kind)
+    memory, threads, cpu = server.memory, server.threads, server.cpu_seconds
+    async with listening(server.port, mount, kind, streams) as opened:
+        opened_at = server.cpu_seconds
+        await asyncio.sleep(1)
+        idle = server.memory, server.threads, server.open_files(database)
+        before = server.cpu_seconds
+        delays = [await _change(server, opened) for _ in range(changes)]
+        delivering = server.cpu_seconds - before
+        stopped = await _stop(server)
+    return StreamFigures(
+        mount=mount,
+        kind=kind,
+        streams=streams,
+        bytes_each=(idle[0] - memory) / streams,
+        threads=idle[1] - threads,
+        database_connections=idle[2],
+        open_cpu=(opened_at - cpu) / streams * 1e6,
+        event_cpu=delivering / (streams * changes) * 1e6,
+        event_ms=median(delays) * 1e3,
+        stop_seconds=stopped,
+    )
+
+
+async def _warm_up(server: Process, mount: str, kind: str) -> None:
+    """Let the server start the threads of its pools, which are no stream's."""
+    for request in (call("/mcp", "add_sync", a=2, b=3), modern("/mcp", "tools/list")):
+        await asyncio.to_thread(drive, server.port, request, seconds=WARM_UP_SECONDS)
+    async with listening(server.port, mount, kind, 20) as opened:
+        await _change(server, opened)
+
+
+async def _change(server: Process, opened: Sequence[Listener]) -> float:
+    """Change the resource; the seconds until every listener knows."""
+    touch = call("/raw", "touch")
+    started = time.perf_counter()
+    await asyncio.to_thread(once, server.port, touch, expects=b"touched")
+    await asyncio.gather(*(one.event(b"/updated") for one in opened))
+    took = time.perf_counter() - started
+    await asyncio.sleep(APART_SECONDS)
+    return took
+
+
+async def _stop(server: Process) -> float:
+    started = time.perf_counter()
+    server.popen.terminate()
+    await asyncio.to_thread(server.popen.wait)
+    return time.perf_counter() - started

@@ -1,0 +1,1 @@
+"""The shop that the examples of the documentation belong to."""

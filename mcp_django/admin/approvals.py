@@ -1,0 +1,157 @@
+"""Calls that wait for a person, and what became of those that did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.db.models import Case, IntegerField, QuerySet, Value, When
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from mcp_django.admin_base import ReadOnlyAdmin
+from mcp_django.auth.approvers import PERMISSION
+from mcp_django.models import Approval
+from mcp_django.runtime.approving_display import Preview, lines
+from mcp_django.runtime.approving_page import decide, may_decide
+from mcp_django.store import approvals
+
+DECIDE = "mcp_django_approval_decide"
+
+
+@admin.register(Approval)
+class ApprovalAdmin(ReadOnlyAdmin):
+    """The calls, those that wait first; a decision is written down and nothing else is changed."""
+
+    change_form_template = "admin/mcp_django/approval_change_form.html"
+    list_display = [
+        *("component", "server", "user_name", "client", "by", "state"),
+        *("created_at", "expires_at", "decided_by"),
+    ]
+    list_filter = ["state", "by", "server", "created_at"]
+    search_fields = ["component", "user_name", "client"]
+    # Counting all that ever waited for each page is not worth it.
+    show_full_result_count = False
+    actions = ["grant_selected", "refuse_selected"]
+    fields = [
+        *("component", "server", "user_name", "client", "by", "state", "created_at"),
+        *("expires_at", "arguments", "preview", "decided_at", "decided_by", "reason"),
+    ]
+
+    def get_ordering(self, request: HttpRequest) -> list[Any]:
+        """Those that wait, and then the rest, the newest first."""
+        is_decided = Case(
+            When(state=Approval.State.PENDING, then=Value(0)),
+            default=Value(1),
+            output_field=IntegerField(),
+        )
+        return [is_decided.asc(), "-pk"]
+
+    # Who may ----------------------------------------------------------------------------------
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Who decides has to see what about."""
+        may_view: bool = super().has_view_permission(request, obj)
+        return may_view or self.has_decide_permission(request)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        """Likewise."""
+        may: bool = super().has_module_permission(request)
+        return may or self.has_decide_permission(request)
+
+    def has_decide_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may decide about calls of others."""
+        return request.user.has_perm(PERMISSION)
+
+    # Several at once --------------------------------------------------------------------------
+
+    @admin.action(description=_("Grant the selected calls"), permissions=["decide"])
+    def grant_selected(self, request: HttpRequest, queryset: QuerySet[Approval]) -> None:
+        """Say yes to each, once."""
+        self._decide_all(request, queryset, is_granted=True)
+
+    @admin.action(description=_("Refuse the selected calls"), permissions=["decide"])
+    def refuse_selected(self, request: HttpRequest, queryset: QuerySet[Approval]) -> None:
+        """Say no to each."""
+        self._decide_all(request, queryset, is_granted=False)
+
+    def _decide_all(
+        self, request: HttpRequest, queryset: QuerySet[Approval], *, is_granted: bool
+    ) -> None:
+        found = list(queryset)
+        done = sum(
+            may_decide(row, request.user) and decide(row, request.user, is_granted=is_granted)
+            for row in found
+        )
+        if done:
+            text = ngettext("%(n)d call was decided.", "%(n)d calls were decided.", done)
+            self.message_user(request, text % {"n": done}, messages.SUCCESS)
+        if left := len(found) - done:
+            text = ngettext(
+                "%(n)d was left: decided before, too late, or not for you to decide.",
+                "%(n)d were left: decided before, too late, or not for you to decide.",
+                left,
+            )
+            self.message_user(request, text % {"n": left}, messages.WARNING)
+
+    # One --------------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        """With the page on which one is decided."""
+        view = self.admin_site.admin_view(self.decide_view)
+        return [path("<path:object_id>/decide/", view, name=DECIDE), *super().get_urls()]
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """The row, with the button that leads to the decision."""
+        row = self.get_object(request, unquote(object_id))
+        extra = {**(extra_context or {})}
+        if row is not None and may_decide(row, request.user) and approvals.is_open(row):
+            extra["decide_url"] = self._url(DECIDE, row)
+        return super().change_view(request, object_id, form_url, extra)
+
+    def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        """Show what is to be decided, and decide it by a POST."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        row = self.get_object(request, unquote(object_id))
+        if row is None:
+            # As Django answers for a row that is gone: a message, and the start page.
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        if not may_decide(row, request.user):
+            raise PermissionDenied
+        if request.method == "POST":
+            return self._decided(request, row)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _now("Decide about %(tool)s") % {"tool": row.component},
+            "opts": self.opts,
+            "row": row,
+            "arguments": lines(row.arguments),
+            "preview": Preview.of(row.preview),
+            "is_open": approvals.is_open(row),
+            "back_url": self._url("mcp_django_approval_change", row),
+        }
+        return TemplateResponse(request, "admin/mcp_django/approval_decide.html", context)
+
+    def _decided(self, request: HttpRequest, row: Approval) -> HttpResponse:
+        verdict = request.POST.get("decision")
+        if verdict not in ("grant", "refuse"):
+            raise PermissionDenied
+        reason = request.POST.get("reason", "").strip()
+        if decide(row, request.user, is_granted=verdict == "grant", reason=reason):
+            text, level = _now("The call was decided."), messages.SUCCESS
+        else:
+            text, level = _now("This was decided before, or it is too late."), messages.WARNING
+        self.message_user(request, text, level)
+        return HttpResponseRedirect(self._url("mcp_django_approval_change", row))
+
+    def _url(self, name: str, row: Approval) -> str:
+        return reverse(f"{self.admin_site.name}:{name}", args=[row.pk])

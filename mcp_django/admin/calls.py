@@ -1,0 +1,225 @@
+"""The call log in the admin: read-only, for millions of rows, with a way to take them out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponseBase,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+)
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from mcp_django.admin import calls_export
+from mcp_django.admin.calls_filters import (
+    CappedPaginator,
+    KindFilter,
+    ServerFilter,
+    TimeFilter,
+    searched,
+)
+from mcp_django.admin.charts import WithCharts
+from mcp_django.admin.linking import linked
+from mcp_django.admin.tasks_of_calls import tasks_of
+from mcp_django.admin_base import ReadOnlyAdmin
+from mcp_django.conf import get_settings
+from mcp_django.models import Call, Component, Session
+
+NONE = "-"
+GOOD = {"ok", "asked", "started"}
+BAD = {"failed", "timeout"}
+
+
+@admin.register(Call)
+class CallAdmin(WithCharts, ReadOnlyAdmin):
+    """Every use of a component, the newest first; nothing is written here."""
+
+    change_list_template = "admin/mcp_django/call_list.html"
+    change_form_template = "admin/mcp_django/call_change_form.html"
+    paginator = CappedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    # There is an index for the newest first, and for no other order.
+    sortable_by = ()
+    list_display = [
+        *("at", "shown_component", "server", "shown_outcome", "user", "client", "shown_ms"),
+        *("rows", "bytes", "origin"),
+    ]
+    list_filter = ["outcome", TimeFilter, ServerFilter, KindFilter, "origin", "writes"]
+    search_fields = ["component"]
+    search_help_text = _(
+        "A component, user, client or trace id as a whole; add * for all that begin so."
+    )
+    fieldsets = [
+        (
+            None,
+            {"fields": ["at", "server", "kind", "component_link", "uri", "shown_outcome", "code"]},
+        ),
+        (None, {"fields": ["reason", "ms", "rows", "bytes", "writes"]}),
+        (
+            _("Who"),
+            {"fields": ["user_name", "user_key", "acting_user", "client", "client_id", "origin"]},
+        ),
+        (_("How"), {"fields": ["revision", "transport", "session_link", "trace_link"]}),
+        (
+            _("Arguments"),
+            {"fields": ["shown_names", "shown_values", "shown_problems", "arguments_digest"]},
+        ),
+    ]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Found by an index, whatever was asked for."""
+        return searched(queryset, search_term), False
+
+    # Taking it out ----------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        """With the export."""
+        view = self.admin_site.admin_view(self.export_view)
+        return [
+            path("export/<str:kind>/", view, name="mcp_django_call_export"),
+            *super().get_urls(),
+        ]
+
+    def has_export_permission(self, request: HttpRequest) -> bool:
+        """Who sees the log may not yet take it away."""
+        return self.has_view_permission(request) and request.user.has_perm("mcp_django.export_call")
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        """The list, with what may be done with all of it."""
+        exports = []
+        if self.has_export_permission(request):
+            query = request.GET.urlencode()
+            for kind in calls_export.WRITERS:
+                url = reverse("admin:mcp_django_call_export", args=[kind])
+                exports.append((kind.upper(), f"{url}?{query}" if query else url))
+        return super().changelist_view(request, {"exports": exports, **(extra_context or {})})
+
+    def export_view(self, request: HttpRequest, kind: str) -> HttpResponseBase:
+        """The rows that the list shows with the same filters, as a file."""
+        if not self.has_export_permission(request):
+            raise PermissionDenied
+        if kind not in calls_export.WRITERS:
+            raise Http404
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        filters = request.GET.urlencode()
+        try:
+            changes = self.get_changelist_instance(request)
+        except admin.options.IncorrectLookupParameters:
+            # As the list answers to a filter that is none.
+            return HttpResponseRedirect(f"{reverse('admin:mcp_django_call_changelist')}?e=1")
+        return calls_export.response(request, changes.get_queryset(request), kind, filters)
+
+    # Columns ----------------------------------------------------------------------------------
+
+    @admin.display(description=_("component"))
+    def shown_component(self, row: Call) -> str:
+        """What was used; a name that somebody made up may be long."""
+        return row.component if len(row.component) <= 80 else f"{row.component[:79]}…"
+
+    @admin.display(description=_("user"))
+    def user(self, row: Call) -> str:
+        """Whose call it was, and who made it in fact."""
+        name = row.user_name or (_now("nobody") if row.user_key == "anonymous" else row.user_key)
+        if not row.acting_user:
+            return name
+        return _now("%(user)s (in fact %(acting)s)") % {"user": name, "acting": row.acting_user}
+
+    @admin.display(description=_("outcome"))
+    def shown_outcome(self, row: Call) -> SafeString:
+        """What became of it, in a color as well."""
+        outcome = row.outcome
+        tone = "good" if outcome in GOOD else "bad" if outcome in BAD else "fair"
+        return format_html(
+            '<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, row.get_outcome_display()
+        )
+
+    @admin.display(description=_("ms"))
+    def shown_ms(self, row: Call) -> str:
+        """How long it took."""
+        return NONE if row.ms is None else f"{row.ms:.0f}" if row.ms >= 10 else f"{row.ms:.1f}"
+
+    # The page of one --------------------------------------------------------------------------
+
+    @admin.display(description=_("component"))
+    def component_link(self, row: Call) -> SafeString | str:
+        """The component, and the way to what the admin says of it."""
+        found = Component.objects.filter(server=row.server, kind=row.kind, key=row.component)
+        pk = found.values_list("pk", flat=True).first()
+        return linked("component", pk, row.component)
+
+    @admin.display(description=_("session"))
+    def session_link(self, row: Call) -> SafeString | str:
+        """The session, while it is there."""
+        if not row.session:
+            return NONE
+        pk = Session.objects.filter(digest=row.session).values_list("pk", flat=True).first()
+        return linked("session", pk, row.session[:12] + "…")
+
+    @admin.display(description=_("trace id"))
+    def trace_link(self, row: Call) -> SafeString | str:
+        """The trace, and the way to where the site shows it."""
+        where = get_settings().trace_url
+        if not row.trace_id or not where:
+            return row.trace_id or NONE
+        url = where.replace("{trace_id}", quote(row.trace_id, safe=""))
+        return format_html('<a href="{}" rel="noreferrer">{}</a>', url, row.trace_id)
+
+    @admin.display(description=_("task"))
+    def task_links(self, row: Call) -> SafeString | str:
+        """The task that it began or belongs to, while that is there."""
+        return tasks_of(row) or NONE
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """The task for who may see it."""
+        is_shown = request.user.has_perm("mcp_django.view_task")
+        return [
+            (title, {"fields": [*one["fields"], "task_links"]})
+            if is_shown and "session_link" in one["fields"]
+            else (title, one)
+            for title, one in self.fieldsets
+        ]
+
+    @admin.display(description=_("names"))
+    def shown_names(self, row: Call) -> str:
+        """The names of the arguments that came."""
+        return ", ".join(map(str, row.argument_names)) or NONE
+
+    @admin.display(description=_("values"))
+    def shown_values(self, row: Call) -> SafeString | str:
+        """The values, where they are logged."""
+        if row.arguments is None:
+            return _now("not logged")
+        text = json.dumps(row.arguments, indent=2, ensure_ascii=False)
+        return format_html('<pre class="mcp-code">{}</pre>', text)
+
+    @admin.display(description=_("wrong arguments"))
+    def shown_problems(self, row: Call) -> SafeString | str:
+        """Where the arguments did not fit."""
+        if not row.problems:
+            return NONE
+        items = format_html_join("", "<li><code>{}</code></li>", ((one,) for one in row.problems))
+        return format_html('<ul class="mcp-list">{}</ul>', items)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """All of them."""
+        return [
+            str(name) for _title, one in self.get_fieldsets(request, obj) for name in one["fields"]
+        ]

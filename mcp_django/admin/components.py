@@ -1,0 +1,253 @@
+"""The tools, resources, templates and prompts of all servers in one list, and what narrows each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.views.main import ChangeList
+from django.db import router, transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, override
+
+from mcp_django.admin.comparing import component_lines, find, is_readable
+from mcp_django.admin.component_filters import SAYS_NOTHING, MissingFilter, OverriddenFilter
+from mcp_django.admin.deciding import LISTED, decided_once, lists_of
+from mcp_django.admin.figures import NONE, Figures, figures_of
+from mcp_django.admin.narrowing_fields import names_in
+from mcp_django.admin.narrowing_form import ComponentForm, ListedForm
+from mcp_django.admin.servers import server_of
+from mcp_django.admin_base import Base
+from mcp_django.managed.syncing import sync
+from mcp_django.models import Component
+from mcp_django.server import all_servers
+
+
+class ComponentList(ChangeList):
+    """The list, with the figures of those on this page."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Find the rows, then what the call log says of them."""
+        super().get_results(request)
+        # Evaluated once: the forms of the list are made of the same objects.
+        figures = figures_of(list(self.result_list))
+        for row in self.result_list:
+            row.figures = figures.get((row.server, row.kind, row.key), NONE)
+
+
+@admin.register(Component)
+class ComponentAdmin(Base):
+    """One row for each component of the code; none is made by hand."""
+
+    form = ComponentForm
+    list_display = [
+        *("key", "is_enabled", "kind", "server", "app", "hints", "guards"),
+        *("calls", "errors", "median_ms", "state"),
+    ]
+    list_editable = ["is_enabled"]
+    list_filter = [
+        *("kind", "server", "app", "is_enabled", OverriddenFilter, MissingFilter),
+        *("is_read_only", "is_destructive"),
+    ]
+    search_fields = ["key", "name", "title", "description", "origin"]
+    # All are shown if asked for: a thousand is a few hundred kilobytes.
+    list_max_show_all = 1000
+    actions = ["enable", "disable", "clear_overrides"]
+    readonly_fields = ["shown_kind", "server", "key", "app", "origin", "hints", "missing_since"]
+    change_form_template = "admin/mcp_django/component_change_form.html"
+    fieldsets = [
+        (None, {"fields": [*readonly_fields, "is_enabled"]}),
+        (gettext_lazy("What models are told"), {"fields": ["title", "description"]}),
+        (
+            gettext_lazy("Who may use it"),
+            {"fields": ["groups", "permissions", "scopes", "rate", "approval"]},
+        ),
+    ]
+
+    # Who may ----------------------------------------------------------------------------------
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Components are declared in code."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Only what code has no more can be deleted, with all that was decided about it."""
+        may = super().has_delete_permission(request, obj)
+        return may and (obj is None or obj.missing_since is not None)
+
+    # The list ---------------------------------------------------------------------------------
+
+    def get_changelist_form(self, request: HttpRequest, **kwargs: Any) -> Any:
+        """The form of one row."""
+        return super().get_changelist_form(request, **{"form": ListedForm, **kwargs})
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """The list with figures."""
+        return ComponentList
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        """Bring the rows up to date before they are shown."""
+        if request.method == "GET" and self.has_view_or_change_permission(request):
+            sync(all_servers())
+        return super().changelist_view(request, extra_context)
+
+    @admin.display(description=gettext_lazy("kind"))
+    def shown_kind(self, row: Component) -> str:
+        """What it is."""
+        return str(Component.Kind(row.kind).label)
+
+    @admin.display(description=gettext_lazy("hints"))
+    def hints(self, row: Component) -> str:
+        """Whether it only reads, or may destroy."""
+        said = {_("read-only"): row.is_read_only, _("destructive"): row.is_destructive}
+        return ", ".join(word for word, holds in said.items() if holds)
+
+    @admin.display(description=gettext_lazy("permission"))
+    def guards(self, row: Component) -> str:
+        """What code and the admin ask of a caller."""
+        names = names_in(row.groups)
+        groups = [_("group %(names)s") % {"names": _(" or ").join(names)}] if names else []
+        asked = [row.guarded_by] if row.guarded_by else []
+        return _(" and ").join([*asked, *groups, *names_in(row.permissions)])
+
+    @admin.display(description=gettext_lazy("calls in 24 h"))
+    def calls(self, row: Component) -> str:
+        """The calls of the last day."""
+        return number_format(_figures(row).calls)
+
+    @admin.display(description=gettext_lazy("errors"))
+    def errors(self, row: Component) -> str:
+        """Those of them that came to nothing."""
+        return number_format(_figures(row).errors)
+
+    @admin.display(description=gettext_lazy("median ms (latest 100)"))
+    def median_ms(self, row: Component) -> str:
+        """How long the latest of them took."""
+        ms = _figures(row).ms
+        return "" if ms is None else number_format(ms, decimal_pos=1)
+
+    @admin.display(description=gettext_lazy("state"))
+    def state(self, row: Component) -> str:
+        """Whether it is missing, and whether anything but being enabled is overridden."""
+        if row.missing_since is not None:
+            return _("missing")
+        if not is_readable(row):
+            return _("cannot be read, so switched off")
+        said = (row.title, row.description, row.groups, row.permissions, row.scopes, row.rate)
+        return _("overridden") if any(said) or row.approval else ""
+
+    # One component ----------------------------------------------------------------------------
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Approval is for tools alone."""
+        found = super().get_fieldsets(request, obj)
+        if obj is None or obj.kind == Component.Kind.TOOL:
+            return found
+        return [
+            (title, {**options, "fields": [one for one in options["fields"] if one != "approval"]})
+            for title, options in found
+        ]
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Show what code says beside the form."""
+        row = kwargs.get("obj")
+        server = server_of(row.server) if row is not None else None
+        if server is not None:
+            server.refresh()
+        declared = find(server, row) if row is not None else None
+        lines = component_lines(declared, row) if declared is not None and row is not None else []
+        context.update(
+            mcp_lines=lines,
+            mcp_is_missing=declared is None,
+            mcp_aliases=", ".join(declared.aliases) if declared is not None else "",
+            mcp_now_called=_now_called(server, row),
+        )
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
+        """Keep it, and tell everybody."""
+        super().save_model(request, obj, form, change)
+        decided_once(request, lists_of([obj]) if LISTED.intersection(form.changed_data) else [])
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """Delete it, and tell everybody: another process may run a code that has it."""
+        super().delete_model(request, obj)
+        decided_once(request, lists_of([obj]))
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Delete those that are missing, and tell everybody."""
+        missing = queryset.exclude(missing_since=None)
+        with transaction.atomic(using=router.db_for_write(Component)):
+            lists = lists_of(missing)
+            super().delete_queryset(request, missing)
+            decided_once(request, lists)
+
+    # Several at once --------------------------------------------------------------------------
+
+    @admin.action(description=gettext_lazy("Enable selected components"), permissions=["change"])
+    def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Switch on."""
+        self._change(request, queryset.filter(is_enabled=False), {"is_enabled": True})
+
+    @admin.action(description=gettext_lazy("Disable selected components"), permissions=["change"])
+    def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Switch off."""
+        self._change(request, queryset.filter(is_enabled=True), {"is_enabled": False})
+
+    @admin.action(
+        description=gettext_lazy("Clear all overrides of selected components"),
+        permissions=["change"],
+    )
+    def clear_overrides(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Have them be as in code; what is switched off stays so."""
+        said = queryset.exclude(**SAYS_NOTHING)
+        self._change(request, said, SAYS_NOTHING)
+
+    def _change(
+        self, request: HttpRequest, queryset: QuerySet[Any], values: dict[str, Any]
+    ) -> None:
+        alias = router.db_for_write(Component)
+        user: Any = request.user
+        with transaction.atomic(using=alias):
+            rows = list(queryset.using(alias))
+            found = Component._default_manager.using(alias)
+            found.filter(pk__in=[row.pk for row in rows]).update(**values)
+            if rows:
+                # Kept in English, and translated for whoever reads it.
+                with override(None):
+                    message = [{"changed": {"fields": [_verbose(name) for name in values]}}]
+                LogEntry.objects.log_actions(
+                    user_id=user.pk,
+                    queryset=rows,
+                    action_flag=CHANGE,
+                    change_message=message,
+                )
+                decided_once(request, lists_of(rows))
+        count = len(rows)
+        told = ngettext(
+            "%(count)d component was changed.", "%(count)d components were changed.", count
+        )
+        self.message_user(request, told % {"count": count})
+
+
+def _figures(row: Any) -> Figures:
+    return getattr(row, "figures", None) or NONE
+
+
+def _verbose(name: str) -> str:
+    field: Any = Component._meta.get_field(name)
+    return str(field.verbose_name)
+
+
+def _now_called(server: Any, row: Component | None) -> str:
+    """The name of the component that code has in place of a row's, and that answers to both."""
+    found = server.answering(row.kind, row.key) if server is not None and row is not None else None
+    return found.key if found is not None and row is not None and found.key != row.key else ""

@@ -1,0 +1,222 @@
+"""``ExposureAdmin``: choosing, trying, keeping, and telling everybody."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
+from django.db import router, transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, override
+
+from mcp_django.admin.deciding import decided_once
+from mcp_django.admin.exposures.choosing import ChoosingForm
+from mcp_django.admin.exposures.form import PREVIEW
+from mcp_django.admin.exposures.preview import Preview, preview_of
+from mcp_django.admin.exposures.states import states_of
+from mcp_django.admin_base import Base
+from mcp_django.managed.exposures import spec_of
+
+
+class Slot:
+    """Where a form puts the preview that it was asked for."""
+
+    preview: Preview | None = None
+
+    def take(self, preview: Preview) -> None:
+        """Keep it for the page."""
+        self.preview = preview
+
+
+class ExposureList(ChangeList):
+    """The list, with whether each is offered."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Find the rows, then what becomes of them."""
+        super().get_results(request)
+        rows = list(self.result_list)
+        states = states_of(rows)
+        for row in rows:
+            row.mcp_state = states[row.pk]
+        self.result_list = rows
+
+
+class ExposureAdmin(Base):
+    """The rows of one kind."""
+
+    kind: ClassVar[str]
+    choosing_form: ClassVar[type[ChoosingForm]]
+    choosing_help: ClassVar[Any] = ""
+
+    list_display = ["target", "server", "name", "is_enabled", "state", "changed_at"]
+    list_filter = ["server", "is_enabled"]
+    search_fields = ["target", "name"]
+    actions = ["enable", "disable"]
+    change_form_template = "admin/mcp_django/exposures/change_form.html"
+    # The first step would be left out.
+    save_as = False
+
+    # The rows of this kind --------------------------------------------------------------------
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Those of this kind: proxies share a table."""
+        return super().get_queryset(request).filter(kind=self.kind)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """The list with states."""
+        return ExposureList
+
+    @admin.display(description=gettext_lazy("state"))
+    def state(self, row: Any) -> str:
+        """Whether it is offered, and why not."""
+        return getattr(row, "mcp_state", "") or states_of([row])[row.pk]
+
+    @admin.display(description=gettext_lazy("what it says"))
+    def said(self, row: Any) -> str:
+        """The options, for whoever may look and not change."""
+        options = row.options if isinstance(row.options, dict) else {}
+        return ", ".join(f"{name}: {value}" for name, value in options.items())
+
+    # Two steps --------------------------------------------------------------------------------
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> Any:
+        """First on which server and what, then everything else."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        asked = request.GET if "target" in request.GET else None
+        form = self.choosing_form(asked, user=request.user)
+        if form.is_valid():
+            return super().add_view(request, form_url, extra_context)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": _("Add %(name)s") % {"name": self.opts.verbose_name},
+            "form": form,
+            "media": self.media,
+            "explanation": self.choosing_help,
+        }
+        template = "admin/mcp_django/exposures/choose.html"
+        return TemplateResponse(request, template, context)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """It stays what it is: another model or view is another exposure."""
+        return ["server", "target", "said"]
+
+    def get_form(self, request: Any, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002
+        """The form, which knows who fills it in, and what was chosen."""
+        base: Any = super().get_form(request, obj, change, **kwargs)
+        chosen = (
+            {} if obj is not None else {n: request.GET.get(n, "") for n in ("server", "target")}
+        )
+        slot = getattr(request, "mcp_slot", None)
+        said = {"user": request.user, "choice": chosen}
+        if slot is not None:
+            said["show"] = slot.take
+        return type(base.__name__, (base,), said)
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: Any = None,
+    ) -> Any:
+        """The form; with a preview of what is in it, if that is asked for."""
+        context = dict(extra_context or {})
+        if request.method == "POST" and PREVIEW in request.POST:
+            context["mcp_slot"] = Slot()
+            request.mcp_slot = context["mcp_slot"]  # type: ignore[attr-defined]
+        elif request.method == "GET" and object_id is not None:
+            context["mcp_slot"] = self._saved(request, object_id)
+        return super().changeform_view(request, object_id, form_url, context)
+
+    def _saved(self, request: HttpRequest, object_id: str) -> Slot | None:
+        """The preview of a row as it is."""
+        row = self.get_object(request, unquote(object_id))
+        if row is None or not self.has_view_or_change_permission(request, row):
+            return None
+        slot = Slot()
+        slot.take(preview_of(spec_of(row), request.user))
+        return slot
+
+    # Keeping ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def lists_of(self, rows: Iterable[Any]) -> list[tuple[str, str]]:
+        """The lists in which clients see rows; all of them where a row cannot be read."""
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001
+        """Keep it, and tell everybody, of the lists it was in as well."""
+        before = self.get_queryset(request).filter(pk=obj.pk) if change else ()
+        lists = self.lists_of(before)
+        super().save_model(request, obj, form, change)
+        decided_once(request, [*lists, *self.lists_of([obj])])
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """Delete it, and tell everybody."""
+        lists = self.lists_of([obj])
+        super().delete_model(request, obj)
+        decided_once(request, lists)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Delete several, and tell everybody."""
+        with transaction.atomic(using=router.db_for_write(self.model)):
+            lists = self.lists_of(queryset)
+            super().delete_queryset(request, queryset)
+            decided_once(request, lists)
+
+    # Several at once --------------------------------------------------------------------------
+
+    def refusal(self, request: HttpRequest, row: Any) -> str:
+        """Why this user may not switch a row on; empty if he may."""
+        return ""
+
+    @admin.action(description=gettext_lazy("Enable selected exposures"), permissions=["change"])
+    def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Switch on what the user could have exposed himself."""
+        allowed: list[Any] = []
+        for row in queryset.filter(is_enabled=False):
+            reason = self.refusal(request, row)
+            if reason:
+                self.message_user(request, f"{row}: {reason}", messages.ERROR)
+            else:
+                allowed.append(row)
+        self._switch(request, allowed, is_enabled=True)
+
+    @admin.action(description=gettext_lazy("Disable selected exposures"), permissions=["change"])
+    def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Switch off."""
+        self._switch(request, list(queryset.filter(is_enabled=True)), is_enabled=False)
+
+    def _switch(self, request: HttpRequest, rows: list[Any], *, is_enabled: bool) -> None:
+        alias = router.db_for_write(self.model)
+        with transaction.atomic(using=alias):
+            for row in rows:
+                row.is_enabled = is_enabled
+                row.save(using=alias, update_fields=["is_enabled", "changed_at"])
+            if rows:
+                # Kept in English, and translated for whoever reads it.
+                with override(None):
+                    label = str(self.model._meta.get_field("is_enabled").verbose_name)
+                user: Any = request.user
+                LogEntry.objects.log_actions(
+                    user_id=user.pk,
+                    queryset=rows,
+                    action_flag=CHANGE,
+                    change_message=[{"changed": {"fields": [label]}}],
+                )
+                decided_once(request, self.lists_of(rows))
+        count = len(rows)
+        told = ngettext(
+            "%(count)d exposure was changed.", "%(count)d exposures were changed.", count
+        )
+        self.message_user(request, told % {"count": count})

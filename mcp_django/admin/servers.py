@@ -1,0 +1,223 @@
+"""The servers: what code says of each, what narrows it, and the way to its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
+from django.db import connections, transaction
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html_join
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext_lazy
+
+from mcp_django.admin.comparing import server_lines
+from mcp_django.admin.connecting import assistants
+from mcp_django.admin.deciding import LISTED, decided_once
+from mcp_django.admin.figures import ServerFigures, figures_of_servers
+from mcp_django.admin.narrowing_form import ServerForm
+from mcp_django.admin.pages import PAGES, Page, Visit
+from mcp_django.admin_base import Base
+from mcp_django.managed.syncing import sync
+from mcp_django.management.addresses import urls
+from mcp_django.models import Component, Server
+from mcp_django.server import MCPServer, all_servers
+
+LISTS = ("tools", "resources", "prompts")
+COUNTED: Mapping[str, Any] = {
+    Component.Kind.TOOL: ngettext_lazy("%d tool", "%d tools"),
+    Component.Kind.RESOURCE: ngettext_lazy("%d resource", "%d resources"),
+    Component.Kind.TEMPLATE: ngettext_lazy("%d resource template", "%d resource templates"),
+    Component.Kind.PROMPT: ngettext_lazy("%d prompt", "%d prompts"),
+}
+
+
+def server_of(name: str) -> MCPServer | None:
+    """The server of this name, if code has it."""
+    return next((one for one in all_servers() if one.name == name), None)
+
+
+class ServerList(ChangeList):
+    """The list, with the figures of those on it."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Find the rows, then what the call log says of them."""
+        super().get_results(request)
+        rows = list(self.result_list)
+        figures = figures_of_servers([row.name for row in rows])
+        for row in rows:
+            row.figures = figures[row.name]
+            row.in_code = server_of(row.name)
+        self.result_list = rows
+
+
+@admin.register(Server)
+class ServerAdmin(Base):
+    """One row for each server of the code; none is made or deleted by hand."""
+
+    form = ServerForm
+    list_display = [
+        *("name", "is_enabled", "shown_title", "addresses", "revisions"),
+        *("components", "calls", "last_call"),
+    ]
+    search_fields = ["name", "title"]
+    readonly_fields = ["name", "addresses", "revisions"]
+    change_form_template = "admin/mcp_django/server_change_form.html"
+    fieldsets = [
+        (None, {"fields": ["name", "addresses", "revisions", "is_enabled"]}),
+        (gettext_lazy("What clients are told"), {"fields": ["title", "instructions"]}),
+        (gettext_lazy("Who may enter"), {"fields": ["groups", "permissions", "rate"]}),
+    ]
+
+    # Who may ----------------------------------------------------------------------------------
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Servers are declared in code."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """What was decided about a server stays, should it come back."""
+        return False
+
+    # The list ---------------------------------------------------------------------------------
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """The list with figures."""
+        return ServerList
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        """Bring the rows up to date before they are shown."""
+        if request.method == "GET" and self.has_view_or_change_permission(request):
+            sync(all_servers())
+        return super().changelist_view(request, extra_context)
+
+    @admin.display(description=gettext_lazy("title"))
+    def shown_title(self, row: Server) -> str:
+        """The title as clients see it."""
+        server = _code_of(row)
+        if server is None:
+            return _("not in the code")
+        return row.title or server.title_in_code
+
+    @admin.display(description=gettext_lazy("addresses"))
+    def addresses(self, row: Server) -> str:
+        """Where the URLconf has it."""
+        server = _code_of(row)
+        found = urls(server) if server is not None else []
+        return format_html_join("\n", '<bdi dir="ltr">{}</bdi>', ((one,) for one in found))
+
+    @admin.display(description=gettext_lazy("revisions"))
+    def revisions(self, row: Server) -> str:
+        """The revisions of the protocol that it serves."""
+        server = _code_of(row)
+        return ", ".join(server.protocol_versions) if server is not None else ""
+
+    @admin.display(description=gettext_lazy("components"))
+    def components(self, row: Server) -> str:
+        """How many components it has, by kind."""
+        counted = _figures(row).components
+        return ", ".join(str(COUNTED[kind] % count) for kind, count in counted if count)
+
+    @admin.display(description=gettext_lazy("calls in 24 h"))
+    def calls(self, row: Server) -> int:
+        """The calls of the last day."""
+        return _figures(row).calls
+
+    @admin.display(description=gettext_lazy("last call"))
+    def last_call(self, row: Server) -> datetime | None:
+        """When anything of it was last used."""
+        return _figures(row).last_at
+
+    # One server -------------------------------------------------------------------------------
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Show what code says beside the form, and the pages that the user may open."""
+        row = kwargs.get("obj")
+        server = _code_of(row) if row is not None else None
+        context.update(
+            mcp_pages=_links(request, row) if server is not None else [],
+            mcp_lines=server_lines(server, row) if server is not None and row is not None else [],
+            mcp_is_missing=server is None,
+        )
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
+        """Keep it, and tell everybody."""
+        super().save_model(request, obj, form, change)
+        # Its own title and instructions are in no list.
+        is_listed = LISTED.difference({"title"}).intersection(form.changed_data)
+        decided_once(request, [(obj.name, kind) for kind in LISTS] if is_listed else [])
+
+    # Its pages --------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        """The pages of each server, before what would take their slug for something else."""
+        found = []
+        for page in PAGES.values():
+            view = self.admin_site.admin_view(partial(self._page, page=page))
+            # A call owns its transactions, and others have to see the row of a task at once.
+            for using in connections:
+                view = transaction.non_atomic_requests(using)(view)
+            name = f"mcp_django_server_{page.slug}"
+            found += [
+                path(f"<int:pk>/{page.slug}/", view, name=name),
+                path(f"<int:pk>/{page.slug}/<path:rest>", view, name=name),
+            ]
+        return [*found, *super().get_urls()]
+
+    def _page(
+        self, request: HttpRequest, pk: int, rest: str = "", *, page: Page
+    ) -> HttpResponseBase:
+        if not request.user.has_perm(f"mcp_django.{page.permission}"):
+            raise PermissionDenied
+        row = Server._default_manager.filter(pk=pk).first()
+        if row is None:
+            raise Http404(_("There is no such server."))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": page.title,
+            "opts": self.opts,
+            "row": row,
+        }
+        server = server_of(row.name)
+        if server is None:
+            return TemplateResponse(
+                request, "admin/mcp_django/server_missing.html", context, status=404
+            )
+        server.refresh()
+        visit = Visit(
+            request=request, row=row, server=server, rest=rest.strip("/"), context=context
+        )
+        view: Callable[[Visit], HttpResponseBase] = page.view
+        return view(visit)
+
+
+def _code_of(row: Any) -> MCPServer | None:
+    if not hasattr(row, "in_code"):
+        row.in_code = server_of(row.name)
+    found: MCPServer | None = row.in_code
+    return found
+
+
+def _figures(row: Any) -> ServerFigures:
+    return getattr(row, "figures", None) or ServerFigures()
+
+
+def _links(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
+    pages = [
+        (reverse(f"admin:mcp_django_server_{page.slug}", args=[row.pk]), page.title)
+        for page in PAGES.values()
+        if request.user.has_perm(f"mcp_django.{page.permission}")
+    ]
+    return [*pages, *assistants(request)]

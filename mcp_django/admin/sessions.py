@@ -1,0 +1,230 @@
+"""Sessions of the handshake revisions: who has one, with what open, and how one is ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce, Now
+from django.http import HttpRequest
+from django.utils.formats import localize
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.timezone import is_aware, localtime
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from mcp_django.admin.ending import EndingAdmin
+from mcp_django.conf import get_settings
+from mcp_django.models import Session, Stream, Subscription
+from mcp_django.protocol.errors import clip
+from mcp_django.store import sessions
+from mcp_django.store.databases import alias, before, rows
+
+# How much of a list the page of one session shows, and of a name that a client chose.
+SHOWN = 100
+NAME_LENGTH = 80
+SHOWN_TEXT = 20_000
+LEGACY = "/sse"
+# What a client may declare that 2026-07-28 deprecates (EXT-5).
+DEPRECATED = ("roots", "sampling")
+
+
+def is_live() -> Q:
+    """The condition that a session was not ended, has not expired and is not idle for too long."""
+    return Q(expires_at__gt=Now(), seen_at__gt=before(get_settings().session_idle))
+
+
+class StateFilter(admin.SimpleListFilter):
+    """Live sessions, unless one asks for those that are over."""
+
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """The two states."""
+        return [("live", _("live")), ("over", _("over"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The sessions of one state."""
+        if self.value() == "live":
+            return queryset.filter(is_live())
+        return queryset.exclude(is_live()) if self.value() == "over" else queryset
+
+
+@admin.register(Session)
+class SessionAdmin(EndingAdmin):
+    """Sessions with what is open for them; terminated, never edited."""
+
+    word, word_label = "terminate", _("Terminate")
+    question = _(
+        "Its streams end in every process within seconds, and what it still asks is answered "
+        "with 404. A client then begins a new session; revoke its access to keep it out."
+    )
+    done = _("Terminated.")
+
+    change_list_template = "admin/mcp_django/session_list.html"
+    list_display = [
+        "client",
+        "user",
+        "server_name",
+        "protocol_version",
+        "live",
+        "stream_count",
+        "subscription_count",
+        "seen_at",
+        "created_at",
+        "expires_at",
+        "transport",
+    ]
+    list_filter = [StateFilter, "protocol_version", "server"]
+    list_select_related = ["user"]
+    show_full_result_count = False
+    actions = ["terminate"]
+    fieldsets = [
+        (None, {"fields": ["client", "user", "principal", "live"]}),
+        (
+            _("What was agreed on"),
+            {
+                "fields": [
+                    "server_name",
+                    "transport",
+                    "protocol_version",
+                    "is_initialized",
+                    "log_level",
+                    "capability_text",
+                ]
+            },
+        ),
+        (_("Times"), {"fields": ["created_at", "seen_at", "expires_at"]}),
+        (_("What is open"), {"fields": ["stream_list", "subscription_list"]}),
+    ]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """A client opens it."""
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Each session with how much is open for it, in the one query."""
+        open_streams = _counted(rows(Stream).filter(state=Stream.State.OPEN))
+        # As much as a client cares to say, and in no column of the list.
+        return (
+            rows(Session)
+            .defer("capabilities")
+            .annotate(
+                subscription_count=_counted(rows(Subscription)),
+                stream_count=open_streams,
+                is_live=is_live(),
+            )
+        )
+
+    def get_search_fields(self, request: HttpRequest) -> list[str]:
+        """The user's name as well, whatever the user model calls it."""
+        return ["principal", "server", f"user__{get_user_model().USERNAME_FIELD}"]
+
+    def end(self, request: HttpRequest, rows: Sequence[Session]) -> None:
+        """End them once the transaction of this request is through: others look at the rows."""
+        pks = [row.pk for row in rows]
+        transaction.on_commit(partial(sessions.end_all, pks), using=alias())
+
+    def is_over(self, row: Any) -> bool:
+        """Whether it was ended, has expired or fell silent."""
+        return not row.is_live
+
+    @admin.action(description=_("Terminate the chosen sessions"), permissions=["end"])
+    def terminate(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
+        """End the chosen sessions in every process."""
+        n = self.end_and_log(request, list(queryset))
+        text = ngettext("%(n)d session was terminated.", "%(n)d sessions were terminated.", n)
+        self.message_user(request, text % {"n": n}, messages.SUCCESS)
+
+    # Columns ----------------------------------------------------------------------------------
+
+    @admin.display(description=_("client"))
+    def client(self, row: Session) -> str:
+        """What the client says that it is."""
+        info = row.client_info if isinstance(row.client_info, dict) else {}
+        said = " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
+        return said[:NAME_LENGTH] or _now("unknown")
+
+    @admin.display(description=_("server"), ordering="server")
+    def server_name(self, row: Session) -> str:
+        """The name of the server, whatever the transport."""
+        return row.server.removesuffix(LEGACY)
+
+    @admin.display(description=_("transport"))
+    def transport(self, row: Session) -> str:
+        """Which of the two transports that have sessions in the database."""
+        if row.server.endswith(LEGACY):
+            return _now("%(what)s (deprecated)") % {"what": "HTTP+SSE"}
+        return "Streamable HTTP"
+
+    @admin.display(description=_("subscriptions"), ordering="subscription_count")
+    def subscription_count(self, row: Any) -> int:
+        """The resources that it wants to hear of."""
+        return int(row.subscription_count)
+
+    @admin.display(description=_("open streams"), ordering="stream_count")
+    def stream_count(self, row: Any) -> int:
+        """The streams that are open for it."""
+        return int(row.stream_count)
+
+    @admin.display(description=_("live"), boolean=True)
+    def live(self, row: Any) -> bool:
+        """Whether a request may still name it."""
+        return bool(row.is_live)
+
+    @admin.display(description=_("capabilities of the client"))
+    def capability_text(self, row: Session) -> SafeString:
+        """What the client can be asked for, as it said so."""
+        text = json.dumps(row.capabilities, indent=2, ensure_ascii=False)
+        shown = format_html('<pre class="mcp-code">{}</pre>', clip(text, limit=SHOWN_TEXT))
+        declared = row.capabilities if isinstance(row.capabilities, dict) else {}
+        old = ", ".join(name for name in DEPRECATED if name in declared)
+        if not old:
+            return shown
+        note = _now("Deprecated by revision 2026-07-28, and still served: %(names)s")
+        return format_html("{}<p>{}</p>", shown, note % {"names": old})
+
+    @admin.display(description=_("streams"))
+    def stream_list(self, row: Session) -> SafeString | str:
+        """The newest streams, complete ones included as long as they can be resumed."""
+        found = rows(Stream).filter(session=row.pk).order_by("-created_at", "-pk")[: SHOWN + 1]
+        return _listed([_stream_line(one) for one in found])
+
+    @admin.display(description=_("subscriptions"))
+    def subscription_list(self, row: Session) -> SafeString | str:
+        """The URIs that it wants to hear of."""
+        found = rows(Subscription).filter(session=row.pk).order_by("pk")[: SHOWN + 1]
+        return _listed([one.uri for one in found])
+
+
+def _counted(queryset: QuerySet[Any]) -> Any:
+    """How many of these a session has, as a subquery: two joins would multiply each other."""
+    counted = queryset.filter(session=OuterRef("pk")).order_by().values("session")
+    return Coalesce(Subquery(counted.annotate(n=Count("pk")).values("n")), 0)
+
+
+def _stream_line(stream: Stream) -> str:
+    began = stream.created_at
+    return _now("%(kind)s, %(state)s, since %(since)s, %(events)d events") % {
+        "kind": stream.get_kind_display(),
+        "state": stream.get_state_display(),
+        "since": localize(localtime(began) if is_aware(began) else began),
+        "events": stream.last_seq,
+    }
+
+
+def _listed(lines: Sequence[str]) -> SafeString | str:
+    if not lines:
+        return _now("none")
+    more = [_now("and more")] if len(lines) > SHOWN else []
+    items = format_html_join("", "<li>{}</li>", ((line,) for line in [*lines[:SHOWN], *more]))
+    return format_html('<ul class="mcp-list">{}</ul>', items)

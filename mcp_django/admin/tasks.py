@@ -1,0 +1,251 @@
+"""Tasks: calls that go on after their request, how far each is, and how one is cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.defaultfilters import filesizeformat
+from django.utils.formats import localize
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.timezone import is_aware, localtime
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from mcp_django.admin import tasks_shown
+from mcp_django.admin.calls_filters import ServerFilter
+from mcp_django.admin.ending import EndingAdmin
+from mcp_django.admin.linking import linked
+from mcp_django.admin.tasks_shown import NONE
+from mcp_django.conf import get_settings
+from mcp_django.models import Component, Session, Task
+from mcp_django.store import tasks
+from mcp_django.store.databases import alias, rows
+
+READ = "mcp_django.read_task_result"
+# As long as a client or a function cares to make them, and in no column of the list.
+LONG = [
+    *("arguments", "scopes", "caller", "capabilities", "trace", "state", "questions"),
+    *("answers", "keys", "result", "error"),
+]
+TONES = {"completed": "good", "failed": "bad"}
+
+
+class TaskList(ChangeList):
+    """The list, without what only the page of one task shows."""
+
+    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
+        """The rows of a page."""
+        found: QuerySet[Any] = super().get_queryset(request, *args, **kwargs)
+        return found.defer(*LONG)
+
+
+@admin.register(Task)
+class TaskAdmin(EndingAdmin):
+    """Everybody's tasks, the newest first; cancelled, never edited."""
+
+    word, word_label = "cancel", _("Cancel the task")
+    question = _(
+        "Whoever runs it is told within seconds. An asynchronous function is stopped; a "
+        "synchronous one goes on until it looks at ctx.cancelled, and what it answers is dropped."
+    )
+    done = _("Cancelled.")
+
+    change_list_template = "admin/mcp_django/task_list.html"
+    list_display = [
+        *("tool", "server", "caller_name", "client", "shown_status", "shown_message"),
+        *("created_at", "updated_at", "expires_at"),
+    ]
+    list_filter = ["status", ServerFilter, "created_at"]
+    list_select_related = ["user"]
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    actions = ["cancel"]
+    fieldsets = [
+        (None, {"fields": ["tool_link", "server", "shown_status", "whole_message"]}),
+        (_("Who"), {"fields": ["caller_name", "principal", "client", "client_id"]}),
+        (
+            _("How"),
+            {"fields": ["protocol_version", "session_link", "engine_name", "run", "lease"]},
+        ),
+        (_("Times"), {"fields": ["created_at", "updated_at", "expires_at"]}),
+        (_("Arguments"), {"fields": ["shown_names", "shown_values"]}),
+        (_("What it waits for"), {"fields": ["shown_questions"]}),
+        (_("What came of it"), {"fields": ["shown_size", "shown_result"]}),
+    ]
+
+    # Who may ----------------------------------------------------------------------------------
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """A call begins it."""
+        return False
+
+    def has_read_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may read what the tools answered to others."""
+        return self.has_view_permission(request) and request.user.has_perm(READ)
+
+    # The rows ---------------------------------------------------------------------------------
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """All that are kept, from where they are written."""
+        return rows(Task).order_by("-created_at", "-task_id")
+
+    def get_search_fields(self, request: HttpRequest) -> list[str]:
+        """The user's name as well, whatever the user model calls it; never the id of a task."""
+        user = f"user__{get_user_model().USERNAME_FIELD}"
+        return ["tool", "server", "principal", "client_id", "status_message", user]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """The list of short columns."""
+        return TaskList
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """One as it is: closed, if whoever ran it is gone."""
+        tasks.close_late([object_id])
+        return super().get_object(request, object_id, from_field)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        """The list, in which nothing is at work whose worker is gone."""
+        if self.has_view_permission(request):
+            tasks.close_late()
+        extra = {"survives_nothing": not get_settings().task_backend, **(extra_context or {})}
+        return super().changelist_view(request, extra)
+
+    # Cancelling -------------------------------------------------------------------------------
+
+    def end(self, request: HttpRequest, rows: Sequence[Task]) -> None:
+        """Cancel them once the transaction of this request is through: others look at the rows."""
+        transaction.on_commit(partial(_cancel, list(rows)), using=alias())
+
+    def is_over(self, row: Task) -> bool:
+        """Whether nothing of it changes any more."""
+        return row.is_terminal
+
+    @admin.action(description=_("Cancel the chosen tasks"), permissions=["end"])
+    def cancel(self, request: HttpRequest, queryset: QuerySet[Task]) -> None:
+        """Cancel the chosen tasks in every process."""
+        n = self.end_and_log(request, list(queryset))
+        text = ngettext("%(n)d task was cancelled.", "%(n)d tasks were cancelled.", n)
+        self.message_user(request, text % {"n": n}, messages.SUCCESS)
+
+    # Columns ----------------------------------------------------------------------------------
+
+    @admin.display(description=_("caller"))
+    def caller_name(self, row: Task) -> str:
+        """Whose call it is."""
+        if row.user is not None:
+            return str(row.user.get_username())
+        return _now("nobody") if row.principal == "anonymous" else tasks_shown.line(row.principal)
+
+    @admin.display(description=_("client"))
+    def client(self, row: Task) -> str:
+        """What the client says that it is."""
+        said = " ".join(tasks_shown.parts_of_client(row.client_info))
+        return tasks_shown.line(said) or row.client_id or _now("unknown")
+
+    @admin.display(description=_("status"), ordering="status")
+    def shown_status(self, row: Task) -> SafeString:
+        """How far it is, in a color as well."""
+        tone = TONES.get(row.status, "fair")
+        text = row.get_status_display()
+        if "result" not in row.get_deferred_fields() and tasks_shown.is_error_for_model(row):
+            tone, text = "fair", _now("%(status)s (an error for the model)") % {"status": text}
+        return format_html('<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, text)
+
+    @admin.display(description=_("status message"))
+    def shown_message(self, row: Task) -> str:
+        """What its function says of itself."""
+        return tasks_shown.line(row.status_message)
+
+    # The page of one --------------------------------------------------------------------------
+
+    @admin.display(description=_("status message"))
+    def whole_message(self, row: Task) -> str:
+        """The same, as long as it is."""
+        return tasks_shown.line(row.status_message, tasks_shown.MAX_SHOWN) or NONE
+
+    @admin.display(description=_("tool"))
+    def tool_link(self, row: Task) -> SafeString | str:
+        """The tool, and the way to what the admin says of it."""
+        found = Component.objects.filter(server=row.server, kind="tool", key=row.tool)
+        return linked("component", found.values_list("pk", flat=True).first(), row.tool)
+
+    @admin.display(description=_("session"))
+    def session_link(self, row: Task) -> SafeString | str:
+        """The session that it was begun in, while that is there."""
+        if row.session is None:
+            return NONE
+        found = rows(Session).filter(pk=row.session).values_list("pk", flat=True).first()
+        return linked("session", found, _now("session %(number)d") % {"number": row.session})
+
+    @admin.display(description=_("backend"))
+    def engine_name(self, row: Task) -> str:
+        """Who was given it to run."""
+        return row.engine or _now("threads of the process that took the call")
+
+    @admin.display(description=_("worker"))
+    def lease(self, row: Task) -> str:
+        """Whether somebody is at it."""
+        if row.status != Task.Status.WORKING:
+            return NONE
+        if row.lease_until is None:
+            return _now("none has taken it yet")
+        until = localtime(row.lease_until) if is_aware(row.lease_until) else row.lease_until
+        return _now("is at it, and is taken for lost after %(moment)s") % {
+            "moment": localize(until)
+        }
+
+    @admin.display(description=_("names"))
+    def shown_names(self, row: Task) -> str:
+        """The names of its arguments."""
+        return tasks_shown.names_of(row)
+
+    @admin.display(description=_("values"))
+    def shown_values(self, row: Task) -> SafeString | str:
+        """Their values, where they are logged."""
+        return tasks_shown.values_of(row)
+
+    @admin.display(description=_("open questions"))
+    def shown_questions(self, row: Task) -> SafeString | str:
+        """What its user has not answered."""
+        return tasks_shown.questions_of(row)
+
+    @admin.display(description=_("size of the answer"))
+    def shown_size(self, row: Task) -> str:
+        """How much it answered."""
+        size = tasks_shown.size_of(row)
+        return NONE if size is None else filesizeformat(size)
+
+    @admin.display(description=_("answer"))
+    def shown_result(self, row: Task) -> SafeString | str:
+        """What it answered, to be read."""
+        came = tasks_shown.came_of(row)
+        return NONE if came is None else tasks_shown.pre(came)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """The answer for whom it is."""
+        hidden = () if self.has_read_permission(request) else ("shown_result",)
+        return [
+            (title, {"fields": [name for name in one["fields"] if name not in hidden]})
+            for title, one in self.fieldsets
+        ]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """All of them."""
+        return [str(name) for _title, one in self.fieldsets for name in one["fields"]]
+
+
+def _cancel(chosen: Sequence[Task]) -> None:
+    for row in chosen:
+        tasks.cancel(row)

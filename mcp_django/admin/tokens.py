@@ -1,0 +1,221 @@
+"""Access tokens: made here and shown once, looked at without their secret, and revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.auth import get_user_model
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+from django.views.decorators.debug import sensitive_variables
+
+from mcp_django.admin.ending import EndingAdmin
+from mcp_django.admin.tokens_form import TokenForm
+from mcp_django.auth import events
+from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent
+
+
+class StateFilter(admin.SimpleListFilter):
+    """Tokens that open something, and the others by the reason why they do not."""
+
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """The states."""
+        return [
+            ("usable", _("usable")),
+            ("expired", _("expired")),
+            ("revoked", _("revoked")),
+            ("inactive", _("user inactive")),
+        ]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The tokens of one state."""
+        revoked, expired = Q(revoked_at__isnull=False), Q(expires_at__lte=timezone.now())
+        inactive = Q(user__is_active=False)
+        conditions = {
+            "usable": ~revoked & ~_expired() & ~inactive,
+            "expired": ~revoked & expired,
+            "revoked": revoked,
+            "inactive": ~revoked & inactive,
+        }
+        state = self.value()
+        return queryset.filter(conditions[state]) if state in conditions else queryset
+
+
+def _expired() -> Q:
+    # Spelled out for the tokens that never expire, whose comparison is neither true nor false.
+    return Q(expires_at__isnull=False, expires_at__lte=timezone.now())
+
+
+@admin.register(AccessToken)
+class AccessTokenAdmin(EndingAdmin):
+    """Everybody's access tokens: look, make, revoke."""
+
+    word, word_label = "revoke", _("Revoke")
+    question = _(
+        "Requests that carry it are refused from now on, and its open streams end in every "
+        "process within seconds. A revoked token never comes back."
+    )
+    done = _("Revoked.")
+
+    form = TokenForm
+    list_display = [
+        "name",
+        "masked",
+        "user",
+        "scope_list",
+        "server_list",
+        "network_list",
+        "created_at",
+        "last_used_at",
+        "expires_at",
+        "state",
+    ]
+    list_filter = [StateFilter, "created_at"]
+    list_select_related = ["user"]
+    show_full_result_count = False
+    actions = ["revoke"]
+    add_fields = ("username", "name", "scopes", "servers", "networks", "expires_at")
+    shown_fields = (
+        "name",
+        "masked",
+        "user",
+        "state",
+        "scope_list",
+        "server_list",
+        "network_list",
+        "created_at",
+        "last_used_at",
+        "expires_at",
+        "revoked_at",
+    )
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """What a new one is asked, or what there is to see of one."""
+        return self.add_fields if obj is None else self.shown_fields
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """All there is of one that was made."""
+        return () if obj is None else self.shown_fields
+
+    def get_search_fields(self, request: HttpRequest) -> list[str]:
+        """Its name and its user's, whatever the user model calls that; never the secret."""
+        return ["name", f"user__{get_user_model().USERNAME_FIELD}"]
+
+    def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """The form, which knows who fills it in."""
+        made = super().get_form(request, obj, *args, **kwargs)
+        return type(made.__name__, (made,), {"by": request.user})
+
+    # Making -----------------------------------------------------------------------------------
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """The form with one button, since one page follows it."""
+        plain = {"show_save_and_add_another": False, "show_save_and_continue": False}
+        return super().add_view(request, form_url, {**plain, **(extra_context or {})})
+
+    @sensitive_variables("plaintext")
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
+        """Make the token; its plaintext is in memory until the page is sent, and nowhere else."""
+        data = form.cleaned_data
+        token, plaintext = AccessToken.objects.issue(
+            form.user,
+            name=data["name"],
+            scopes=data["scopes"],
+            servers=data["servers"],
+            networks=data["networks"],
+            expires=data["expires_at"],
+        )
+        obj.pk = token.pk
+        obj.refresh_from_db()
+        obj.plaintext = plaintext
+        self._record(AuthEvent.Kind.ISSUE, request, token)
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """The one page that shows the token."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Access token"),
+            "opts": self.opts,
+            "token": obj,
+            "plaintext": obj.plaintext,
+            "may_view": self.has_view_permission(request),
+        }
+        return TemplateResponse(
+            request,
+            "admin/mcp_django/token_issued.html",
+            context,
+            headers={"Cache-Control": "no-store, private", "Referrer-Policy": "no-referrer"},
+        )
+
+    # Revoking ---------------------------------------------------------------------------------
+
+    def end(self, request: HttpRequest, rows: Sequence[AccessToken]) -> None:
+        """Revoke them; saving tells every process once the transaction is through."""
+        for token in rows:
+            token.revoke()
+            self._record(AuthEvent.Kind.REVOKE, request, token)
+
+    def is_over(self, row: AccessToken) -> bool:
+        """Whether it was revoked; an expired one may be revoked too."""
+        return row.revoked_at is not None
+
+    @admin.action(description=_("Revoke the chosen tokens"), permissions=["end"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> None:
+        """End what the chosen tokens open."""
+        n = self.end_and_log(request, list(queryset.select_related("user")))
+        text = ngettext("%(n)d token was revoked.", "%(n)d tokens were revoked.", n)
+        self.message_user(request, text % {"n": n}, messages.SUCCESS)
+
+    def _record(self, kind: AuthEvent.Kind, request: HttpRequest, token: AccessToken) -> None:
+        events.record(
+            kind,
+            request=request,
+            user=token.user,
+            client_id=f"token:{token.pk}",
+            by=request.user.get_username(),
+        )
+
+    # Columns ----------------------------------------------------------------------------------
+
+    @admin.display(description=_("token"))
+    def masked(self, token: AccessToken) -> str:
+        """How it begins and how it ends."""
+        return f"{TOKEN_PREFIX}…{token.hint}"
+
+    @admin.display(description=_("scopes"))
+    def scope_list(self, token: AccessToken) -> str:
+        """The scopes, as they are written in settings."""
+        return " ".join(token.scopes) or _now("none")
+
+    @admin.display(description=_("servers"))
+    def server_list(self, token: AccessToken) -> str:
+        """The servers that it opens."""
+        return ", ".join(token.servers) or _now("every server")
+
+    @admin.display(description=_("networks"))
+    def network_list(self, token: AccessToken) -> str:
+        """Where it may come from."""
+        return ", ".join(token.networks) or _now("any")
+
+    @admin.display(description=_("state"))
+    def state(self, token: AccessToken) -> str:
+        """Whether it opens anything, and why not."""
+        if token.revoked_at is not None:
+            return _now("revoked")
+        if not token.user.is_active:
+            return _now("user inactive")
+        return _now("usable") if token.is_usable else _now("expired")

@@ -1,0 +1,156 @@
+"""The form by which an administrator makes an access token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib.admin.widgets import AdminSplitDateTime
+from django.contrib.auth import get_user_model
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from mcp_django.conf import get_settings
+from mcp_django.models import AccessToken
+from mcp_django.models.tokens import validate_networks
+from mcp_django.server import all_servers
+
+if TYPE_CHECKING:
+    Base = forms.ModelForm[AccessToken]
+else:
+    Base = forms.ModelForm
+
+
+def may_issue(by: Any, user: Any) -> bool:
+    """Whether somebody may make a token that stands for a user.
+
+    Its holder acts as that user. So nobody makes one for a user who may do what he himself may
+    not, or is in a group that he is not in, since components can be for groups; and a superuser's
+    token is made by superusers.
+    """
+    if not user.is_active:
+        return False
+    if by.is_superuser or by.pk == user.pk:
+        return True
+    if user.is_superuser or not user.get_all_permissions() <= by.get_all_permissions():
+        return False
+    return _groups(user) <= _groups(by)
+
+
+def _groups(user: Any) -> set[Any]:
+    # A user model may do without.
+    return set(user.groups.values_list("pk", flat=True)) if hasattr(user, "groups") else set()
+
+
+def server_choices() -> list[tuple[str, str]]:
+    """The servers of the site."""
+    return [(one.name, one.name) for one in all_servers()]
+
+
+def scope_choices() -> list[tuple[str, Any]]:
+    """The scopes that settings describe, and those that anything of this site asks for."""
+    described = get_settings().scopes
+    return [(scope, _described(scope, described)) for scope in sorted({*described, *_asked_for()})]
+
+
+def _described(scope: str, described: dict[str, str]) -> str:
+    return f"{scope}: {described[scope]}" if described.get(scope) else scope
+
+
+def _asked_for() -> Iterator[str]:
+    for server in all_servers():
+        yield from server.scopes
+        for component in server.offered:
+            yield from component.scopes
+
+
+class LabeledDateTime(AdminSplitDateTime):
+    """A date and a time, each with a name of its own; Django writes theirs only beside them."""
+
+    def __init__(self, attrs: Any = None) -> None:
+        super().__init__(attrs)
+        for widget, label in zip(self.widgets, (_("Date"), _("Time")), strict=True):
+            widget.attrs["aria-label"] = label
+
+
+class TokenForm(Base):
+    """What a new token is good for; the token itself is made where it is saved."""
+
+    username = forms.CharField(
+        label=_("User"), help_text=_("Whoever has the token acts as this user.")
+    )
+    scopes = forms.MultipleChoiceField(
+        label=_("Scopes"),
+        choices=scope_choices,
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_("Without any, it opens what asks for none."),
+    )
+    servers = forms.MultipleChoiceField(
+        label=_("Servers"),
+        choices=server_choices,
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_("Without any, it opens every server."),
+    )
+    networks = forms.CharField(
+        label=_("Networks"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3, "cols": 40}),
+        help_text=_(
+            "The addresses it may come from, such as 192.0.2.0/24, one in each line; none: any."
+        ),
+    )
+    expires_at = forms.SplitDateTimeField(
+        label=_("Expires"),
+        required=False,
+        widget=LabeledDateTime,
+        help_text=_("Empty: never."),
+    )
+
+    # Who fills it in; a class of its own for each request has it.
+    by: Any = None
+
+    class Meta:
+        model = AccessToken
+        fields = ["username", "name", "scopes", "servers", "networks", "expires_at"]
+
+    def clean_username(self) -> str:
+        """The name of a user whom one may make a token for.
+
+        Raises:
+            ValidationError: there is none; it is not said whether such a user exists.
+        """
+        users = get_user_model()
+        name = str(self.cleaned_data["username"])
+        self.user: Any = None
+        with suppress(users.DoesNotExist):
+            self.user = users._default_manager.get_by_natural_key(name)
+        if self.user is None or not may_issue(self.by, self.user):
+            raise forms.ValidationError(
+                _("There is no user of this name whom you may make a token for.")
+            )
+        return name
+
+    def clean_networks(self) -> list[str]:
+        """The networks as a list.
+
+        Raises:
+            ValidationError: one is none.
+        """
+        networks = str(self.cleaned_data["networks"]).split()
+        validate_networks(networks)
+        return networks
+
+    def clean_expires_at(self) -> Any:
+        """A moment that is yet to come, if any.
+
+        Raises:
+            ValidationError: it is past.
+        """
+        moment = self.cleaned_data["expires_at"]
+        if moment is not None and moment <= timezone.now():
+            raise forms.ValidationError(_("This moment is past."))
+        return moment

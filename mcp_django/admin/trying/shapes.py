@@ -1,0 +1,188 @@
+"""``Shape``: which control of a form a JSON Schema asks for.
+
+Text, numbers, dates, yes or no, choices and lists of these have controls; so has an object, one
+level deep. What is nested deeper, or may be of several structures, is written as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp_django.schema.structure import Schema, resolve
+
+SCALARS = frozenset({"string", "integer", "number", "boolean"})
+FORMATS: Mapping[str, str] = {
+    "date": "date",
+    "date-time": "datetime",
+    "time": "time",
+    "email": "email",
+    "uri": "uri",
+    "password": "secret",
+}
+# Longer than that it is no name any more.
+LINE = 255
+# References to references; no schema in good faith has more.
+MAX_STEPS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a value looks like to a form; ``schema`` is without references and null.
+
+    ``choices`` are values with their titles, ``item`` is the shape of the members of a list, and
+    ``members`` are those of an object by name.
+    """
+
+    kind: str
+    schema: Schema
+    is_nullable: bool = False
+    choices: tuple[tuple[Any, str], ...] = ()
+    item: Shape | None = None
+    members: Mapping[str, Shape] | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether empty text is a value of its own."""
+        return self.kind in ("text", "long", "secret", "file")
+
+
+def shape_of(schema: Any, root: Schema, *, can_nest: bool = True) -> Shape:
+    """The shape of a schema; ``can_nest`` is false inside of an object."""
+    if not isinstance(schema, dict):
+        return Shape(kind="json", schema={})
+    settled, is_nullable = _settled(schema, root)
+    chosen = choices_of(settled)
+    if chosen and any(value is None for value, _ in chosen):
+        is_nullable = True
+        chosen = [one for one in chosen if one[0] is not None]
+    if chosen:
+        return Shape(kind="choice", schema=settled, is_nullable=is_nullable, choices=tuple(chosen))
+    kind, details = _kind(settled, root, can_nest=can_nest)
+    return Shape(kind=kind, schema=settled, is_nullable=is_nullable, **details)
+
+
+def choices_of(schema: Schema) -> list[tuple[Any, str]]:
+    """The values to choose from with their titles; empty where anything may be given."""
+    if "const" in schema:
+        return [(schema["const"], title_of(schema["const"]))]
+    titled = schema.get("oneOf") or schema.get("anyOf")
+    if titled and all(isinstance(one, dict) and "const" in one for one in titled):
+        return [(one["const"], str(one.get("title") or title_of(one["const"]))) for one in titled]
+    values = schema.get("enum")
+    if not isinstance(values, list):
+        return []
+    titles = schema.get("enumNames")
+    if not isinstance(titles, list) or len(titles) != len(values):
+        titles = [title_of(value) for value in values]
+    return [(value, str(title)) for value, title in zip(values, titles, strict=True)]
+
+
+def title_of(value: Any) -> str:
+    """A value in the words of a person."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _kind(schema: Schema, root: Schema, *, can_nest: bool) -> tuple[str, dict[str, Any]]:
+    if schema.get("anyOf") or schema.get("oneOf"):
+        members = schema.get("anyOf") or schema.get("oneOf") or ()
+        kinds = {_settled(one, root)[0].get("type") for one in members if isinstance(one, dict)}
+        return ("mixed" if kinds <= SCALARS else "json"), {}
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return ("mixed" if set(kind) <= SCALARS else "json"), {}
+    if kind == "string":
+        return _text_kind(schema), {}
+    if kind in SCALARS:
+        return str(kind), {}
+    if kind == "array":
+        return _list_kind(schema, root)
+    properties = schema.get("properties")
+    if kind == "object" and isinstance(properties, dict) and properties and can_nest:
+        members = {
+            name: shape_of(member, root, can_nest=False) for name, member in properties.items()
+        }
+        return "object", {"members": members}
+    return "json", {}
+
+
+def _text_kind(schema: Schema) -> str:
+    if schema.get("writeOnly"):
+        return "secret"
+    if schema.get("contentEncoding") == "base64":
+        return "file"
+    known = FORMATS.get(str(schema.get("format")))
+    if known is not None:
+        return known
+    if "format" in schema or "pattern" in schema:
+        return "text"
+    limit = schema.get("maxLength")
+    return "text" if isinstance(limit, int) and limit <= LINE else "long"
+
+
+def _list_kind(schema: Schema, root: Schema) -> tuple[str, dict[str, Any]]:
+    item = shape_of(schema.get("items"), root, can_nest=False)
+    if item.kind == "choice" and not item.is_nullable:
+        return "choices", {"choices": item.choices}
+    if item.kind in ("json", "object", "choices", "lines", "file", "secret") or item.is_nullable:
+        return "json", {}
+    return "lines", {"item": item}
+
+
+def _settled(schema: Schema, root: Schema) -> tuple[Schema, bool]:
+    """The schema with what it refers to in its place, and whether it takes null besides."""
+    is_nullable = False
+    for _ in range(MAX_STEPS):
+        if "$ref" in schema:
+            target = resolve(root, str(schema["$ref"]))
+            schema = _over(target, schema, "$ref")
+        elif len(schema.get("allOf") or ()) == 1:
+            schema = _over(schema["allOf"][0], schema, "allOf")
+        else:
+            keyword = next((one for one in ("anyOf", "oneOf") if schema.get(one)), "")
+            others = [one for one in schema.get(keyword, ()) if not _is_null(one)]
+            is_nullable = is_nullable or len(others) < len(schema.get(keyword, ()))
+            if not keyword or len(others) == len(schema[keyword]) > 1:
+                break
+            if len(others) != 1:
+                schema = {**schema, keyword: others}
+                break
+            schema = _over(others[0], schema, keyword)
+    kinds = schema.get("type")
+    if isinstance(kinds, list) and "null" in kinds:
+        left = [one for one in kinds if one != "null"]
+        return {**schema, "type": left[0] if len(left) == 1 else left}, True
+    return schema, is_nullable
+
+
+def _over(target: Any, schema: Schema, keyword: str) -> Schema:
+    around = {key: value for key, value in schema.items() if key != keyword}
+    return {**target, **around} if isinstance(target, dict) else around
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, dict) and (
+        schema.get("type") == "null" or ("const" in schema and schema["const"] is None)
+    )
+
+
+def bounds(shape: Shape) -> tuple[float, float]:
+    """The least and the greatest number that a shape takes."""
+    schema, whole = shape.schema, shape.kind == "integer"
+    low, high = number_in(schema, "minimum", -math.inf), number_in(schema, "maximum", math.inf)
+    if whole:
+        above = number_in(schema, "exclusiveMinimum", -math.inf)
+        below = number_in(schema, "exclusiveMaximum", math.inf)
+        low = max(low, math.floor(above) + 1) if math.isfinite(above) else low
+        high = min(high, math.ceil(below) - 1) if math.isfinite(below) else high
+    return low, high
+
+
+def number_in(schema: Mapping[str, Any], keyword: str, otherwise: float) -> float:
+    """A number that a schema has, or another value."""
+    value = schema.get(keyword, otherwise)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number else otherwise

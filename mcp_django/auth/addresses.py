@@ -1,0 +1,44 @@
+"""Where a request comes from."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv6Address, IPv6Network, ip_address
+
+from django.http import HttpRequest
+
+from mcp_django.conf import get_settings
+
+# Some proxies (Azure's among them) add the port, and then IPv6 needs its brackets.
+_WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d+)?|([0-9.]+):\d+")
+
+
+def client_ip(request: HttpRequest) -> str | None:
+    """The address of the client, past as many proxies as ``PROXIES`` says; ``None`` if unknown.
+
+    Each proxy appends the address it saw to ``X-Forwarded-For``, so the site's own are counted from
+    the right and what a client made up on the left is never believed.
+    """
+    hops = [one.strip() for one in request.headers.get("X-Forwarded-For", "").split(",")]
+    proxies = get_settings().proxies
+    found = request.META.get("REMOTE_ADDR", "")
+    if proxies:
+        found = hops[-proxies] if len(hops) >= proxies else hops[0]
+        if written := _WITH_PORT.fullmatch(found):
+            found = written[1] or written[2]
+    try:
+        return str(ip_address(found))
+    except ValueError:
+        return None
+
+
+def source_of(address: str) -> str:
+    """What a limit counts for an address: itself, or of IPv6 the /64.
+
+    That is what one subscriber has whole. An IPv4 address in the form of IPv6, as sockets for both
+    report it, is the IPv4 address.
+    """
+    found = ip_address(address)
+    if not isinstance(found, IPv6Address):
+        return address
+    return str(found.ipv4_mapped or IPv6Network((int(found), 64), strict=False))

@@ -1,0 +1,191 @@
+"""Access tokens of other issuers that only the issuer can read: it is asked (RFC 7662).
+
+An answer is good for a minute at most, and so is a token that was revoked meanwhile. Each bearer
+goes to one issuer alone, the first whose entry fits: a token is a secret of its issuer.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import math
+import threading
+import time
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+from django.http import HttpRequest
+from django.views.decorators.debug import sensitive_variables
+
+from mcp_django.auth import shared
+from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.fetching import TIMEOUT_SECONDS, FetchFailed, fetch_json
+from mcp_django.auth.foreign import (
+    check_audience,
+    check_kind,
+    entries_for,
+    is_known,
+    principal_of,
+    refuse,
+)
+from mcp_django.auth.jwt_shape import issuer_in
+from mcp_django.auth.principal import Principal
+from mcp_django.conf import get_settings
+from mcp_django.conf_auth import IntrospectionIssuer
+from mcp_django.exceptions import AuthenticationUnavailable
+from mcp_django.models import TOKEN_PREFIX
+
+logger = logging.getLogger("mcp_django.security")
+
+INACTIVE_SECONDS = 10
+DOWN_SECONDS = 5
+# Streams of a token that does not say when it expires end after so long, and its client comes back.
+UNDATED_SECONDS = 900
+LEEWAY_SECONDS = 30
+
+# Requests that bring the same token wait for one answer; others seldom meet.
+_LOCKS = tuple(threading.Lock() for _ in range(32))
+
+
+class IntrospectionBackend(BaseBackend):
+    """Asks the issuers that ``MCP_DJANGO["INTROSPECTION"]`` lists about a bearer."""
+
+    @sensitive_variables("bearer")
+    def authenticate(self, credentials: Credentials) -> Principal | None:
+        """The user of the token's subject; ``None`` for a token that the issuer does not know.
+
+        Raises:
+            AuthenticationRequired: the token is active, and not for this server or not one of
+                somebody here.
+            AuthenticationUnavailable: the issuer does not answer.
+        """
+        bearer = credentials.bearer
+        if bearer is None or bearer.startswith(TOKEN_PREFIX):
+            return None
+        entry = _entry_for(bearer, credentials.server)
+        if entry is None:
+            return None
+        digest = hashlib.sha256(bearer.encode("utf-8", "replace")).hexdigest()
+        claims = _claims(entry, bearer, digest)
+        if claims is None:
+            return None
+        expires_at = _check_times(entry, claims)
+        _check_origin(entry, claims)
+        check_kind(entry, claims)
+        check_audience(entry, claims, credentials.resource, is_typed=True)
+        return principal_of(
+            entry,
+            claims,
+            credentials,
+            backend="introspection",
+            credential=f"introspection:{digest}",
+            expires_at=expires_at,
+        )
+
+    def is_current(self, principal: Principal) -> bool:
+        """Whether the issuer is still trusted and the subject still an active user.
+
+        The token is not kept, so its issuer is asked about it with each request alone.
+        """
+        return is_known(get_settings().introspection, principal)
+
+    def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
+        """The authorization servers whose tokens the server takes (RFC 9728)."""
+        return [entry.issuer for entry in entries_for(get_settings().introspection, server)]
+
+
+def _entry_for(bearer: str, server: str) -> IntrospectionIssuer | None:
+    """Whom to ask: nobody else, if the token says who has issued it."""
+    issuer = issuer_in(bearer)
+    for entry in entries_for(get_settings().introspection, server):
+        if bearer.startswith(entry.prefix) and issuer in (None, entry.issuer):
+            return entry
+    return None
+
+
+@sensitive_variables("bearer")
+def _claims(entry: IntrospectionIssuer, bearer: str, digest: str) -> dict[str, Any] | None:
+    """What the issuer says of a token, now or a minute ago; ``None`` if it is not active."""
+    name = f"{entry.url} {entry.client_id} {digest}"
+    answer = shared.get("introspection", name)
+    if answer is None:
+        lock = _LOCKS[int(digest[:2], 16) % len(_LOCKS)]
+        if not lock.acquire(timeout=TIMEOUT_SECONDS):
+            raise _unavailable()
+        try:
+            answer = shared.get("introspection", name)
+            if answer is None:
+                answer = _asked(entry, bearer)
+                _keep(entry, name, answer)
+        finally:
+            lock.release()
+    return answer if answer.get("active") is True else None
+
+
+def _keep(entry: IntrospectionIssuer, name: str, answer: dict[str, Any]) -> None:
+    seconds = entry.cache_seconds
+    if answer.get("active") is not True:
+        answer, seconds = {"active": False}, INACTIVE_SECONDS
+    elif _is_number(answer.get("exp")):
+        seconds = min(seconds, answer["exp"] - time.time())
+    if seconds > 0:
+        shared.put("introspection", name, answer, seconds=seconds)
+
+
+@sensitive_variables("bearer", "form", "headers")
+def _asked(entry: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
+    """The issuer's answer.
+
+    Raises:
+        AuthenticationUnavailable: it gives none, or did so a moment ago and is left alone.
+    """
+    if shared.get("introspection-down", entry.url) is not None:
+        raise _unavailable()
+    form = {"token": bearer, "token_type_hint": "access_token"}
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    if entry.auth_method == "post":
+        form |= {"client_id": entry.client_id, "client_secret": entry.client_secret}
+    else:
+        # RFC 6749, section 2.3.1: both parts are encoded like a form before they are joined.
+        pair = f"{quote_plus(entry.client_id)}:{quote_plus(entry.client_secret)}"
+        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    try:
+        return fetch_json(entry.url, body=urlencode(form).encode(), headers=headers)
+    except FetchFailed as exc:
+        logger.error("The issuer %s cannot be asked about tokens: %s", entry.issuer, exc)  # noqa: TRY400 - the traceback would show the token
+        shared.put("introspection-down", entry.url, 1, seconds=DOWN_SECONDS)
+        raise _unavailable() from None
+
+
+def _unavailable() -> AuthenticationUnavailable:
+    return AuthenticationUnavailable(
+        "The token's issuer does not answer at the moment.", retry_after=DOWN_SECONDS
+    )
+
+
+def _check_times(entry: IntrospectionIssuer, claims: dict[str, Any]) -> float:
+    """When the token expires, in seconds since the epoch."""
+    now = time.time()
+    expires_at, begins_at = claims.get("exp", now + UNDATED_SECONDS), claims.get("nbf", 0)
+    if not _is_number(expires_at) or not _is_number(begins_at):
+        refuse(entry, "The token's times cannot be read.")
+    if expires_at <= now - LEEWAY_SECONDS:
+        refuse(entry, "The token has expired.")
+    if begins_at > now + LEEWAY_SECONDS:
+        refuse(entry, "The token is not valid yet.")
+    return float(expires_at)
+
+
+def _check_origin(entry: IntrospectionIssuer, claims: dict[str, Any]) -> None:
+    if claims.get("iss", entry.issuer) != entry.issuer:
+        refuse(entry, "The token is of another issuer.")
+    kind = claims.get("token_type")
+    if kind is not None and str(kind).lower() not in {"bearer", "access_token", "at+jwt"}:
+        refuse(entry, "The token is no bearer token.")
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)

@@ -1,0 +1,1 @@
+"""What the owner of a site makes of its servers in the admin, laid over what code declares."""

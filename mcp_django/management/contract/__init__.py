@@ -1,0 +1,1 @@
+"""The contract file: what a site's servers promise to clients, and what a change means to them."""

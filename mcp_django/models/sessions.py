@@ -1,0 +1,89 @@
+"""Sessions of the handshake revisions, and what reaches them from other processes."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+
+class Session(models.Model):
+    """What a client and a server agreed on in ``initialize`` (2024-11-05 to 2025-11-25).
+
+    The id itself is not kept: whoever reads the table cannot take a session over.
+    """
+
+    digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
+    server = models.CharField(_("server"), max_length=100)
+    principal = models.CharField(_("principal"), max_length=255)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="+",
+        verbose_name=_("user"),
+    )
+    protocol_version = models.CharField(_("revision"), max_length=32)
+    client_info = models.JSONField(_("client"), default=dict)
+    capabilities = models.JSONField(_("capabilities of the client"), default=dict)
+    log_level = models.CharField(_("log level"), max_length=16, blank=True)
+    is_initialized = models.BooleanField(_("initialized"), default=False)
+    # By the clock of the database, as all times here: those of workers, and their zones, differ.
+    created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)
+    seen_at = models.DateTimeField(_("last seen"))
+    expires_at = models.DateTimeField(_("expires"), db_index=True)
+    heard_at = models.DateTimeField(_("told of changes until"))
+
+    class Meta:
+        verbose_name = _("session")
+        verbose_name_plural = _("sessions")
+        ordering = ["-created_at"]
+        indexes = [models.Index(fields=["principal", "seen_at"], name="mcp_session_principal")]
+
+    def __str__(self) -> str:
+        name = self.client_info.get("name", "?")
+        return f"{name} ({self.protocol_version}) of {self.principal}"
+
+
+class Subscription(models.Model):
+    """A resource whose changes a session wants to hear of."""
+
+    session = models.ForeignKey(Session, models.CASCADE, related_name="subscriptions")
+    uri = models.TextField(_("URI"))
+    digest = models.CharField(max_length=64)
+
+    class Meta:
+        verbose_name = _("subscription")
+        verbose_name_plural = _("subscriptions")
+        constraints = [
+            models.UniqueConstraint(fields=["session", "digest"], name="mcp_subscription_once")
+        ]
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+class Inbox(models.Model):
+    """Something for the process that serves a session, put down by another one."""
+
+    class Kind(models.TextChoices):
+        ANSWER = "answer", _("answer to a question")
+        CANCEL = "cancel", _("cancellation")
+        MESSAGE = "message", _("message of the client")
+
+    session = models.ForeignKey(Session, models.CASCADE, related_name="+")
+    kind = models.CharField(max_length=8, choices=Kind)
+    ref = models.CharField(max_length=255)
+    payload = models.TextField(default="")
+    # By the database's clock, as all that is compared with it.
+    created_at = models.DateTimeField(db_default=Now(), db_index=True)
+
+    class Meta:
+        verbose_name = _("inbox entry")
+        verbose_name_plural = _("inbox")
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.ref}"

@@ -1,0 +1,152 @@
+"""Access tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+TOKEN_PREFIX = "mcp_"
+
+
+def digest(plaintext: str) -> str:
+    """The form in which a token is stored.
+
+    A plain SHA-256 is enough: tokens carry 256 random bits, so there is nothing to guess, and a
+    slow hash would be paid on every request.
+    """
+    return hashlib.sha256(plaintext.encode()).hexdigest()
+
+
+def validate_networks(values: object) -> None:
+    """Refuse what is no list of addresses and CIDR ranges.
+
+    Raises:
+        ValidationError: names the first that is none.
+    """
+    for one in values if isinstance(values, list) else [values]:
+        try:
+            ip_network(str(one))
+        except ValueError as exc:
+            raise ValidationError(
+                _("%(value)s is no network: %(reason)s."),
+                params={"value": repr(one), "reason": exc},
+            ) from None
+
+
+class AccessTokenManager(models.Manager["AccessToken"]):
+    """Issues tokens."""
+
+    def issue(
+        self,
+        user: Any,
+        *,
+        name: str,
+        scopes: Iterable[str] = (),
+        servers: Iterable[str] = (),
+        networks: Iterable[str] = (),
+        expires: datetime | None = None,
+        secret: str | None = None,
+    ) -> tuple[AccessToken, str]:
+        """Make a token and return it with its plaintext, which is not stored and never shown again.
+
+        ``servers`` are names of servers and ``networks`` addresses or CIDR ranges that it is good
+        for; without any, it is good everywhere and from everywhere. ``secret`` replaces the random
+        part, for a site that derives it from a key of its own.
+
+        Raises:
+            ValueError: a network is none.
+        """
+        plaintext = TOKEN_PREFIX + (secret or secrets.token_urlsafe(32))
+        token = self.create(
+            digest=digest(plaintext),
+            hint=plaintext[-4:],
+            user=user,
+            name=name,
+            scopes=sorted(set(scopes)),
+            servers=sorted(set(servers)),
+            networks=[str(ip_network(one)) for one in networks],
+            expires_at=expires,
+        )
+        return token, plaintext
+
+
+class AccessToken(models.Model):
+    """A bearer token that a user made for one client: only its digest is kept."""
+
+    digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
+    hint = models.CharField(_("last characters"), max_length=4, editable=False)
+    name = models.CharField(_("name"), max_length=100, help_text=_("What the token is for."))
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
+    )
+    scopes = models.JSONField(_("scopes"), default=list, blank=True)
+    servers = models.JSONField(
+        _("servers"),
+        default=list,
+        blank=True,
+        help_text=_("The names of the servers that it opens; none: every server."),
+    )
+    networks = models.JSONField(
+        _("networks"),
+        default=list,
+        blank=True,
+        validators=[validate_networks],
+        help_text=_("The addresses it may come from, such as 192.0.2.0/24; none: any."),
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
+    last_used_at = models.DateTimeField(_("last used"), null=True, blank=True, editable=False)
+    revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True, editable=False)
+
+    objects = AccessTokenManager()
+
+    class Meta:
+        verbose_name = _("access token")
+        verbose_name_plural = _("access tokens")
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.name} (…{self.hint})"
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a request that carries the token is let in now."""
+        expired = self.expires_at is not None and self.expires_at <= timezone.now()
+        return self.revoked_at is None and not expired and self.user.is_active
+
+    @property
+    def credential(self) -> str:
+        """What a principal that came with this token names it by."""
+        return str(self.pk)
+
+    def allows(self, *, server: str, address: str | None) -> bool:
+        """Whether it opens a server, by name, to a caller at an address.
+
+        An address that is not known is in no network.
+        """
+        if self.servers and server not in self.servers:
+            return False
+        if not self.networks:
+            return True
+        if address is None:
+            return False
+        found = ip_address(address)
+        # Behind a dual-stack socket an IPv4 client comes as ::ffff:192.0.2.1.
+        found = getattr(found, "ipv4_mapped", None) or found
+        return any(found in ip_network(one) for one in self.networks)
+
+    def revoke(self) -> None:
+        """End the token; requests that carry it are refused from now on."""
+        if self.revoked_at is None:
+            self.revoked_at = timezone.now()
+            self.save(update_fields=["revoked_at"])

@@ -1,0 +1,191 @@
+"""The admin of what users let in: everybody's connected assistants, and the clients behind them.
+
+Access is revoked, never edited: a consent is the user's word and not the administrator's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
+from django.contrib.auth import get_user_model
+from django.db import models
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from mcp_django.admin_base import Base
+from mcp_django.oauth.models import ClientProfile, Consent
+from mcp_django.oauth.parties import Party, parties
+from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_everything
+from mcp_django.oauth.upstream import admin as upstream
+
+__all__ = ["ClientProfileAdmin", "ConsentAdmin", "upstream"]
+
+
+class ListOfClients(ChangeList):
+    """A page of rows with the client of each, which costs one query however many they are."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Find the rows of the page, then their clients."""
+        super().get_results(request)
+        rows: list[Any] = list(self.result_list)
+        found = parties({row.client_id for row in rows})
+        for row in rows:
+            row.party = found[row.client_id]
+        self.result_list = rows
+
+
+def _party(row: Consent | ClientProfile) -> Party:
+    found: Party | None = getattr(row, "party", None)
+    return found or parties({row.client_id})[row.client_id]
+
+
+@admin.register(Consent)
+class ConsentAdmin(Base):
+    """Connected assistants of all users: look, search, revoke."""
+
+    list_display = ["client_name", "whose", "resource", "scope_list", "redirect_host", "updated_at"]
+    list_filter = ["resource", "updated_at"]
+    list_select_related = ["user"]
+    search_fields = ["client_id", "resource", "redirect_host"]
+    date_hierarchy = "updated_at"
+    actions = ["revoke", "revoke_users"]
+    readonly_fields = [
+        "client_name",
+        "client_id",
+        "user",
+        "resource",
+        "scope_list",
+        "redirect_host",
+        "created_at",
+        "updated_at",
+    ]
+    fields = tuple(readonly_fields)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody agrees for a user."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """What a user agreed to is not edited."""
+        return False
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        """Whoever may delete consents may revoke."""
+        return self.has_delete_permission(request)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """A list that knows the clients."""
+        return ListOfClients
+
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
+        """Without Django's own deletion, which would leave the tokens."""
+        # Django 6.1 says where they are to be offered, and takes the omission for an old signature.
+        where = {} if action_location is None else {"action_location": action_location}
+        actions: dict[str, Any] = super().get_actions(request, **where)
+        actions.pop("delete_selected", None)
+        return actions
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Consent], search_term: str
+    ) -> tuple[QuerySet[Consent], bool]:
+        """Search in the user's name as well, whatever the user model calls it."""
+        found, duplicates = super().get_search_results(request, queryset, search_term)
+        if search_term:
+            name = get_user_model().USERNAME_FIELD
+            found |= queryset.filter(**{f"user__{name}__icontains": search_term})
+        return found, duplicates
+
+    @admin.display(description=_("client name"), ordering="client_id")
+    def client_name(self, consent: Consent) -> str:
+        """The client's name, with how far it can be believed."""
+        party = _party(consent)
+        return f"{party.name} ({party.badge})"
+
+    @admin.display(description=_("user"), ordering="user")
+    def whose(self, consent: Consent) -> str:
+        """The user, as a link to everything that has access for him."""
+        url = reverse(f"{self.admin_site.name}:mcp_oauth_consent_changelist")
+        title = _("Access of this user")
+        user = consent.user
+        return format_html(
+            '<a href="{}?user__pk__exact={}" title="{}">{}</a>', url, user.pk, title, user
+        )
+
+    @admin.display(description=_("scopes"))
+    def scope_list(self, consent: Consent) -> str:
+        """The scopes, as they are written in settings."""
+        return " ".join(consent.scopes)
+
+    @admin.action(description=_("Revoke access"), permissions=["revoke"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[Consent]) -> None:
+        """End what the chosen clients may do for these users at these servers."""
+        rows = list(queryset.select_related("user"))
+        self.log_deletions(request, queryset)
+        for row in rows:
+            self._revoke(request, row)
+        text = ngettext("Access revoked.", "%(n)d accesses revoked.", len(rows)) % {"n": len(rows)}
+        self.message_user(request, text, messages.SUCCESS)
+
+    @admin.action(description=_("Revoke everything of the users of these"), permissions=["revoke"])
+    def revoke_users(self, request: HttpRequest, queryset: QuerySet[Consent]) -> None:
+        """End what any client may do for the users of the chosen rows."""
+        users = {row.user for row in queryset.select_related("user")}
+        self.log_deletions(request, Consent.objects.filter(user__in=users))
+        for user in users:
+            revoke_everything(user, request=request, by=request.user.get_username())
+        text = ngettext("Revoked for one user.", "Revoked for %(n)d users.", len(users))
+        self.message_user(request, text % {"n": len(users)}, messages.SUCCESS)
+
+    def delete_model(self, request: HttpRequest, obj: Consent) -> None:
+        """Deleting a consent ends the access it stands for."""
+        self._revoke(request, obj)
+
+    def _revoke(self, request: HttpRequest, row: Consent) -> None:
+        name = request.user.get_username()
+        revoke_access(row.user, row.client_id, row.resource or None, request=request, by=name)
+
+
+@admin.register(ClientProfile)
+class ClientProfileAdmin(Base):
+    """What the site knows of its clients; machine clients get their account here."""
+
+    # Nobody's keys are fetched over plain HTTP.
+    formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
+    list_display = ["client_name", "client_id", "service_user", "created_at", "last_used_at"]
+    list_select_related = ["service_user"]
+    search_fields = ["client_id"]
+    raw_id_fields = ["service_user"]
+    actions = ["revoke"]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """A list that knows the clients."""
+        return ListOfClients
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """A profile stays with its client."""
+        return ["last_used_at", *(["client_id"] if obj else [])]
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        """Whoever may delete consents may revoke."""
+        return bool(request.user.has_perm("mcp_oauth.delete_consent"))
+
+    @admin.display(description=_("client name"))
+    def client_name(self, profile: ClientProfile) -> str:
+        """The client's name."""
+        return _party(profile).name
+
+    @admin.action(description=_("Revoke access of all users"), permissions=["revoke"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
+        """End what the chosen clients may do, for everybody."""
+        rows = list(queryset)
+        for row in rows:
+            revoke_client(row.client_id, request=request, by=request.user.get_username())
+            self.log_change(request, row, str(_("Revoked the access of all users.")))
+        text = ngettext("Revoked for one client.", "Revoked for %(n)d clients.", len(rows))
+        self.message_user(request, text % {"n": len(rows)}, messages.SUCCESS)

@@ -1,0 +1,187 @@
+"""Clients that are a document: the client id is its address (Client ID Metadata Documents).
+
+The toolkit keeps the clients; this module fetches their documents and says who may have that done.
+It happens only while a signed-in user is at our authorization endpoint: anybody else could make the
+site call addresses of their choice (SSRF, and load), and no other endpoint needs a client that
+nobody has seen. A stored client is good for those, however old its document.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from django.http.request import validate_host
+from oauth2_provider.cimd import CIMDError, SafeMetadataFetcher
+from oauth2_provider.settings import oauth2_settings
+
+from mcp_django.conf import get_settings
+from mcp_django.oauth import fetching, redirects
+from mcp_django.oauth.fetching import Answer, FetchError, Resolve, Target, Transport
+from mcp_django.oauth.parties import printable
+
+# Set by the authorization endpoint for as long as it answers, to whether its user is signed in;
+# ``None`` everywhere else.
+signed_in: ContextVar[bool | None] = ContextVar("mcp_django.oauth.signed_in", default=None)
+
+MAX_URL_LENGTH = 255
+MAX_REDIRECTS = 20
+GRANTS = ("authorization_code", "refresh_token")
+_URL = re.compile(r"[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]+")
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,10})", re.IGNORECASE)
+
+
+class SignedInOnly:
+    """Permits a fetch while a signed-in user authorizes, from hosts of ``OAUTH["CIMD_HOSTS"]``."""
+
+    def has_permission(self, request: Any, client_id: str) -> bool:
+        """Whether the document may be fetched now; asked before anything is."""
+        oauth = get_settings().oauth
+        if not (oauth.cimd and signed_in.get()):
+            return False
+        try:
+            host = _checked(client_id).hostname or ""
+        except CIMDError:
+            return False
+        return validate_host(host, list(oauth.cimd_hosts))
+
+
+class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
+    """Fetches a document and reduces it to what a client of an MCP server may be.
+
+    ``resolve`` and ``transport`` stand for the network; a test gives its own.
+    """
+
+    def __init__(
+        self,
+        resolve: Resolve = fetching.resolve,
+        transport: Transport = fetching.https_get,
+    ) -> None:
+        self.resolve = resolve
+        self.transport = transport
+
+    def fetch(self, client_id: str) -> tuple[dict[str, Any], int]:
+        """The document and for how many seconds it is good.
+
+        Raises:
+            CIMDError: the address, the answer or the document is not acceptable.
+        """
+        url = _checked(client_id)
+        try:
+            answer = self._get(url)
+        except FetchError as exc:
+            raise CIMDError(str(exc)) from exc
+        return accepted(_document(answer), client_id), _seconds(answer)
+
+    def _get(self, url: SplitResult) -> Answer:
+        host, port = url.hostname or "", url.port or 443
+        deadline = time.monotonic() + oauth2_settings.CIMD_FETCH_TIMEOUT_SECONDS
+        path = url.path + (f"?{url.query}" if url.query else "")
+        problem = FetchError("The host does not answer in time.")
+        for address in fetching.public_addresses(host, port, self.resolve):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            target = Target(address=address, host=host, port=port, path=path)
+            try:
+                return self.transport(target, oauth2_settings.CIMD_MAX_DOCUMENT_SIZE, left)
+            except FetchError as exc:
+                problem = exc
+        raise problem
+
+
+def _checked(client_id: str) -> SplitResult:
+    """The parts of a client id that is an address: https, a host, a path, nothing hidden."""
+    if len(client_id) > MAX_URL_LENGTH or not _URL.fullmatch(client_id):
+        raise CIMDError("The client id is too long, or has characters that no address has.")
+    try:
+        url = urlsplit(client_id)
+        port = url.port
+    except ValueError as exc:
+        raise CIMDError("The client id is no address.") from exc
+    if url.scheme != "https" or not url.hostname or port == 0 or "@" in url.netloc:
+        raise CIMDError("The client id is no https address of a host.")
+    segments = url.path.lower().replace("%2e", ".").split("/")
+    if not url.path or {".", ".."} & set(segments):
+        raise CIMDError("The client id has no path, or one with dot segments.")
+    return url
+
+
+def _document(answer: Answer) -> dict[str, Any]:
+    if answer.status != 200:
+        raise CIMDError(f"The document was answered with {answer.status}.")
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not re.fullmatch(r"application/(?:[a-z0-9!#$&^_.-]+\+)?json", kind):
+        raise CIMDError("The document is not JSON by its content type.")
+    if answer.headers.get("content-encoding", "identity").lower() != "identity":
+        raise CIMDError("The document is compressed, which was not asked for.")
+    if len(answer.body) > oauth2_settings.CIMD_MAX_DOCUMENT_SIZE:
+        raise CIMDError("The document is too large.")
+    try:
+        document = json.loads(answer.body)
+    except (ValueError, RecursionError) as exc:
+        raise CIMDError("The document is not JSON.") from exc
+    if not isinstance(document, dict):
+        raise CIMDError("The document is no JSON object.")
+    return document
+
+
+def accepted(document: dict[str, Any], client_id: str) -> dict[str, Any]:
+    """A document as far as this site goes along with it.
+
+    A client may say that it prefers ``private_key_jwt``; if its list of methods has ``none``, that
+    is what it gets. Grants other than codes, and addresses that the policy refuses, are left out.
+
+    Raises:
+        CIMDError: what is left is no client.
+    """
+    if document.get("client_id") != client_id:
+        raise CIMDError("The document is of another client.")
+    name = document.get("client_name")
+    if not isinstance(name, str) or not printable(name):
+        raise CIMDError("The document has no client_name.")
+    return document | {
+        "client_name": printable(name),
+        "token_endpoint_auth_method": _auth_method(document),
+        "grant_types": _grant_types(document.get("grant_types", list(GRANTS))),
+        "redirect_uris": _redirect_uris(document.get("redirect_uris")),
+    }
+
+
+def _auth_method(document: dict[str, Any]) -> str:
+    method = document.get("token_endpoint_auth_method", "none")
+    methods = document.get("token_endpoint_auth_methods_supported")
+    if method == "none" or (isinstance(methods, list) and "none" in methods):
+        return "none"
+    raise CIMDError("The client does not authenticate by 'none'.")
+
+
+def _grant_types(grants: object) -> list[str]:
+    kept = [one for one in grants if one in GRANTS] if isinstance(grants, list) else []
+    if GRANTS[0] not in kept:
+        raise CIMDError("The client does not use authorization codes.")
+    return list(dict.fromkeys(kept))
+
+
+def _redirect_uris(uris: object) -> list[str]:
+    if not isinstance(uris, list) or not 0 < len(uris) <= MAX_REDIRECTS:
+        raise CIMDError(f"The document has no redirect_uris, or more than {MAX_REDIRECTS}.")
+    kept = [uri for uri in uris if redirects.is_allowed(uri)]
+    if not kept:
+        raise CIMDError("None of the redirect_uris is acceptable.")
+    return list(dict.fromkeys(kept))
+
+
+def _seconds(answer: Answer) -> int:
+    """For how long the document is good by ``Cache-Control``, within the toolkit's bounds."""
+    least = int(oauth2_settings.CIMD_METADATA_MIN_AGE_SECONDS)
+    most = int(oauth2_settings.CIMD_METADATA_MAX_AGE_SECONDS)
+    control = answer.headers.get("cache-control", "").lower()
+    if "no-store" in control or "no-cache" in control:
+        return least
+    found = _MAX_AGE.search(control)
+    return max(least, min(int(found[1]), most)) if found else most

@@ -1,0 +1,98 @@
+"""The settings of the toolkit that this app needs; imported by ``settings.py``, so by nothing else.
+
+``MCP_DJANGO`` cannot be read yet while ``settings.py`` runs. What depends on it, the scopes and the
+schemes of redirect addresses, is therefore handed to the toolkit as containers that look there when
+they are asked, so that each of both is written down once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+
+class RedirectSchemes(Sequence[str]):
+    """``http``, ``https`` and the schemes of ``OAUTH["APP_REDIRECTS"]``.
+
+    ``http`` is for loopback addresses; clients that register themselves get no other
+    (``redirects.py``).
+    """
+
+    def _names(self) -> list[str]:
+        from mcp_django.conf import get_settings
+
+        apps = (urlsplit(uri).scheme for uri in get_settings().oauth.app_redirects)
+        return list(dict.fromkeys(["https", "http", *filter(None, apps)]))
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._names()[index]
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+
+class DeclaredScopes(Mapping[str, str]):
+    """``MCP_DJANGO["SCOPES"]``: each scope and what it lets a client do."""
+
+    def _declared(self) -> dict[str, str]:
+        from mcp_django.conf import get_settings
+
+        return get_settings().scopes
+
+    def __getitem__(self, name: str) -> str:
+        return self._declared()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._declared())
+
+    def __len__(self) -> int:
+        return len(self._declared())
+
+
+def provider_settings(**overrides: Any) -> dict[str, Any]:
+    """The value of ``OAUTH2_PROVIDER``; what is given replaces what is here, key by key.
+
+    Codes need PKCE with S256, refresh tokens rotate and their reuse ends the family, no token is
+    stored as it is (RFC 9700), and the toolkit's own registration is off, since this app has its
+    own. The one gate that stays open, ``COMPLIANT_BCP_RFC9700_REDIRECT_URI_SCHEME``, would refuse
+    the loopback addresses of native clients (RFC 8252).
+    """
+    return {
+        "OAUTH2_VALIDATOR_CLASS": "mcp_django.oauth.validator.Validator",
+        "SCOPES_BACKEND_CLASS": "mcp_django.oauth.scopes.Scopes",
+        "SCOPES": DeclaredScopes(),
+        "AUTHORIZATION_CODE_EXPIRE_SECONDS": 60,
+        "ACCESS_TOKEN_EXPIRE_SECONDS": 3600,
+        "REFRESH_TOKEN_EXPIRE_SECONDS": 30 * 24 * 3600,
+        "REFRESH_TOKEN_GRACE_PERIOD_SECONDS": 0,
+        "REFRESH_TOKEN_REUSE_PROTECTION": True,
+        "ROTATE_REFRESH_TOKEN": True,
+        "REQUEST_APPROVAL_PROMPT": "force",
+        "PKCE_REQUIRED": True,
+        "ALLOWED_REDIRECT_URI_SCHEMES": RedirectSchemes(),
+        "ALLOW_LOCALHOST_LOOPBACK": True,
+        "ALLOW_URI_WILDCARDS": False,
+        "OIDC_ENABLED": False,
+        "DCR_ENABLED": False,
+        "CIMD_ENABLED": True,
+        "CIMD_METADATA_FETCHER": "mcp_django.oauth.cimd.Fetcher",
+        "CIMD_REGISTRATION_PERMISSION_CLASSES": ("mcp_django.oauth.cimd.SignedInOnly",),
+        "OAUTH2_RESPONSE_TYPES_SUPPORTED": ["code"],
+        "OAUTH2_GRANT_TYPES_SUPPORTED": ["authorization_code", "refresh_token"],
+        "OAUTH2_TOKEN_ENDPOINT_AUTH_METHODS_SUPPORTED": [
+            "none",
+            "client_secret_basic",
+            "client_secret_post",
+        ],
+        "COMPLIANT_BCP_RFC9700_IMPLICIT_GRANT": True,
+        "COMPLIANT_BCP_RFC9700_PASSWORD_GRANT": True,
+        "COMPLIANT_BCP_RFC9700_PKCE_METHOD": True,
+        "COMPLIANT_BCP_RFC9700_ACCESS_TOKEN_TRANSPORT": True,
+        "COMPLIANT_BCP_RFC9700_AUTHZ_RESPONSE_ISS": True,
+        "COMPLIANT_BCP_RFC9700_TOKEN_STORAGE": True,
+        "COMPLIANT_BCP_RFC9700_REFRESH_TOKEN": True,
+        "COMPLIANT_BCP_RFC9700_REDIRECT_URI_MATCHING": True,
+        "COMPLIANT_BCP_RFC9700_PKCE_REQUIRED": True,
+        **overrides,
+    }

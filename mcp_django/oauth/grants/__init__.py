@@ -1,0 +1,1 @@
+"""Grants that the toolkit does not have."""

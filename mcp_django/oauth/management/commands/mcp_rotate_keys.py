@@ -1,0 +1,46 @@
+"""``manage.py mcp_rotate_keys``: encrypt upstream access anew under the first of ``FIELD_KEYS``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import router, transaction
+
+from mcp_django.oauth.models import UpstreamGrant, UpstreamTransaction
+from mcp_django.oauth.upstream.errors import UpstreamRefused
+from mcp_django.oauth.upstream.sealing import reseal
+
+
+class Command(BaseCommand):
+    """Re-encrypts every row; the old keys can be removed afterwards."""
+
+    help = "Encrypt upstream access anew under the first of OAUTH['FIELD_KEYS']."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Re-encrypt, and say how many rows no key in force opens."""
+        done = lost = 0
+        for pk in UpstreamGrant.objects.exclude(access_cipher=b"").values_list("pk", flat=True):
+            if _reseal(pk):
+                done += 1
+            else:
+                lost += 1
+        # They live for ten minutes, and their users can begin again.
+        UpstreamTransaction.objects.all().delete()
+        self.stdout.write(f"Encrypted {done} upstream accesses under the first key.")
+        if lost:
+            self.stderr.write(f"{lost} cannot be opened with any key; their users connect again.")
+
+
+def _reseal(pk: int) -> bool:
+    """Whether the row could be opened. It is held, since it may be renewed at this moment."""
+    with transaction.atomic(using=router.db_for_write(UpstreamGrant)):
+        grant = UpstreamGrant.objects.select_for_update().get(pk=pk)
+        try:
+            changes = {"access_cipher": reseal(grant.access_cipher)}
+            if grant.refresh_cipher:
+                changes["refresh_cipher"] = reseal(grant.refresh_cipher)
+        except UpstreamRefused:
+            return False
+        UpstreamGrant.objects.filter(pk=pk).update(**changes)
+        return True

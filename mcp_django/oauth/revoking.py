@@ -1,0 +1,113 @@
+"""Ending access: one function for the user's own page, the admin and the revocation endpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import router, transaction
+from django.http import HttpRequest
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_grant_model,
+    get_refresh_token_model,
+)
+
+from mcp_django.auth import events
+from mcp_django.auth.resources import canonical
+from mcp_django.models import AuthEvent
+from mcp_django.oauth.families import end_family, end_token
+from mcp_django.oauth.models import Consent
+from mcp_django.oauth.upstream import honoring
+
+
+def revoke_access(
+    user: Any,
+    client_id: str,
+    resource: str | None = None,
+    *,
+    request: HttpRequest | None = None,
+    by: str = "",
+) -> int:
+    """End what a client may do for a user, everywhere or at one server; how much ended.
+
+    Consent, authorization codes, refresh tokens and access tokens go, in one transaction; open
+    streams are told after it. A token that is good for several servers ends with any of them.
+    Calling it again ends nothing and is no error. ``by`` is the name of who did it, where that is
+    not the user.
+    """
+    consents = Consent.objects.filter(user=user, client_id=client_id)
+    if resource is not None:
+        consents = consents.filter(resource=resource)
+    with transaction.atomic(using=router.db_for_write(Consent)):
+        ended, _ = consents.delete()
+        ended += _end_tokens(user, client_id, resource)
+        if ended:
+            details = {"resource": resource or "", "by": by}
+            events.record(
+                AuthEvent.Kind.REVOKE,
+                request=request,
+                user=user,
+                client_id=client_id,
+                **{name: value for name, value in details.items() if value},
+            )
+    return ended
+
+
+def revoke_everything(user: Any, *, request: HttpRequest | None = None, by: str = "") -> int:
+    """End what every client may do for a user; how much ended."""
+    return sum(revoke_access(user, one, request=request, by=by) for one in clients_of(user))
+
+
+def revoke_client(client_id: str, *, request: HttpRequest | None = None, by: str = "") -> int:
+    """End what a client may do for anybody; how much ended."""
+    users = {
+        row.user
+        for model in (get_refresh_token_model(), get_access_token_model())
+        for row in model.objects.filter(
+            application__client_id=client_id, user__isnull=False
+        ).select_related("user")
+    }
+    users |= {
+        row.user for row in Consent.objects.filter(client_id=client_id).select_related("user")
+    }
+    return sum(revoke_access(user, client_id, request=request, by=by) for user in users)
+
+
+def clients_of(user: Any) -> set[str]:
+    """The ids of the clients that have, or may get, access for a user."""
+    held = {
+        client_id
+        for model in (get_refresh_token_model(), get_access_token_model(), get_grant_model())
+        for client_id in model.objects.filter(user=user, application__isnull=False).values_list(
+            "application__client_id", flat=True
+        )
+    }
+    return held | set(Consent.objects.filter(user=user).values_list("client_id", flat=True))
+
+
+def _end_tokens(user: Any, client_id: str, resource: str | None) -> int:
+    """End codes and tokens; how many sign-ins they came of."""
+    theirs = {"user": user, "application__client_id": client_id}
+    for code in get_grant_model().objects.filter(**theirs):
+        if _is_for(code, resource):
+            code.delete()
+    live = get_refresh_token_model().objects.filter(**theirs, revoked__isnull=True)
+    refreshes = [one for one in live if _is_for(one, resource)]
+    families = {one.token_family for one in refreshes} - {None}
+    honoring.release(families=families)
+    for family in families:
+        end_family(family)
+    for one in refreshes:
+        if one.token_family is None:
+            one.revoke()
+    # What is left came without a refresh token, or outlived it.
+    rest = get_access_token_model().objects.filter(**theirs)
+    checksums = {one.token_checksum for one in rest if _is_for(one, resource)}
+    honoring.release(checksums=checksums)
+    for checksum in checksums:
+        end_token(checksum)
+    return len(families) + len(checksums)
+
+
+def _is_for(row: Any, resource: str | None) -> bool:
+    return resource is None or resource in {canonical(one) for one in row.resource}

@@ -1,0 +1,145 @@
+"""``ctx.upstream("acme")``: the caller's own access at a provider, for a running call.
+
+What is sent to the provider's interfaces is the token that the provider issued to this site, never
+the one that the MCP client presented (AUT-10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import httpx
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError
+from django.urls import reverse
+from django.views.decorators.debug import sensitive_variables
+
+from mcp_django.auth.resources import origin_of
+from mcp_django.conf import get_settings
+from mcp_django.exceptions import ElicitationUnavailable, ToolError, UpstreamNotConnected
+from mcp_django.oauth.models import UpstreamGrant
+from mcp_django.oauth.upstream.conf import provider_settings
+from mcp_django.oauth.upstream.errors import UpstreamRefused, UpstreamUnavailable
+from mcp_django.oauth.upstream.grants import live_grant, renew
+from mcp_django.oauth.upstream.outside import outside
+from mcp_django.oauth.upstream.sealing import unseal
+
+if TYPE_CHECKING:
+    from mcp_django.context import Context
+
+
+def upstream_of(ctx: Context, name: str) -> Upstream:
+    """The caller's access at a provider; asks him to connect where there is none.
+
+    Raises:
+        UpstreamNotConnected: there is none, and the client cannot send its user anywhere.
+        ImproperlyConfigured: there is no such provider.
+    """
+    label, user = provider_settings(name).label, ctx.user
+    if not user.is_authenticated:
+        raise UpstreamNotConnected(f"Sign in first: access to {label} belongs to a user.")
+    if live_grant(user, name) is None:
+        page, base = reverse("mcp_oauth:upstream_connect", kwargs={"provider": name}), _base(ctx)
+        invitation = (
+            f"Your account at {label} is not connected. Open {base}{page}, then call again."
+        )
+        if not base:
+            raise UpstreamNotConnected(invitation)
+        try:
+            ctx.elicit_url(
+                f"Connect your account at {label}.",
+                f"{base}{page}?interaction={ctx.interaction_id}",
+                done=lambda: live_grant(user, name) is not None,
+                key=f"upstream_{name}",
+            )
+        except ElicitationUnavailable:
+            raise UpstreamNotConnected(invitation) from None
+    return Upstream(user.pk, name, label)
+
+
+def _base(ctx: Context) -> str:
+    """The origin of the site, empty where neither a setting nor a request tells it."""
+    if ctx.request is not None:
+        return origin_of(ctx.request)
+    parts = urlsplit(get_settings().base_url)
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
+
+
+class Upstream:
+    """The access of one user at one provider. Nothing is kept here: each use reads the database."""
+
+    def __init__(self, user_id: Any, name: str, label: str) -> None:
+        self._user_id = user_id
+        self.name = name
+        self.label = label
+
+    def __repr__(self) -> str:
+        return f"<Upstream {self.name!r}>"
+
+    def token(self) -> str:
+        """An access token that is good for 30 seconds at least, renewed if it has to be.
+
+        Raises:
+            UpstreamNotConnected: the access has ended.
+            ToolError: the provider does not answer.
+        """
+        # A renewal has to be kept whatever becomes of the call, and the call may be read-only.
+        return outside(self._token)
+
+    async def atoken(self) -> str:
+        """``token`` for async code."""
+        return await sync_to_async(self.token)()
+
+    def headers(self) -> dict[str, str]:
+        """The token as the header of a request."""
+        return {"Authorization": f"Bearer {self.token()}"}
+
+    async def aheaders(self) -> dict[str, str]:
+        """``headers`` for async code."""
+        return {"Authorization": f"Bearer {await self.atoken()}"}
+
+    @property
+    def auth(self) -> httpx.Auth:
+        """For ``httpx.get(url, auth=…)`` and clients, sync and async.
+
+        The token goes wherever the request goes: use it for the provider's own addresses.
+        """
+        return _Bearer(self)
+
+    @sensitive_variables()
+    def _token(self) -> str:
+        ended = f"The access to {self.label} has ended. Connect the account again."
+        grant = UpstreamGrant.objects.filter(user_id=self._user_id, provider=self.name).first()
+        if grant is None or grant.status != UpstreamGrant.Status.LIVE:
+            raise UpstreamNotConnected(ended)
+        try:
+            return unseal(renew(grant).access_cipher)
+        except UpstreamRefused:
+            raise UpstreamNotConnected(ended) from None
+        except UpstreamUnavailable:
+            raise ToolError(f"{self.label} does not answer. Try again in a moment.") from None
+        except DatabaseError as exc:
+            # SQLite has one writer, and the transaction around the call is it.
+            raise ToolError(
+                f"The access to {self.label} could not be renewed; it has to be asked for before "
+                "the tool writes."
+            ) from exc
+
+
+class _Bearer(httpx.Auth):
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+
+    def sync_auth_flow(
+        self, request: httpx.Request
+    ) -> Generator[httpx.Request, httpx.Response, None]:
+        request.headers.update(self._upstream.headers())
+        yield request
+
+    async def async_auth_flow(
+        self, request: httpx.Request
+    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        request.headers.update(await self._upstream.aheaders())
+        yield request

@@ -1,0 +1,204 @@
+"""Upstream access in the database: whether it is fresh, and how it becomes fresh again.
+
+One process renews a grant and the others wait, on any database: whoever moves ``renewing_until``
+into the future by one conditional update has the lease. No transaction and no lock of the database
+is held while the provider is asked, and what it answers is committed at once.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import router, transaction
+from django.db.models import Q
+from django.utils import timezone
+from django.views.decorators.debug import sensitive_variables
+
+from mcp_django.conf import get_settings
+from mcp_django.oauth.models import UpstreamGrant
+from mcp_django.oauth.upstream import endings
+from mcp_django.oauth.upstream.conf import provider_settings
+from mcp_django.oauth.upstream.errors import RETRY_SECONDS, UpstreamRefused, UpstreamUnavailable
+from mcp_django.oauth.upstream.outside import outside
+from mcp_django.oauth.upstream.provider import Provider, Tokens
+from mcp_django.oauth.upstream.sealing import seal, unseal
+
+# A token that is about to expire is renewed before the call that uses it.
+MARGIN_SECONDS = 30
+# Longer than the two requests of a renewal may take together.
+LEASE_SECONDS = 30
+WAIT_SECONDS = 15
+LOOK_SECONDS = 0.05
+
+
+def live(prefix: str = "") -> Q:
+    """Grants that were not revoked and whose user signed in recently enough."""
+    oldest = timezone.now() - timedelta(seconds=get_settings().oauth.upstream_max_age)
+    return Q(**{f"{prefix}status": UpstreamGrant.Status.LIVE, f"{prefix}authorized_at__gt": oldest})
+
+
+def fresh(prefix: str = "") -> Q:
+    """Live grants that nothing has to be asked about."""
+    now = timezone.now()
+    margin = now + timedelta(seconds=MARGIN_SECONDS)
+    unexpired = Q(**{f"{prefix}expires_at": None}) | Q(**{f"{prefix}expires_at__gt": margin})
+    checked = Q(pk__in=[])
+    for name in get_settings().oauth.upstream:
+        provider = provider_settings(name)
+        same = Q(**{f"{prefix}provider": name})
+        if provider.probe:
+            oldest = now - timedelta(seconds=provider.probe_seconds)
+            same &= Q(**{f"{prefix}checked_at__gt": oldest})
+        checked |= same
+    return live(prefix) & unexpired & checked
+
+
+def end_of(grant: UpstreamGrant) -> datetime | None:
+    """When the access ends whatever is done; ``None`` where nobody knows."""
+    ends = [grant.refresh_expires_at] if grant.refresh_cipher else [grant.expires_at]
+    if grant.authorized_at is not None:
+        ends.append(grant.authorized_at + timedelta(seconds=get_settings().oauth.upstream_max_age))
+    known = [one for one in ends if one is not None]
+    return min(known, default=None)
+
+
+def live_grant(user: Any, provider: str) -> UpstreamGrant | None:
+    """The live access of a user at a provider."""
+    return UpstreamGrant.objects.filter(live(), user=user, provider=provider).first()
+
+
+@sensitive_variables()
+def keep(user: Any, provider: str, tokens: Tokens, claims: Any) -> UpstreamGrant:
+    """Store what a user has given us access to; it replaces what he gave before.
+
+    Tokens of ours that stand on another account of his are ended: they were issued for that one.
+    """
+    settings = provider_settings(provider)
+    subject, now = str(claims.get("sub", ""))[:255], timezone.now()
+    before = UpstreamGrant.objects.filter(user=user, provider=provider).first()
+    if before is not None and before.subject and before.subject != subject:
+        endings.end(before, reason="another account")
+    grant, _ = UpstreamGrant.objects.update_or_create(
+        user=user,
+        provider=provider,
+        defaults={
+            "issuer": settings.issuer[:255],
+            "subject": subject,
+            "session_id": str(claims.get("sid", ""))[:255],
+            "scopes": list(settings.scopes if tokens.scopes is None else tokens.scopes),
+            "access_cipher": seal(tokens.access_token),
+            "refresh_cipher": seal(tokens.refresh_token) if tokens.refresh_token else None,
+            "expires_at": tokens.expires_at,
+            "refresh_expires_at": tokens.refresh_expires_at,
+            "status": UpstreamGrant.Status.LIVE,
+            "checked_at": now,
+            "authorized_at": now,
+            "renewing_until": None,
+            "last_error": "",
+        },
+    )
+    return grant
+
+
+def renew(grant: UpstreamGrant) -> UpstreamGrant:
+    """The grant, fresh; at once where it is.
+
+    Raises:
+        UpstreamRefused: the access is gone. The grant is revoked, and every token of ours that
+            stands on it has ended.
+        UpstreamUnavailable: the provider does not answer; nothing has changed.
+    """
+    if _is_fresh(grant.pk):
+        return grant
+    # What is ended or rotated here has to stay so.
+    is_within = transaction.get_connection(router.db_for_write(UpstreamGrant)).in_atomic_block
+    return outside(lambda: _renew(grant.pk)) if is_within else _renew(grant.pk)
+
+
+def _is_fresh(pk: int) -> bool:
+    return UpstreamGrant.objects.filter(fresh(), pk=pk).exists()
+
+
+def _renew(pk: int) -> UpstreamGrant:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not _take_lease(pk):
+        grant = _look(pk)
+        if grant.status != UpstreamGrant.Status.LIVE:
+            raise UpstreamRefused("The access was revoked.")
+        if _is_fresh(pk):
+            return grant
+        if grant.last_error or time.monotonic() > deadline:
+            raise UpstreamUnavailable("The provider has just not answered.")
+        time.sleep(LOOK_SECONDS)
+    # Somebody else may have renewed it before the lease was ours.
+    grant = _look(pk)
+    try:
+        if not _is_fresh(pk):
+            _bring_up_to_date(grant)
+    except UpstreamRefused:
+        endings.end(grant, reason="refused upstream")
+        raise
+    except UpstreamUnavailable as exc:
+        # Whoever waits is told so, and for a moment nobody tries again.
+        until = timezone.now() + timedelta(seconds=RETRY_SECONDS)
+        UpstreamGrant.objects.filter(pk=pk).update(renewing_until=until, last_error=str(exc)[:200])
+        raise
+    UpstreamGrant.objects.filter(pk=pk).update(renewing_until=None)
+    return _look(pk)
+
+
+def _take_lease(pk: int) -> bool:
+    now = timezone.now()
+    free = Q(renewing_until=None) | Q(renewing_until__lte=now)
+    rows = UpstreamGrant.objects.filter(free, pk=pk)
+    return rows.update(renewing_until=now + timedelta(seconds=LEASE_SECONDS), last_error="") == 1
+
+
+def _look(pk: int) -> UpstreamGrant:
+    grant = UpstreamGrant.objects.filter(pk=pk).first()
+    if grant is None:
+        raise UpstreamRefused("The access was removed.")
+    return grant
+
+
+@sensitive_variables()
+def _bring_up_to_date(grant: UpstreamGrant) -> None:
+    """Refresh what has expired, ask about the rest.
+
+    Raises:
+        UpstreamRefused: the access is gone.
+        UpstreamUnavailable: the provider does not answer.
+    """
+    if not UpstreamGrant.objects.filter(live(), pk=grant.pk).exists():
+        raise UpstreamRefused("The access was revoked, or is too old.")
+    provider, now = Provider(grant.provider), timezone.now()
+    margin = timedelta(seconds=MARGIN_SECONDS if grant.refresh_cipher else 0)
+    is_over = grant.expires_at is not None and grant.expires_at <= now + margin
+    if not is_over and provider.probe(unseal(grant.access_cipher)):
+        UpstreamGrant.objects.filter(pk=grant.pk).update(checked_at=timezone.now())
+        return
+    if not grant.refresh_cipher:
+        raise UpstreamRefused("The access has expired and cannot be renewed.")
+    _write(grant, provider, provider.refresh(unseal(grant.refresh_cipher)))
+
+
+@sensitive_variables()
+def _write(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> None:
+    changes: dict[str, Any] = {
+        "access_cipher": seal(tokens.access_token),
+        "expires_at": tokens.expires_at,
+        "checked_at": timezone.now(),
+    }
+    # A provider that does not rotate sends none, or the old one.
+    if tokens.refresh_token:
+        changes["refresh_cipher"] = seal(tokens.refresh_token)
+        changes["refresh_expires_at"] = tokens.refresh_expires_at or grant.refresh_expires_at
+    if tokens.scopes is not None:
+        changes["scopes"] = list(tokens.scopes)
+    rows = UpstreamGrant.objects.filter(pk=grant.pk, status=UpstreamGrant.Status.LIVE)
+    if not rows.update(**changes):
+        # It was disconnected in the meantime, and is not to live on upstream.
+        endings.forget_upstream(provider, tokens.access_token, tokens.refresh_token)
+        raise UpstreamRefused("The access was revoked.")

@@ -1,0 +1,267 @@
+"""Questions to the client's language model (MCP 2025-11-25 and 2026-07-28, "Sampling").
+
+Deprecated since 2026-07-28, and still asked as long as clients declare it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from mcp_django.protocol.content import Audio, Block, Image, Message, Text
+from mcp_django.protocol.display import Role
+from mcp_django.questions.question import MalformedAnswer, Question
+
+TOOL_CHOICES = ("auto", "required", "none")
+_MISMATCH = (
+    "The model asked for the results of {}, and is given [{}]; after each message that uses tools "
+    "comes a list with one ToolResultBlock for each use."
+)
+MEMBERS: Mapping[str, Mapping[str, type]] = {
+    "text": {"text": str},
+    "image": {"data": str, "mimeType": str},
+    "audio": {"data": str, "mimeType": str},
+    "tool_use": {"id": str, "name": str, "input": dict},
+}
+"""What a model says, by the type of the block; it gives no tool results."""
+PREFERENCES = ("costPriority", "speedPriority", "intelligencePriority")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A tool that the model wants to have called."""
+
+    id: str
+    name: str
+    input: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultBlock:
+    """What the tool of a ``ToolUse`` gave, for the next question to the model."""
+
+    tool_use_id: str
+    content: str | Sequence[str | Block] = ()
+    is_error: bool = False
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the content block."""
+        many = [self.content] if isinstance(self.content, str) else self.content
+        blocks = [Text(one) if isinstance(one, str) else one for one in many]
+        wire: dict[str, Any] = {
+            "type": "tool_result",
+            "toolUseId": self.tool_use_id,
+            "content": [block.to_wire() for block in blocks],
+        }
+        return {**wire, "isError": True} if self.is_error else wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledMessage:
+    """What the model said; give it back among the messages to go on from there."""
+
+    role: Role
+    content: list[dict[str, Any]]
+    """Its blocks as they came."""
+    model: str
+    stop_reason: str = ""
+    """``endTurn``, ``maxTokens``, ``toolUse`` or whatever the client says."""
+
+    @property
+    def text(self) -> str:
+        """All text, one block under the other."""
+        return "\n".join(one["text"] for one in self.content if one.get("type") == "text")
+
+    @property
+    def tool_uses(self) -> list[ToolUse]:
+        """The tools that the model wants to have called, in its order."""
+        uses = [one for one in self.content if one.get("type") == "tool_use"]
+        return [ToolUse(one["id"], one["name"], one["input"]) for one in uses]
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the message as part of a further question."""
+        return {"role": self.role, "content": self.content}
+
+
+Said: TypeAlias = str | Message | SampledMessage | Sequence[ToolResultBlock]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """The parameters of a sampling request that are only there when they are set."""
+
+    systemPrompt: str | None = None  # noqa: N815 - the specification's names
+    temperature: float | None = None
+    stopSequences: list[str] = field(default_factory=list)  # noqa: N815
+    modelPreferences: dict[str, Any] | None = None  # noqa: N815
+    metadata: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    toolChoice: dict[str, str] | None = None  # noqa: N815
+
+    def to_wire(self) -> dict[str, Any]:
+        members = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in members.items() if value not in (None, [])}
+
+
+class Sample(Question):
+    """Ask the client's language model; the answer is a ``SampledMessage``.
+
+    ``messages`` is text, a ``Message``, an earlier ``SampledMessage``, the results of the tools it
+    asked for, or a list of all these. ``max_tokens`` bounds the answer. ``tools`` are descriptions
+    with ``name``, ``description`` and ``inputSchema``; ``tool_choice`` is ``auto``, ``required`` or
+    ``none`` (say ``none`` in the last round of a loop).
+
+    Raises:
+        ValueError: the messages leave a tool use without its result (ASK-9), or an option is out
+            of bounds.
+    """
+
+    method = "sampling/createMessage"
+
+    def __init__(
+        self,
+        messages: Said | Sequence[Said],
+        *,
+        max_tokens: int = 1000,
+        system_prompt: str | None = None,
+        temperature: float | None = None,
+        stop_sequences: Iterable[str] = (),
+        model_preferences: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        tools: Iterable[Mapping[str, Any]] = (),
+        tool_choice: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(key=key)
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens={max_tokens}; an answer has one token at least.")
+        if tool_choice is not None and tool_choice not in TOOL_CHOICES:
+            raise ValueError(f"tool_choice={tool_choice!r}; use one of {', '.join(TOOL_CHOICES)}.")
+        self._max_tokens = max_tokens
+        self._messages = _conversation(messages)
+        self._options = _Options(
+            systemPrompt=system_prompt,
+            temperature=temperature,
+            stopSequences=list(stop_sequences),
+            modelPreferences=_preferences(model_preferences),
+            metadata=dict(metadata) if metadata is not None else None,
+            tools=[_offered(one) for one in tools],
+            toolChoice={"mode": tool_choice} if tool_choice else None,
+        )
+        has_tools = (
+            self._options.tools or self._options.toolChoice or _mentions_tools(self._messages)
+        )
+        self.needs = "sampling.tools" if has_tools else "sampling"
+
+    def to_params(self) -> dict[str, Any]:
+        """Messages, limit, and what else was said."""
+        return {
+            "messages": self._messages,
+            "maxTokens": self._max_tokens,
+            **self._options.to_wire(),
+        }
+
+    def read(self, answer: Mapping[str, Any]) -> SampledMessage:
+        """What the model said; one block and a list of blocks are the same here (ASK-10)."""
+        role, model, content = answer.get("role"), answer.get("model"), answer.get("content")
+        if role not in ("user", "assistant"):  # an unhashable value is compared, too
+            raise MalformedAnswer("role must be user or assistant")
+        if not isinstance(model, str):
+            raise MalformedAnswer("model must be a string")
+        blocks = content if isinstance(content, list) else [content]
+        stop_reason = answer.get("stopReason")
+        return SampledMessage(
+            role=role,
+            content=[_checked(block) for block in blocks],
+            model=model,
+            stop_reason=stop_reason if isinstance(stop_reason, str) else "",
+        )
+
+
+def _checked(block: Any) -> dict[str, Any]:
+    """A block of an answer, with the members that its type has to have.
+
+    It may go back to the client within a later question, so what is not known is not kept.
+    """
+    kind = block.get("type") if isinstance(block, Mapping) else None
+    if not isinstance(kind, str) or kind not in MEMBERS:
+        raise MalformedAnswer(
+            f"content must be a block of the type {', '.join(MEMBERS)}, or an array of them"
+        )
+    for member, types in MEMBERS[kind].items():
+        if not isinstance(block.get(member), types):
+            raise MalformedAnswer(f"content of the type {kind} has a proper {member}")
+    return dict(block)
+
+
+def _conversation(messages: Said | Sequence[Said]) -> list[dict[str, Any]]:
+    many = [messages] if _is_one(messages) else messages
+    said = [_said(one) for one in many]  # type: ignore[union-attr]
+    if not said:
+        raise ValueError("There is no message to answer; give one at least.")
+    _check_tool_results(said)
+    return said
+
+
+def _is_one(messages: Any) -> bool:
+    if isinstance(messages, str | Message | SampledMessage):
+        return True
+    return bool(messages) and all(isinstance(one, ToolResultBlock) for one in messages)
+
+
+def _said(one: Any) -> dict[str, Any]:
+    if isinstance(one, str | Message):
+        message = Message(one) if isinstance(one, str) else one
+        if not isinstance(message.content, str | Text | Image | Audio):
+            kind = type(message.content).__name__
+            raise ValueError(f"A model cannot be shown a {kind}; use Text, Image or Audio.")
+        return message.to_wire()
+    if isinstance(one, SampledMessage):
+        return one.to_wire()
+    return {"role": "user", "content": [result.to_wire() for result in one]}
+
+
+def _check_tool_results(said: Sequence[Mapping[str, Any]]) -> None:
+    """Each use of a tool is followed at once by its result, and by nothing else (ASK-9)."""
+    used: list[str] = []
+    for message in said:
+        given = _members(message, "tool_result", "toolUseId")
+        if sorted(used) != sorted(given):
+            raise ValueError(_MISMATCH.format(", ".join(used) or "no tool", ", ".join(given)))
+        used = _members(message, "tool_use", "id")
+    if used:
+        raise ValueError(_MISMATCH.format(", ".join(used), ""))
+
+
+def _members(message: Mapping[str, Any], kind: str, member: str) -> list[str]:
+    content = message["content"]
+    blocks = content if isinstance(content, list) else [content]
+    return [block[member] for block in blocks if block.get("type") == kind]
+
+
+def _mentions_tools(said: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the conversation holds blocks that only clients with tools know."""
+    return any(_members(one, "tool_use", "id") for one in said)
+
+
+def _offered(tool: Mapping[str, Any]) -> dict[str, Any]:
+    schema = tool.get("inputSchema")
+    is_object = isinstance(schema, Mapping) and schema.get("type") == "object"
+    if not is_object or not isinstance(tool.get("name"), str):
+        raise ValueError("A tool has a name and an inputSchema of the type object.")
+    return dict(tool)
+
+
+def _preferences(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    for name, value in given.items():
+        if name == "hints":
+            if not all(isinstance(hint, Mapping) for hint in value):
+                raise ValueError("hints are written as [{'name': 'a part of its name'}].")
+        elif name not in PREFERENCES:
+            raise ValueError(f"{name} is no preference; use hints, {', '.join(PREFERENCES)}.")
+        elif not 0 <= value <= 1:
+            raise ValueError(f"{name}={value}; a priority is a number from 0 to 1.")
+    return dict(given)

@@ -1,0 +1,281 @@
+"""``tasks/…``: the calls that go on by themselves, for whoever made them.
+
+2026-07-28 has these methods in the extension ``io.modelcontextprotocol/tasks``, 2025-11-25 as a
+capability; a task is one and the same for both.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from django.db.models import Q, QuerySet, Subquery
+
+from mcp_django.auth.authentication import with_user_anew
+from mcp_django.exceptions import (
+    AccessRefused,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    MissingCapability,
+)
+from mcp_django.protocol.cursors import decode_cursor, encode_cursor
+from mcp_django.protocol.errors import clip
+from mcp_django.protocol.extensions import TASKS, requirement
+from mcp_django.protocol.jsonrpc import read_params
+from mcp_django.runtime.askable import NO_STREAM
+from mcp_django.runtime.handlers.paging import ListParams, scope_of
+from mcp_django.runtime.incoming import Awaiting, Incoming
+from mcp_django.runtime.input_responses import read_response
+from mcp_django.runtime.policy import is_open
+from mcp_django.runtime.ports import Server
+from mcp_django.runtime.signer import CURSORS
+from mcp_django.runtime.tasks import describing
+from mcp_django.runtime.tasks.choosing import knows_tasks, offers_tasks
+from mcp_django.runtime.tasks.creating import enqueue
+from mcp_django.runtime.tasks.reading import may_read, unreadable
+from mcp_django.store import tasks
+
+if TYPE_CHECKING:
+    from mcp_django.models import Task
+
+# Each comes with its result, which tells whether its tool failed.
+MAX_LISTED = 20
+# How long a request that has no stream waits for the end of a task, in its thread.
+WAIT_SECONDS = 10
+LOOK_SECONDS = 0.1
+# How many of them wait in a process at a time, so that the threads of its tools are left to those.
+MAX_WAITING = 2
+_waiting = threading.BoundedSemaphore(MAX_WAITING)
+
+
+class TaskParams(msgspec.Struct, rename="camel"):
+    """Parameters of the methods that name a task."""
+
+    task_id: str
+
+
+class UpdateParams(TaskParams):
+    """Parameters of ``tasks/update``; answers stay raw until they are known to be asked for."""
+
+    input_responses: dict[str, msgspec.Raw]
+
+
+def task_capability(server: Server) -> dict[str, Any]:
+    """The capability of a revision that has tasks without an extension; often none (TKD-1)."""
+    if not offers_tasks(server.offered):
+        return {}
+    listing: dict[str, Any] = {} if is_open(server) else {"list": {}}
+    return {"tasks": {**listing, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+
+
+def get_task(incoming: Incoming) -> dict[str, Any]:
+    """The task as it is now (TKE-5)."""
+    return describing.detailed(_found(incoming))
+
+
+def cancel_task(incoming: Incoming) -> dict[str, Any]:
+    """Cancel a task: the row at once, its function as soon as it looks (TKD-7, TKE-8).
+
+    Raises:
+        InvalidParams: there is no such task, or, for 2025-11-25, it is over already.
+    """
+    row = _own(incoming)
+    if not tasks.cancel(row) and incoming.revision.tasks:
+        raise InvalidParams(f"The task is {row.status} already; there is nothing to cancel.")
+    return describing.detailed(row)
+
+
+def update_task(incoming: Incoming) -> dict[str, Any]:
+    """Take answers to what the task asks; others are ignored (TKE-7)."""
+    row = _found(incoming)
+    given = read_params(incoming.request.params, UpdateParams).input_responses
+    wanted = {key: read_response(key, raw) for key, raw in given.items() if key in row.questions}
+    take_answers(row, wanted)
+    return {}
+
+
+def take_answers(row: Task, answers: dict[str, Any]) -> None:
+    """Keep answers by the keys of their questions, and go on once all are there; for a thread.
+
+    Raises:
+        InternalError: the backend that runs tasks does not take it; it was closed.
+    """
+    if tasks.answer(row, answers):
+        enqueue(row)
+
+
+def list_tasks(incoming: Incoming) -> dict[str, Any]:
+    """One page of the caller's tasks, newest first.
+
+    Raises:
+        MethodNotFound: on a server that lets in everybody, nobody could tell whose they are.
+    """
+    _check(incoming)
+    if not lists_tasks(incoming):
+        raise MethodNotFound("This server does not list tasks, since it lets in everybody.")
+    cursor = read_params(incoming.request.params, ListParams).cursor
+    principal = incoming.principal
+    hidden = unreadable(incoming.server.offered, principal)
+    # So that a list says of each what a look at it says.
+    tasks.close_late()
+    found = tasks.of_principal(incoming.server.name, principal.key).exclude(tool__in=hidden)
+    scope, size = scope_of(incoming), min(incoming.server.page_size, MAX_LISTED)
+    if cursor is not None:
+        (last,) = decode_cursor(cursor, scope=scope, signer=CURSORS)
+        found = _behind(found, last)
+    page = [*found[: size + 1]]
+    result: dict[str, Any] = {"tasks": [describing.detailed(row) for row in page[:size]]}
+    if len(page) > size:
+        result["nextCursor"] = encode_cursor([page[size - 1].pk], scope=scope, signer=CURSORS)
+    return result
+
+
+def _behind(found: QuerySet[Task], last: str) -> QuerySet[Task]:
+    """Those that are older than one of them.
+
+    Raises:
+        InvalidParams: that one is not there any more.
+    """
+    if not found.filter(pk=last).exists():
+        raise InvalidParams("The cursor is not good any more; begin again without one.")
+    # Compared by the database, which may keep fewer digits of a time than are read of it.
+    at = Subquery(found.order_by().filter(pk=last).values("created_at")[:1])
+    return found.filter(Q(created_at__lt=at) | Q(created_at=at, pk__lt=last))
+
+
+def lists_tasks(incoming: Incoming) -> bool:
+    """Whether tasks can be told apart by their callers, so that they can be listed (TKD-9)."""
+    return not is_open(incoming.server) and incoming.principal.is_authenticated
+
+
+def task_result(incoming: Incoming) -> dict[str, Any] | Awaiting:
+    """What the call would have been answered with, or that it has to be waited for (TKD-4).
+
+    Raises:
+        MCPError: that is what it would have been answered with.
+        InvalidRequest: there is no stream, and it is not over in ``WAIT_SECONDS``, or now where
+            ``MAX_WAITING`` others wait.
+    """
+    row = _found(incoming)
+    if not row.is_terminal and incoming.can_ask:
+        return Awaiting(incoming=incoming, task_id=row.pk)
+    if not row.is_terminal and _waiting.acquire(blocking=False):
+        try:
+            row = wait_for(incoming)
+        finally:
+            _waiting.release()
+    return outcome_of(incoming, row)
+
+
+def wait_for(incoming: Incoming) -> Task:
+    """The task that a request names, once it does not work; for a thread that may wait.
+
+    It still works after ``WAIT_SECONDS``.
+    """
+    until = time.monotonic() + WAIT_SECONDS
+    row = _found(incoming)
+    while row.status == tasks.WORKING and time.monotonic() < until:
+        time.sleep(LOOK_SECONDS)
+        row = _found(incoming)
+    return row
+
+
+def outcome_of(incoming: Incoming, row: Task) -> dict[str, Any]:
+    """What the call would have been answered with.
+
+    Raises:
+        MCPError: that is what it would have been answered with.
+        InvalidRequest: it is not over.
+    """
+    if not row.is_terminal:
+        raise InvalidRequest(_still(row))
+    return describing.outcome(row, incoming.server, incoming.revision)
+
+
+def _still(row: Task) -> str:
+    if row.status == tasks.INPUT_REQUIRED:
+        return f"The task waits for answers; {NO_STREAM}"
+    return "The task is still working; look at it with tasks/get, and come again."
+
+
+# Whose it is --------------------------------------------------------------------------------------
+
+
+def _check(incoming: Incoming) -> None:
+    """Refuse a client that has no tasks, or a server that has none.
+
+    Raises:
+        MissingCapability: the request does not declare the extension (TKE-9).
+        MethodNotFound: no tool runs as a task.
+    """
+    if incoming.revision.extensions and not knows_tasks(incoming):
+        raise MissingCapability(
+            f"{incoming.request.method} needs a client with {TASKS}.",
+            data={"requiredCapabilities": requirement(TASKS)},
+        )
+    if not offers_tasks(incoming.server.offered):
+        raise MethodNotFound("No tool of this server runs as a task.")
+
+
+def _own(incoming: Incoming) -> Task:
+    """The task that the request names, if it is the caller's.
+
+    Raises:
+        InvalidParams: it is not, or there is none.
+    """
+    _check(incoming)
+    task_id = read_params(incoming.request.params, TaskParams).task_id
+    row = own_task(incoming, task_id)
+    if row is None:
+        raise _no_task(task_id)
+    return row
+
+
+def _found(incoming: Incoming) -> Task:
+    """``_own``, if the caller may still use its tool.
+
+    Raises:
+        InsufficientScope: the caller may, this credential may not.
+    """
+    row = _own(incoming)
+    if not may_read(incoming.server.offered, incoming.principal, row):
+        raise _no_task(row.pk)
+    return row
+
+
+def own_task(incoming: Incoming, task_id: str) -> Task | None:
+    """The task of this id, if it is the caller's."""
+    # No id has that character, and PostgreSQL does not look for it.
+    if "\0" in task_id:
+        return None
+    return tasks.find(task_id, server=incoming.server.name, principal_key=incoming.principal.key)
+
+
+def readable_task(incoming: Incoming, task_id: str) -> Task | None:
+    """``own_task``, of a tool that the caller may still use."""
+    row = own_task(incoming, task_id)
+    if row is None:
+        return None
+    try:
+        return row if may_read(incoming.server.offered, incoming.principal, row) else None
+    except AccessRefused:
+        return None
+
+
+def readable_now(incoming: Incoming, task_id: str) -> Task | None:
+    """``readable_task`` after a wait, in which the caller may have lost what the tool needs."""
+    row = readable_task(incoming, task_id)
+    if row is None or row.status == tasks.WORKING:
+        return row
+    principal = with_user_anew(incoming.principal)
+    if principal is None:
+        return None
+    return readable_task(replace(incoming, principal=principal), task_id)
+
+
+def _no_task(task_id: str) -> InvalidParams:
+    return InvalidParams(f"No task {clip(task_id)!r} of yours; it may have expired.")

@@ -1,0 +1,37 @@
+"""Whether whoever began a task may still read what came of it: who may not call its tool may not.
+
+A tool that is in the code no more has no permission to ask for, and leaves its results.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mcp_django.auth.principal import Principal
+from mcp_django.offered import Offered
+from mcp_django.runtime.policy import admit, visible
+
+if TYPE_CHECKING:
+    from mcp_django.models import Task
+
+
+def may_read(offered: Offered, principal: Principal, row: Task) -> bool:
+    """Whether the caller may use the tool of a task of his; what is switched off, nobody may.
+
+    Raises:
+        AccessRefused: a credential with more scopes may.
+    """
+    tool = offered.find_tool(row.tool)
+    if tool is not None:
+        return admit(principal, tool)
+    return (offered.available or offered).find_tool(row.tool) is None
+
+
+def unreadable(offered: Offered, principal: Principal) -> list[str]:
+    """The names of tools, former ones too, whose results the caller may not read."""
+    return [
+        name
+        for one in (offered.available or offered).tools.values()
+        if (left := offered.tools.get(one.name)) is None or not visible(principal, left)
+        for name in (one.name, *one.aliases)
+    ]

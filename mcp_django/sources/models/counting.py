@@ -1,0 +1,203 @@
+"""``count_orders``: how many there are, in groups if asked, with sums and extremes."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from django.db.models import Avg, Count, F, Max, Min, QuerySet, Sum
+
+from mcp_django.components.tool import Tool
+from mcp_django.context import Context
+from mcp_django.exceptions import ToolError
+from mcp_django.schema.structure import Schema
+from mcp_django.sources.models import generated, guarding
+from mcp_django.sources.models.columns import Column
+from mcp_django.sources.models.describing import count_words
+from mcp_django.sources.models.filters import Filters
+from mcp_django.sources.models.generated import Argument
+from mcp_django.sources.models.grouping import Grouping, groupings
+from mcp_django.sources.models.guarding import permitted, sees_all
+from mcp_django.sources.models.labels import labels
+from mcp_django.sources.models.pages import narrowed
+from mcp_django.sources.models.paths import FieldPath
+from mcp_django.sources.models.search import Search
+
+if TYPE_CHECKING:
+    from mcp_django.sources.models.tools import ModelTools
+
+MAX_GROUPS: Final = 100
+_NUMBERS = frozenset({"integer", "number", "decimal"})
+_AGGREGATES: Final[dict[str, tuple[Any, frozenset[str], str]]] = {
+    "sum": (Sum, _NUMBERS, "Add this up."),
+    "avg": (Avg, _NUMBERS, "The average of this."),
+    "min": (Min, _NUMBERS | {"date", "datetime"}, "The least of this."),
+    "max": (Max, _NUMBERS | {"date", "datetime"}, "The greatest of this."),
+}
+
+
+def count_tool(declaration: ModelTools[Any]) -> Tool:
+    """The tool that counts and adds up."""
+    counting = Counting(declaration)
+    name = f"count_{declaration.plurals}"
+    return Tool(
+        name=name,
+        description=count_words(declaration),
+        function=generated.function(counting.count, name=name),
+        arguments=generated.arguments(name, counting.arguments),
+        output=generated.MadeHere(counting.schema),
+        permission=declaration.guards("view"),
+        scopes=declaration.needed_scopes("view"),
+        read_only=True,
+    )
+
+
+class Counting:
+    """The function of a count tool."""
+
+    def __init__(self, declaration: ModelTools[Any]) -> None:
+        self._declaration = declaration
+        self._filters = Filters(declaration)
+        self._search = Search(declaration)
+        self._groupings = groupings(declaration)
+        self._measured = {
+            kind: _measurable(declaration, kinds) for kind, (_, kinds, _) in _AGGREGATES.items()
+        }
+
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        """What to count, by what, and what to add up."""
+        own: dict[str, Argument] = {}
+        if self._groupings:
+            own["group_by"] = Argument(annotation=Literal[tuple(self._groupings)])
+        for kind, paths in self._measured.items():
+            if paths:
+                own[f"{kind}_of"] = Argument(
+                    annotation=Literal[tuple(paths)], description=_AGGREGATES[kind][2]
+                )
+        return {**self._search.arguments, **self._filters.arguments, **own}
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the answer."""
+        measures: Schema = {
+            kind: {"description": "As asked for."}
+            for kind, paths in self._measured.items()
+            if paths
+        }
+        group = {
+            "type": "object",
+            "properties": {"group": {}, "count": {"type": "integer"}, **measures},
+            "required": ["group", "count"],
+        }
+        grouped: Schema = {
+            "groups": {"type": "array", "items": group, "description": "The largest first."},
+            "groups_total": {
+                "type": "integer",
+                "description": f"How many there are, if more than the {MAX_GROUPS} shown.",
+            },
+        }
+        return {
+            "type": "object",
+            "properties": {
+                "count": {"type": "integer"},
+                **measures,
+                **(grouped if self._groupings else {}),
+            },
+            "required": ["count"],
+        }
+
+    def count(self, ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
+        """The number of visible rows that match, and what else was asked of them."""
+        rows = self._rows(ctx, given)
+        chosen = {
+            kind: paths[given[f"{kind}_of"]]
+            for kind, paths in self._measured.items()
+            if given.get(f"{kind}_of")
+        }
+        measures = {
+            f"mcp_{kind}": _AGGREGATES[kind][0](path.expression) for kind, path in chosen.items()
+        }
+        answer = _dump(rows.aggregate(mcp_count=Count("pk"), **measures), chosen)
+        if given.get("group_by"):
+            grouping = self._groupings[given["group_by"]]
+            grouped = rows.annotate(mcp_group=grouping.expression).values("mcp_group")
+            grouped = grouped.annotate(mcp_count=Count("pk"), **measures)
+            answer |= self._groups(ctx, grouping, grouped, chosen)
+        return answer
+
+    def _rows(self, ctx: Context, given: dict[str, Any]) -> QuerySet[Any]:
+        """The rows to count: how many others there are is nobody's business.
+
+        Raises:
+            ToolError: too many objects would have to be asked about.
+        """
+        declaration = self._declaration
+        rows = narrowed(declaration, self._filters, self._search, ctx, given)
+        if not sees_all(declaration, ctx) and rows.count() > guarding.MAX_ASKED:
+            raise ToolError(
+                f"Each {declaration.noun} is looked at by itself to see whether you may view it, "
+                f"and there are more than {guarding.MAX_ASKED} to look at; narrow the count."
+            )
+        return permitted(declaration, ctx, rows)
+
+    def _groups(
+        self,
+        ctx: Context,
+        grouping: Grouping,
+        grouped: QuerySet[Any, Any],
+        chosen: dict[str, FieldPath],
+    ) -> dict[str, Any]:
+        ordered = grouped.order_by("-mcp_count", F("mcp_group").asc(nulls_last=True))
+        found = list(ordered[: MAX_GROUPS + 1])
+        cut = {"groups_total": grouped.order_by().count()} if len(found) > MAX_GROUPS else {}
+        shown = found[:MAX_GROUPS]
+        named = self._labels(ctx, grouping.path, [one["mcp_group"] for one in shown])
+        groups = [
+            {"group": _group(grouping, one["mcp_group"], named), **_dump(one, chosen)}
+            for one in shown
+        ]
+        return {"groups": groups, **cut}
+
+    def _labels(self, ctx: Context, path: FieldPath, keys: list[Any]) -> dict[Any, str]:
+        if not path.is_relation:
+            return {}
+        field = path.field
+        column = field.target_field.attname
+        return labels(self._declaration.server, field.related_model, column, keys, ctx)
+
+
+def _group(grouping: Grouping, value: Any, named: dict[Any, str]) -> Any:
+    plain = grouping.dump(value)
+    if value is None or not grouping.path.is_relation:
+        return plain
+    return {"id": plain, "label": named[value]} if value in named else {"id": plain}
+
+
+def _dump(row: dict[str, Any], chosen: dict[str, FieldPath]) -> dict[str, Any]:
+    measures = {
+        kind: Column(path.field).dump(_rounded(row[f"mcp_{kind}"], kind, path.field))
+        for kind, path in chosen.items()
+    }
+    return {"count": row["mcp_count"], **measures}
+
+
+def _rounded(value: Any, kind: str, field: Any) -> Any:
+    """A decimal with as many places as the column has, whatever the database calculates with."""
+    places = getattr(field, "decimal_places", None)
+    if not isinstance(value, Decimal) or places is None or not value.is_finite():
+        return value
+    return round(value, places + 2 if kind == "avg" else places)
+
+
+def _measurable(declaration: ModelTools[Any], kinds: frozenset[str]) -> dict[str, FieldPath]:
+    return {
+        text: path
+        for text, path in declaration.exposed.paths.items()
+        if not path.is_many
+        and not declaration.exposed.gated(path)
+        and not path.field.is_relation
+        and not path.field.primary_key
+        and not Column(path.field).choices
+        and Column(path.field).kind in kinds
+    }

@@ -1,0 +1,52 @@
+"""What is put down for the process that serves a session: answers and cancellations.
+
+A row is taken by deleting it, so that each is taken once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mcp_django.store.databases import atomic, rows, tables
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One entry."""
+
+    session_pk: int
+    kind: str
+    ref: str
+    payload: str
+
+
+def put(session_pk: int, kind: str, ref: str, payload: str = "") -> None:
+    """Put something down for whoever waits for it."""
+    rows(tables.Inbox).bulk_create(
+        [tables.Inbox(session_id=session_pk, kind=kind, ref=ref, payload=payload)]
+    )
+
+
+def take(session_pk: int, refs: Iterable[str], *, limit: int | None = None) -> list[Letter]:
+    """Take what has come for these references, the oldest first, each entry once."""
+    found = rows(tables.Inbox).filter(session=session_pk, ref__in=list(refs)).order_by("pk")
+    columns = ("pk", "session_id", "kind", "ref", "payload")
+    taken = []
+    for pk, session, kind, ref, payload in found.values_list(*columns)[:limit]:
+        with atomic():
+            deleted, _ = rows(tables.Inbox).filter(pk=pk).delete()
+        if deleted:
+            taken.append(Letter(session, kind, ref, payload))
+    return taken
+
+
+def count(session_pk: int, ref: str) -> int:
+    """How many entries are there for a reference."""
+    return rows(tables.Inbox).filter(session=session_pk, ref=ref).count()
+
+
+def waiting(session_pks: Iterable[int]) -> set[int]:
+    """The sessions for which something is there."""
+    found = rows(tables.Inbox).filter(session__in=list(session_pks))
+    return set(found.values_list("session_id", flat=True))

@@ -1,0 +1,102 @@
+"""What is swept up: rows that nobody needs any more, in chunks so that no lock is held for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from django.db import router
+from django.db.models import Model, Q, QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from mcp_django.conf import get_settings
+from mcp_django.store import approvals
+from mcp_django.store.databases import before, rows, tables
+from mcp_django.store.topics import MANAGED
+
+CHUNK = 500
+# Whoever ended a session may still be writing to it.
+GRACE_SECONDS = 60
+# The row of the table of workers that stands for the one who sweeps.
+SWEEPER = 0
+SWEEP_SECONDS = 60
+# What other apps have swept up here too: each gives what is due now, by name.
+extra: list[Callable[[], dict[str, QuerySet[Any]]]] = []
+
+
+def prune(report: Callable[[str, int], Any] | None = None) -> int:
+    """Sweep up everything that is due, and return how many rows that were."""
+    _close_late_tasks()
+    total = 0
+    for name, due in _due().items():
+        count = sum(iter(partial(_sweep, due), 0))
+        total += count
+        if report is not None:
+            report(name, count)
+    return total
+
+
+def is_due() -> bool:
+    """Whether this process is to sweep now: no other one has within ``SWEEP_SECONDS``."""
+    lease = rows(tables.Worker).filter(pk=SWEEPER)
+    if lease.filter(beat_at__lt=before(SWEEP_SECONDS)).update(beat_at=Now()):
+        return True
+    if lease.exists():
+        return False
+    # Long ago, so that of several which find none one wins the lease like any other.
+    never = tables.Worker(pk=SWEEPER, beat_at=before(SWEEP_SECONDS + 1))
+    rows(tables.Worker).bulk_create([never], ignore_conflicts=True)
+    return is_due()
+
+
+def sweep_chunk() -> int:
+    """Sweep up some of what is due, for who has other things to do meanwhile; 0 if nothing is."""
+    _close_late_tasks()
+    return next(filter(None, map(_sweep, _due().values())), 0)
+
+
+def _due() -> dict[str, QuerySet[Any]]:
+    settings = get_settings()
+    retention = settings.retention
+    idle = before(settings.session_idle + GRACE_SECONDS)
+    over = Q(expires_at__lt=before(GRACE_SECONDS)) | Q(seen_at__lt=idle)
+    workers = rows(tables.Worker).exclude(pk=SWEEPER)
+    topics = rows(tables.Topic).filter(changed_at__lt=before(settings.session_max_age))
+    others = {name: due for more in extra for name, due in more().items()}
+    return {
+        **others,
+        "streams": rows(tables.Stream).filter(expires_at__lt=Now()),
+        "sessions": rows(tables.Session).filter(over),
+        "approvals": approvals.due(),
+        # Their clients can read them for a moment after their time.
+        "tasks": rows(tables.Task).filter(expires_at__lt=before(GRACE_SECONDS)),
+        "attachments": rows(tables.Attachment).filter(expires_at__lt=Now()),
+        "inbox": rows(tables.Inbox).filter(created_at__lt=before(retention.inbox)),
+        "workers": workers.filter(beat_at__lt=before(retention.workers)),
+        "security_events": _older(tables.AuthEvent, retention.security_events),
+        "calls": _older(tables.Call, retention.calls),
+        "topics": topics.exclude(pk=MANAGED.digest),
+    }
+
+
+def _close_late_tasks() -> None:
+    # Whoever waits for one is rung, by the hub, which sweeps.
+    from mcp_django.store import tasks
+
+    tasks.close_late()
+
+
+def _older(model: type[Model], retention: float) -> QuerySet[Any]:
+    """Lines of a log, which may be routed to a database of its own."""
+    lines = model._default_manager.using(router.db_for_write(model))
+    return lines.filter(at__lt=timezone.now() - timedelta(seconds=retention))
+
+
+def _sweep(due: QuerySet[Any]) -> int:
+    pks = list(due.values_list("pk", flat=True)[:CHUNK])
+    if pks:
+        due.model._default_manager.using(due.db).filter(pk__in=pks).delete()
+    return len(pks)

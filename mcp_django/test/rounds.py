@@ -1,0 +1,290 @@
+"""One request of the test client, over as many rounds as its questions take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import count
+from typing import Any, Self
+
+from asgiref.sync import sync_to_async
+
+from mcp_django.auth.principal import Principal, anonymous, principal_for
+from mcp_django.exceptions import MCPError
+from mcp_django.protocol import jsonrpc, meta
+from mcp_django.protocol.extensions import TASKS, requirement
+from mcp_django.protocol.revisions import LATEST, REVISIONS
+from mcp_django.runtime.incoming import Incoming
+from mcp_django.runtime.tasks import engine
+from mcp_django.server import MCPServer, mcp
+from mcp_django.signals import component_failed
+from mcp_django.test.answering import EVERYTHING, next_round
+from mcp_django.test.answers import ErrorResponse, Recorder
+from mcp_django.test.channels import CHANNELS, check_transport
+from mcp_django.test.entrance import Entrance
+from mcp_django.test.remote import RemoteConnection
+from mcp_django.test.under_test import ServerUnderTest
+from mcp_django.test.writes import WriteRecorder
+from mcp_django.transports.memory import MemoryConnection, Response
+from mcp_django.transports.port import StreamPort
+
+CLIENT_INFO = {"name": "mcp_django.test", "version": "1"}
+
+
+class Rounds:
+    """Sends requests as one user, and the retries that carry answers."""
+
+    def __init__(
+        self,
+        *,
+        user: Any = None,
+        server: MCPServer = mcp,
+        scopes: Sequence[str] | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        protocol_version: str = LATEST.version,
+        raise_exceptions: bool = True,
+        allow_early_writes: bool = False,
+        answers: Sequence[Any] = (),
+        transport: str = "memory",
+    ) -> None:
+        check_transport(transport, protocol_version)
+        self._raises = raise_exceptions
+        self._allows_early_writes = allow_early_writes
+        self._recorder = Recorder()
+        self._ids = count(1)
+        self._capabilities = dict(EVERYTHING if capabilities is None else capabilities)
+        if protocol_version not in REVISIONS:
+            known = ", ".join(REVISIONS)
+            raise ValueError(
+                f"No revision {protocol_version!r} of MCP is known; use one of {known}."
+            )
+        self._version = protocol_version
+        self._default_answers = tuple(answers)
+        self._left: list[Any] = []
+        self._writes = WriteRecorder()
+        self._called = ""
+        self._is_initialized = False
+        # Elsewhere functions run in threads whose connections cannot be watched from here.
+        self._is_watched = transport == "memory"
+        self._connection: MemoryConnection | RemoteConnection
+        if transport == "memory":
+            self._connection = MemoryConnection(
+                ServerUnderTest(server),
+                _principal(user, scopes),
+                make_port=self._make_port,
+                answer=self._answer_in_session,
+            )
+        else:
+            self._connection = RemoteConnection(
+                CHANNELS[transport](Entrance(server, _principal(user, scopes))),
+                hear=self._hear,
+                answer=self._answer_in_session,
+            )
+
+    def close(self) -> None:
+        """Leave the server: what the transport has open ends, a session too."""
+        if isinstance(self._connection, RemoteConnection):
+            self._connection.close()
+            self._is_initialized = False
+
+    async def aclose(self) -> None:
+        """``close`` for asynchronous tests."""
+        await sync_to_async(self.close)()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        self._recorder.post(message)
+
+    def _make_port(self, incoming: Incoming) -> StreamPort:
+        return StreamPort(incoming, self._recorder)
+
+    def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Send any request and return its result."""
+        self._recorder = Recorder()
+        return self._round(method, params)
+
+    async def arequest(
+        self, method: str, params: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Send any request and return its result."""
+        self._recorder = Recorder()
+        return await self._around(method, params)
+
+    def answer(
+        self, method: str, params: Mapping[str, Any], answers: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Send a request and answer what it asks, until there are no answers left."""
+        self._left = list(answers or self._default_answers)
+        result, left = self.request(method, params), self._left
+        while left and result.get("resultType") == "input_required":
+            retry = next_round(result, left)
+            del left[: len(result["inputRequests"])]
+            result = self._round(method, {**params, **retry})
+        _check_left_over(left)
+        return result
+
+    async def aanswer(
+        self, method: str, params: Mapping[str, Any], answers: Sequence[Any]
+    ) -> dict[str, Any]:
+        """``answer`` for asynchronous tests."""
+        self._left = list(answers or self._default_answers)
+        result, left = await self.arequest(method, params), self._left
+        while left and result.get("resultType") == "input_required":
+            retry = next_round(result, left)
+            del left[: len(result["inputRequests"])]
+            result = await self._around(method, {**params, **retry})
+        _check_left_over(left)
+        return result
+
+    def _round(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        self._initialize()
+        writes = self._watched(params)
+        if self._is_watched:
+            writes.start()
+        try:
+            with self._raising(), self._tasks_here():
+                result = result_of(self._connection.request(self._message(method, params)))
+        finally:
+            if self._is_watched:
+                writes.stop()
+        self._check_order(result, writes)
+        return result
+
+    async def _around(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        await sync_to_async(self._initialize)()
+        writes = self._watched(params)
+        # In the thread where a synchronous function would run.
+        if self._is_watched:
+            await sync_to_async(writes.start)()
+        try:
+            with self._raising(), self._tasks_here():
+                message = self._message(method, params)
+                result = result_of(await self._connection.arequest(message))
+        finally:
+            if self._is_watched:
+                await sync_to_async(writes.stop)()
+        self._check_order(result, writes)
+        return result
+
+    def _watched(self, params: Mapping[str, Any] | None) -> WriteRecorder:
+        given = params or {}
+        self._called = str(given.get("name") or given.get("uri"))
+        self._writes = WriteRecorder()
+        return self._writes
+
+    def _check_order(self, result: Mapping[str, Any], writes: WriteRecorder) -> None:
+        asks = result.get("resultType") == "input_required"
+        if asks and not self._allows_early_writes:
+            writes.check(self._called)
+
+    @contextmanager
+    def _raising(self) -> Iterator[None]:
+        """Raise what a component raised by mistake, instead of the neutral answer to it."""
+        bugs: list[Exception] = []
+
+        def keep(exception: Exception, **kwargs: Any) -> None:
+            bugs.append(exception)
+
+        component_failed.connect(keep)
+        try:
+            yield
+        except MCPError:
+            if not (self._raises and bugs):
+                raise
+        finally:
+            component_failed.disconnect(keep)
+        if self._raises and bugs:
+            raise bugs[0]
+
+    def _tasks_here(self) -> AbstractContextManager[None]:
+        """Over memory a task has run when its call returns, in the transaction of the test."""
+        return engine.running_here() if self._is_watched else nullcontext()
+
+    def _answer_in_session(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What the user says to questions that a handshake revision asks meanwhile."""
+        if not self._allows_early_writes:
+            self._writes.check(self._called)
+        if not self._left:
+            return None
+        given: Mapping[str, Any] = next_round({"inputRequests": questions}, self._left)[
+            "inputResponses"
+        ]
+        del self._left[: len(questions)]
+        return given
+
+    def _initialize(self) -> None:
+        """Agree on a revision, once, before the first request of a handshake revision."""
+        if REVISIONS[self._version].stateless or self._is_initialized:
+            return
+        params = {
+            "protocolVersion": self._version,
+            "capabilities": self._capabilities,
+            "clientInfo": CLIENT_INFO,
+        }
+        result_of(self._connection.request(jsonrpc.request(next(self._ids), "initialize", params)))
+        self._is_initialized = True
+        if isinstance(self._connection, RemoteConnection):
+            self._connection.notify("notifications/initialized")
+        result_of(
+            self._connection.request(
+                self._message("logging/setLevel", {"level": "debug"}),
+            )
+        )
+
+    def _message(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        given = dict(params or {})
+        if not REVISIONS[self._version].stateless:
+            given["_meta"] = {meta.PROGRESS_TOKEN: "test", **given.get("_meta", {})}
+            return jsonrpc.request(next(self._ids), method, given)
+        capabilities = self._capabilities
+        if method.startswith("tasks/"):
+            capabilities = with_tasks(capabilities)
+        envelope = {
+            meta.PROTOCOL_VERSION: self._version,
+            meta.CLIENT_CAPABILITIES: capabilities,
+            meta.CLIENT_INFO: CLIENT_INFO,
+            meta.PROGRESS_TOKEN: "test",
+            meta.LOG_LEVEL: "debug",
+        }
+        given["_meta"] = {**envelope, **given.get("_meta", {})}
+        return jsonrpc.request(next(self._ids), method, given)
+
+
+def with_tasks(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """The capabilities of a client that follows tasks, too."""
+    declared = capabilities.get("extensions") or {}
+    return {**capabilities, "extensions": {**declared, **requirement(TASKS)["extensions"]}}
+
+
+def result_of(response: Response) -> dict[str, Any]:
+    """The result in a response.
+
+    Raises:
+        MCPError: it is an error.
+    """
+    if "error" in response:
+        raise ErrorResponse(response["error"])
+    result: dict[str, Any] = response["result"]
+    return result
+
+
+def _check_left_over(answers: Sequence[Any]) -> None:
+    if answers:
+        raise AssertionError(f"Nothing asked for the answers {answers!r}.")
+
+
+def _principal(user: Any, scopes: Sequence[str] | None) -> Principal:
+    if user is None:
+        return anonymous()
+    return principal_for(user, scopes=None if scopes is None else frozenset(scopes))

@@ -1,0 +1,99 @@
+"""Calls of sessions that run in this process, and how they are cancelled (CAN-1…CAN-8)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import weakref
+from typing import Any, TypeVar
+
+import msgspec
+
+from mcp_django.context import Cancellation
+from mcp_django.exceptions import InvalidParams
+from mcp_django.protocol.jsonrpc import Notification, read_params
+from mcp_django.runtime.incoming import Awaiting, Invocation
+from mcp_django.store import inbox, streams
+from mcp_django.store.hub import ring
+from mcp_django.store.topics import Topic
+from mcp_django.store.workers import worker_id
+
+C = TypeVar("C", Invocation, Awaiting)
+
+
+class CancelledParams(msgspec.Struct, rename="camel"):
+    """Parameters of a cancellation; ``1.0`` is the integer 1 here as in an id."""
+
+    request_id: str | int | float
+    reason: Any = None
+
+
+class _Running:
+    """Running calls by session and request id; forgotten when nobody holds them any more."""
+
+    def __init__(self) -> None:
+        self._flags: weakref.WeakValueDictionary[tuple[int, str], Cancellation] = (
+            weakref.WeakValueDictionary()
+        )
+        self._lock = threading.Lock()
+
+    def add(self, session_pk: int, request_id: str, flag: Cancellation) -> None:
+        with self._lock:
+            self._flags[(session_pk, request_id)] = flag
+
+    def cancel(self, session_pk: int, request_id: str) -> bool:
+        with self._lock:
+            flag = self._flags.get((session_pk, request_id))
+        if flag is None:
+            return False
+        flag.cancel()
+        return True
+
+    def of(self, session_pk: int) -> list[str]:
+        """The requests of a session that run here."""
+        with self._lock:
+            return [request_id for session, request_id in self._flags if session == session_pk]
+
+
+_running = _Running()
+
+
+def tracked(session_pk: int, call: C) -> C:
+    """The call, known by its id for as long as it runs."""
+    _running.add(session_pk, json.dumps(call.incoming.request.id), call.cancellation)
+    return call
+
+
+def cancel(session_pk: int, message: Notification) -> None:
+    """Cancel what a notification names, in whatever process it runs; for a thread.
+
+    What is unknown, over or malformed is ignored (CAN-2).
+    """
+    try:
+        named = read_params(message.params, CancelledParams).request_id
+    except InvalidParams:
+        return
+    if isinstance(named, float):
+        if not named.is_integer():
+            return
+        named = int(named)
+    request_id = json.dumps(named)
+    if _running.cancel(session_pk, request_id):
+        return
+    owner = streams.owner_of_request(session_pk, named)
+    if owner is not None and owner != worker_id():
+        inbox.put(session_pk, "cancel", _ref(request_id))
+        ring(Topic("", "session", str(session_pk)))
+
+
+def collect(session_pk: int) -> None:
+    """Cancel what other processes were told to cancel of the calls that run here; for a thread."""
+    refs = {_ref(request_id): request_id for request_id in _running.of(session_pk)}
+    for letter in inbox.take(session_pk, refs):
+        _running.cancel(session_pk, refs[letter.ref])
+
+
+def _ref(request_id: str) -> str:
+    """Where a cancellation of this request is put down; an id may be longer than a reference."""
+    return f"cancel {hashlib.sha256(request_id.encode()).hexdigest()}"

@@ -1,0 +1,39 @@
+"""What an exception comes to for a client without HTTP: there are no statuses and no challenges."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from mcp_django.exceptions import AccessRefused, AuthenticationRequired, InternalError, MCPError
+from mcp_django.protocol.envelope import claimed_revision
+from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED, error_object
+from mcp_django.protocol.jsonrpc import Request
+
+logger = logging.getLogger("mcp_django")
+
+HINT = (
+    "This needs credentials: start the server with --user USERNAME, or with MCP_DJANGO_USER or "
+    "MCP_DJANGO_TOKEN in its environment."
+)
+
+
+def error_of(request: Request, exc: Exception) -> dict[str, Any]:
+    """The error object that an exception comes to."""
+    if isinstance(exc, AccessRefused):
+        return _access_error(exc)
+    if not isinstance(exc, MCPError):
+        logger.error("%s could not be answered.", request.method, exc_info=exc)
+        exc = InternalError("The request failed for a reason that is no fault of its own.")
+    return error_object(exc, claimed_revision(request))
+
+
+def _access_error(exc: AccessRefused) -> dict[str, Any]:
+    """What HTTP says by its status; there are no challenges here, so the message helps."""
+    is_unknown = isinstance(exc, AuthenticationRequired)
+    error: dict[str, Any] = {"code": UNAUTHORIZED if is_unknown else FORBIDDEN}
+    # Without an error nothing was presented, and the caller is nobody.
+    error["message"] = HINT if is_unknown and not exc.error else exc.message
+    if exc.scopes:
+        error["data"] = {"scopes": list(exc.scopes)}
+    return error

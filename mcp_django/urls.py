@@ -1,0 +1,15 @@
+"""The protected resource metadata of every endpoint (RFC 9728): ``include`` this at the root."""
+
+from __future__ import annotations
+
+from django.urls import re_path
+
+from mcp_django.auth.metadata import protected_resource
+
+urlpatterns = [
+    re_path(
+        r"^\.well-known/oauth-protected-resource(?P<path>/.*)?$",
+        protected_resource,
+        name="mcp_protected_resource",
+    ),
+]

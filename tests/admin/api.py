@@ -1,0 +1,25 @@
+"""An API of groups, for sites with REST framework."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import Group
+from rest_framework.routers import DefaultRouter
+from rest_framework.serializers import ModelSerializer
+from rest_framework.viewsets import ModelViewSet
+
+
+class GroupSerializer(ModelSerializer):  # type: ignore[type-arg]  # generic in the stubs only
+    class Meta:
+        model = Group
+        fields = ["id", "name"]
+
+
+class GroupViewSet(ModelViewSet):  # type: ignore[type-arg]  # generic in the stubs only
+    """The groups of the site."""
+
+    queryset = Group.objects.order_by("pk")
+    serializer_class = GroupSerializer
+
+
+router = DefaultRouter()
+router.register("groups", GroupViewSet)

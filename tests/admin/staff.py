@@ -1,0 +1,29 @@
+"""Who opens a screen: somebody who may everything, one thing, or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
+from django.test import Client
+
+
+def superuser() -> Client:
+    """An administrator, signed in."""
+    return _signed_in(get_user_model().objects.create_superuser("root", password="root"))
+
+
+def staff(*codenames: str) -> Client:
+    """Somebody of the staff with these permissions of this app, signed in."""
+    user = get_user_model().objects.create_user("-".join(("staff", *codenames)), is_staff=True)
+    found = Permission.objects.filter(content_type__app_label="mcp_django", codename__in=codenames)
+    user.user_permissions.set(found)
+    assert user.user_permissions.count() == len(codenames)
+    return _signed_in(user)
+
+
+def _signed_in(user: Any) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client

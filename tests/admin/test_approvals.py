@@ -1,0 +1,208 @@
+"""Calls that wait, in the admin: who sees them, who decides, and what is written down."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission
+from django.db.models.functions import Now
+from django.test import Client
+
+from mcp_django.models import Approval
+from mcp_django.test import MCPClient
+from tests.runtime.approving_site import URLS, gated
+from tests.servers import person
+
+pytestmark = pytest.mark.django_db
+LIST = "/admin/mcp_django/approval/"
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = URLS
+
+
+@pytest.fixture
+def ada() -> Any:
+    return person("ada", is_staff=True)
+
+
+def staff(*codenames: str, username: str = "boss", **details: Any) -> tuple[Any, Client]:
+    """Somebody who may enter the admin, with these permissions, and the browser."""
+    user = person(username, is_staff=True, **details)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = Client()
+    client.force_login(user)
+    return user, client
+
+
+def asked(user: Any, tool: str = "close_desk", **arguments: Any) -> Approval:
+    """A call that waits."""
+    client = MCPClient(server=gated, user=user, protocol_version="2025-06-18")
+    client.call_tool(tool, arguments or {"desk": 1})
+    return Approval.objects.latest("pk")
+
+
+def states() -> list[str]:
+    return list(Approval.objects.order_by("pk").values_list("state", flat=True))
+
+
+def act(client: Client, action: str, *rows: Approval) -> Any:
+    data = {"action": action, "_selected_action": [row.pk for row in rows]}
+    return client.post(LIST, data, follow=True)
+
+
+# Who ------------------------------------------------------------------------------------------
+
+
+def test_who_holds_no_permission_finds_nothing(ada: Any) -> None:
+    row = asked(ada)
+    _, client = staff("view_call")
+    for address in (LIST, f"{LIST}{row.pk}/change/", f"{LIST}{row.pk}/decide/"):
+        assert client.get(address).status_code == 403
+        assert client.post(address, {"decision": "grant"}).status_code == 403
+    assert "approval" not in client.get("/admin/").content.decode()
+    assert states() == ["pending"]
+
+
+def test_who_may_look_decides_nothing(ada: Any) -> None:
+    row = asked(ada)
+    _, client = staff("view_approval")
+    assert client.get(LIST).status_code == 200
+    page = client.get(f"{LIST}{row.pk}/change/")
+    assert page.status_code == 200
+    assert b"/decide/" not in page.content
+    assert client.get(f"{LIST}{row.pk}/decide/").status_code == 403
+    assert client.post(f"{LIST}{row.pk}/decide/", {"decision": "grant"}).status_code == 403
+    assert "grant_selected" not in client.get(LIST).content.decode()
+    act(client, "grant_selected", row)
+    assert states() == ["pending"]
+
+
+@pytest.mark.parametrize(("verdict", "state"), [("grant", "granted"), ("refuse", "refused")])
+@pytest.mark.parametrize("is_superuser", [True, False])
+def test_who_may_decide_does(verdict: str, state: str, is_superuser: bool, ada: Any) -> None:
+    row = asked(ada, desk=7)
+    user, client = staff("decide_approval", is_superuser=is_superuser)
+    assert client.get(LIST).status_code == 200
+    change = client.get(f"{LIST}{row.pk}/change/").content.decode()
+    assert f"{LIST}{row.pk}/decide/" in change
+    assert 'name="_save"' not in change
+    page = client.get(f"{LIST}{row.pk}/decide/").content.decode()
+    assert "<code>desk</code>" in page
+    assert "<script>" not in page
+    sent = {"decision": verdict, "reason": "Because."}
+    assert client.post(f"{LIST}{row.pk}/decide/", sent).status_code == 302
+    row.refresh_from_db()
+    assert (row.state, row.decided_by, row.reason) == (state, "boss", "Because.")
+    entry = LogEntry.objects.get()
+    assert (entry.user, entry.object_id) == (user, str(row.pk))
+    # A second time it is too late.
+    again = client.post(f"{LIST}{row.pk}/decide/", {"decision": "refuse"}, follow=True)
+    assert "decided before, or it is too late" in again.content.decode()
+    assert states() == [state]
+    assert LogEntry.objects.count() == 1
+
+
+def test_nobody_decides_about_his_own_call(ada: Any) -> None:
+    for user, client in (
+        staff("decide_approval"),
+        staff(username="root", is_superuser=True),
+    ):
+        row = asked(user, desk=user.pk)
+        assert client.get(f"{LIST}{row.pk}/decide/").status_code == 403
+        assert client.post(f"{LIST}{row.pk}/decide/", {"decision": "grant"}).status_code == 403
+        act(client, "grant_selected", row)
+    assert states() == ["pending", "pending"]
+
+
+def test_what_the_caller_decides_is_no_affair_of_staff(ada: Any) -> None:
+    row = asked(ada, "found_group", name="crew")
+    _, client = staff(is_superuser=True)
+    assert client.post(f"{LIST}{row.pk}/decide/", {"decision": "grant"}).status_code == 403
+    answer = act(client, "grant_selected", row)
+    assert "not for you to decide" in answer.content.decode()
+    assert states() == ["pending"]
+
+
+@pytest.mark.parametrize("decision", ["", "maybe"])
+def test_what_is_no_decision_decides_nothing(decision: str, ada: Any) -> None:
+    row = asked(ada)
+    _, client = staff("decide_approval")
+    assert client.post(f"{LIST}{row.pk}/decide/", {"decision": decision}).status_code == 403
+    client.get(f"{LIST}{row.pk}/decide/", {"decision": "grant"})
+    assert states() == ["pending"]
+
+
+def test_a_decision_needs_the_token_of_the_form(ada: Any) -> None:
+    row = asked(ada)
+    user, _ = staff("decide_approval")
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(user)
+    assert client.post(f"{LIST}{row.pk}/decide/", {"decision": "grant"}).status_code == 403
+    assert states() == ["pending"]
+
+
+def test_nobody_writes_changes_or_deletes_one(ada: Any) -> None:
+    row = asked(ada)
+    _, client = staff(is_superuser=True)
+    assert client.get(f"{LIST}add/").status_code == 403
+    assert client.post(f"{LIST}{row.pk}/change/", {"state": "granted"}).status_code == 403
+    assert client.post(f"{LIST}{row.pk}/delete/", {"post": "yes"}).status_code == 403
+    act(client, "delete_selected", row)
+    assert states() == ["pending"]
+    assert client.get(f"{LIST}999999/decide/").status_code == 302
+
+
+# Several --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("action", "state"), [("grant_selected", "granted"), ("refuse_selected", "refused")]
+)
+def test_several_are_decided_at_once(action: str, state: str, ada: Any) -> None:
+    rows = [asked(ada, desk=n) for n in (1, 2, 3)]
+    Approval.objects.filter(pk=rows[2].pk).update(expires_at=Now() - timedelta(seconds=1))
+    _, client = staff("decide_approval")
+    answer = act(client, action, *rows).content.decode()
+    assert "2 calls were decided." in answer
+    assert "1 was left" in answer
+    assert states() == [state, state, "pending"]
+    assert LogEntry.objects.count() == 2
+
+
+def test_what_waits_comes_first(ada: Any) -> None:
+    first, second, third = (asked(ada, desk=n) for n in (1, 2, 3))
+    Approval.objects.filter(pk__in=[second.pk, third.pk]).update(state="used")
+    _, client = staff("view_approval")
+    page = client.get(LIST).content.decode()
+    places = [page.index(f"{LIST}{row.pk}/change/") for row in (first, third, second)]
+    assert places == sorted(places)
+
+
+def test_the_list_costs_the_same_for_one_and_for_many(
+    ada: Any, django_assert_max_num_queries: Any
+) -> None:
+    _, client = staff("view_approval")
+    for n in range(1, 31):
+        asked(ada, desk=n)
+    with django_assert_max_num_queries(9):
+        assert client.get(f"{LIST}?q=close&state__exact=pending").status_code == 200
+    with django_assert_max_num_queries(9):
+        client.get(f"{LIST}{Approval.objects.latest('pk').pk}/change/")
+
+
+def test_what_somebody_else_wrote_is_text(ada: Any) -> None:
+    row = asked(ada, desk=1, reason="x")
+    Approval.objects.update(
+        arguments={"<b>name</b>": "<script>alert(1)</script>"}, client="<i>client</i>"
+    )
+    _, client = staff("decide_approval")
+    for address in (LIST, f"{LIST}{row.pk}/change/", f"{LIST}{row.pk}/decide/"):
+        page = client.get(address).content.decode()
+        assert "<script>alert" not in page
+        assert "<i>client" not in page
+        assert "<b>name" not in page

@@ -1,0 +1,287 @@
+"""The call log in the admin: who reads it, what is found and taken out, and what that costs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection, connections
+from django.test import AsyncClient
+from django.test.utils import CaptureQueriesContext
+
+from mcp_django.admin import calls_export, calls_filters
+from mcp_django.admin.calls import CallAdmin
+from mcp_django.models import Call, Component
+from mcp_django.store import sessions
+from tests.admin.calls import called
+from tests.admin.reading import has_inline_code, text_of
+from tests.admin.staff import staff, superuser
+
+pytestmark = pytest.mark.django_db
+LIST = "/admin/mcp_django/call/"
+CSV, JSON = f"{LIST}export/csv/", f"{LIST}export/json/"
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+
+
+def shown(response: Any) -> list[str]:
+    """The components of the lines that a page shows."""
+    return [one.component for one in response.context["cl"].result_list]
+
+
+def page_of(row: Call) -> str:
+    return f"{LIST}{row.pk}/change/"
+
+
+# Who may --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("permissions", "reads", "exports"),
+    [
+        ((), 403, 403),
+        (("view_call",), 200, 403),
+        (("export_call",), 403, 403),
+        (("view_call", "export_call"), 200, 200),
+    ],
+)
+def test_each_permission_opens_what_it_names(
+    permissions: tuple[str, ...], reads: int, exports: int
+) -> None:
+    (row,) = called()
+    client = staff(*permissions)
+    assert [client.get(one).status_code for one in (LIST, page_of(row))] == [reads, reads]
+    assert [client.post(one).status_code for one in (CSV, JSON)] == [exports, exports]
+    offers = "Export as CSV" in client.get(LIST).content.decode()
+    assert offers is (exports == 200)
+
+
+def test_nobody_changes_a_line() -> None:
+    (row,) = called()
+    client = superuser()
+    assert client.get(f"{LIST}add/").status_code == 403
+    assert client.post(page_of(row), {"outcome": "failed"}).status_code == 403
+    assert client.post(f"{LIST}{row.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert client.post(LIST, {"action": "delete_selected", "_selected_action": [row.pk]})
+    row.refresh_from_db()
+    assert row.outcome == "ok"
+
+
+def test_a_stranger_is_sent_to_the_login() -> None:
+    from django.test import Client
+
+    for address in (LIST, CSV):
+        assert Client().post(address).status_code == 302
+
+
+# Finding --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("q=look", ["look"]),
+        ("q=lo", []),
+        ("q=lo*", ["look_up", "look"]),
+        ("q=ada", ["by ada"]),
+        ("q=user:7", ["by ada"]),
+        ("q=Robin+7", ["by robin"]),
+        ("q=client-7", ["by robin"]),
+        ("q=4BF92F3577B34DA6A3CE929D0E0E4736", ["traced"]),
+        ("outcome__exact=failed", ["broken"]),
+        ("server__exact=other", ["elsewhere"]),
+        ("server__exact=nowhere", []),
+        ("kind__exact=prompt", ["asked"]),
+        ("origin__exact=admin", ["tried"]),
+        ("writes__exact=1", ["written"]),
+        ("since=hour&kind__exact=resource", []),
+        ("since=week&kind__exact=resource", ["old"]),
+        ("server__exact=shelf&kind__exact=tool&component__exact=look", ["look"]),
+    ],
+)
+def test_calls_are_found(query: str, expected: list[str]) -> None:
+    called("look")
+    called("look_up")
+    called("by ada", user_name="ada", user_key="user:7")
+    called("by robin", client="Robin 7", client_id="client-7")
+    called("traced", trace_id="4bf92f3577b34da6a3ce929d0e0e4736")
+    called("broken", "failed")
+    called("elsewhere", server="other")
+    called("asked", kind="prompt")
+    called("tried", origin="admin")
+    called("written", writes=True)
+    called("old", kind="resource", ago=3 * 24 * 3600)
+    response = superuser().get(f"{LIST}?{query}")
+    assert response.status_code == 200
+    assert shown(response) == expected
+
+
+def test_more_than_can_be_counted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_filters, "MAX_COUNTED", 5)
+    called(times=5)
+    client = superuser()
+    assert "There are 5 calls or more" in text_of(client.get(LIST))
+    Call.objects.all()[0].delete()
+    assert "or more" not in text_of(client.get(LIST))
+
+
+def test_a_list_costs_the_same_for_one_and_for_many(django_assert_max_num_queries: Any) -> None:
+    client = superuser()
+    for times in (1, 150):
+        called(times=times)
+        with django_assert_max_num_queries(5):
+            assert client.get(LIST).status_code == 200
+
+
+@pytest.mark.parametrize("query", ["", "?q=look", "?q=lo*", "?outcome__exact=ok", "?since=day"])
+def test_nothing_is_counted_without_a_limit(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CallAdmin, "list_per_page", 2)
+    called(times=3)
+    client = superuser()
+    with CaptureQueriesContext(connection) as captured:
+        client.get(f"{LIST}{query}")
+    asked = [one["sql"] for one in captured if "mcp_django_call" in one["sql"]]
+    assert asked
+    # Neither a count of all nor a list of all values of a column.
+    assert all("LIMIT" in one for one in asked)
+    assert not any("DISTINCT" in one for one in asked)
+
+
+# One call -------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_call_tells_everything_and_runs_nothing() -> None:
+    (row,) = called(
+        "look",
+        "invalid",
+        user_name="<script>ada</script>",
+        acting_user="root",
+        reason="why",
+        arguments={"note": "<b>bold</b>"},
+        argument_names=["note"],
+        problems=["items[1].price"],
+        ms=12.5,
+    )
+    response = superuser().get(page_of(row))
+    html = response.content.decode()
+    assert "<b>bold" not in html
+    assert "<script>ada" not in html
+    text = text_of(response)
+    for one in ("invalid arguments", "why", "root", "items[1].price", "bold"):
+        assert one in text
+    assert not has_inline_code(response)
+    assert 'name="_save"' not in html
+
+
+def test_a_call_leads_to_its_component_and_its_session() -> None:
+    component = Component.objects.create(server="shelf", kind="tool", key="look")
+    session, _ = sessions.begin(
+        "shelf",
+        "anonymous",
+        user=None,
+        protocol_version="2025-11-25",
+        client_info={},
+        capabilities={},
+    )
+    (row,) = called("look", session=session.digest)
+    html = superuser().get(page_of(row)).content.decode()
+    assert f"/admin/mcp_django/component/{component.pk}/change/" in html
+    assert f"/admin/mcp_django/session/{session.pk}/change/" in html
+
+
+def test_a_call_leads_to_its_trace(settings: Any) -> None:
+    (row,) = called("look", trace_id="4bf92f3577b34da6a3ce929d0e0e4736")
+    client = superuser()
+    html = client.get(page_of(row)).content.decode()
+    assert f">{row.trace_id}<" in html
+    assert f"/{row.trace_id}" not in html
+    settings.MCP_DJANGO = {"TRACE_URL": "https://traces.example/t/{trace_id}?a=1&b=2"}
+    html = client.get(page_of(row)).content.decode()
+    assert f'href="https://traces.example/t/{row.trace_id}?a=1&amp;b=2"' in html
+
+
+def test_a_call_that_never_ended_is_shown_as_such() -> None:
+    called("look", "started")
+    assert "started" in text_of(superuser().get(LIST))
+
+
+def test_the_list_holds_under_a_strict_policy() -> None:
+    called()
+    assert not has_inline_code(superuser().get(LIST))
+
+
+# Taking it out --------------------------------------------------------------------------------
+
+
+def body(response: Any) -> str:
+    return b"".join(response.streaming_content).decode()
+
+
+def test_an_export_has_the_rows_of_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_export, "CHUNK", 2)
+    called("look", times=5)
+    called("clear")
+    client = superuser()
+    rows = list(csv.DictReader(io.StringIO(body(client.post(f"{CSV}?q=look")))))
+    assert [one["component"] for one in rows] == ["look"] * 5
+    assert len({one["id"] for one in rows}) == 5
+    found = json.loads(body(client.post(JSON)))
+    assert [one["component"] for one in found] == ["clear", *["look"] * 5]
+    assert datetime.fromisoformat(found[0]["at"])
+    assert json.loads(body(client.post(f"{JSON}?q=nothing"))) == []
+
+
+def test_who_took_it_out_is_in_the_history() -> None:
+    client = staff("view_call", "export_call")
+    client.post(f"{CSV}?outcome__exact=ok")
+    entry = LogEntry.objects.get()
+    assert entry.change_message == "Exported as CSV: outcome__exact=ok"
+    assert entry.user.get_username() == "staff-view_call-export_call"
+
+
+@pytest.mark.parametrize("query", ["writes__exact=xyz", "outcome__nope=1", "id__exact=abc"])
+def test_a_filter_that_is_none_exports_nothing(query: str) -> None:
+    called()
+    response = superuser().post(f"{CSV}?{query}")
+    assert (response.status_code, response["Location"]) == (302, f"{LIST}?e=1")
+    assert not LogEntry.objects.exists()
+
+
+def test_looking_is_no_export() -> None:
+    client = superuser()
+    assert client.get(CSV).status_code == 405
+    assert client.post(f"{LIST}export/xml/").status_code == 404
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\r=1"])
+def test_a_spreadsheet_finds_no_formula(name: str) -> None:
+    called(name, "unknown", code=-32602)
+    text = body(superuser().post(CSV))
+    (row,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert row["component"] == f"'{name}"
+    # A number of ours is one.
+    assert row["code"] == "-32602"
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_an_export_streams_under_asgi_as_well() -> None:
+    from asgiref.sync import sync_to_async
+
+    await sync_to_async(called)("look", times=3)
+    user = await sync_to_async(superuser)()
+    client = AsyncClient()
+    client.cookies = user.cookies
+    response: Any = await client.post(JSON)
+    assert response.is_async
+    parts = [part async for part in response.streaming_content]
+    await sync_to_async(connections.close_all)()
+    assert len(json.loads(b"".join(parts))) == 3

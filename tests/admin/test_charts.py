@@ -1,0 +1,216 @@
+"""Charts of the call log: what they count, who sees them, and what they cost."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.staticfiles import finders
+from django.contrib.staticfiles.storage import ManifestStaticFilesStorage
+from django.test import Client
+
+import mcp_django
+from mcp_django.admin import charts_numbers
+from mcp_django.admin.charts_histogram import BYTES, MILLISECONDS, NOT_COUNTED, Scale
+from mcp_django.admin.charts_numbers import RANGES, numbers
+from mcp_django.models import Call, Server
+from tests.admin.calls import called
+from tests.admin.reading import has_inline_code, text_of
+from tests.admin.staff import staff, superuser
+
+pytestmark = pytest.mark.django_db
+SITE = "/admin/mcp_django/call/charts/"
+STATIC = Path(mcp_django.__file__).parent / "static" / "mcp_django"
+CHART_JS = "338399fb5bafe598d21cfc471b0590b61ceb321a985fade4f68499b151f67fbf"
+NOW = datetime(2026, 3, 4, 12, 34, 56, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+
+
+@pytest.fixture
+def shelf_page() -> str:
+    """The address of the charts of the shelf."""
+    return f"/admin/mcp_django/server/{Server.objects.create(name='shelf').pk}/charts/"
+
+
+def test_calls_are_counted_by_what_became_of_them(shelf_page: str) -> None:
+    called(times=3, ms=5)
+    called("clear", "failed", times=2, ms=100)
+    called("clear", "limited")
+    called("made up", "unknown")
+    called("theirs", server="other")
+    total = numbers(RANGES["day"], server="shelf").total
+    assert (total.calls, total.ok, total.errors, total.refused) == (7, 3, 2, 2)
+    used = numbers(RANGES["day"], server="shelf").components
+    assert [(one.key, one.calls, one.errors, one.refused) for one in used] == [
+        ("clear", 3, 2, 1),
+        ("look", 3, 0, 0),
+    ]
+    assert numbers(RANGES["day"]).total.calls == 8
+    client = superuser()
+    page = text_of(client.get(shelf_page))
+    assert "7 calls, of which 2 failed and 2 were refused" in page
+    assert "made up" not in page
+    assert "theirs" not in page
+    assert "theirs" in text_of(client.get(SITE))
+
+
+@pytest.mark.parametrize(
+    ("slug", "points", "first", "step"),
+    [
+        ("hour", 60, datetime(2026, 3, 4, 11, 35, tzinfo=UTC), timedelta(minutes=1)),
+        ("day", 24, datetime(2026, 3, 3, 13, tzinfo=UTC), timedelta(hours=1)),
+        ("week", 28, datetime(2026, 2, 25, 18, tzinfo=UTC), timedelta(hours=6)),
+    ],
+)
+def test_each_call_is_in_the_step_that_it_came_in(
+    slug: str, points: int, first: datetime, step: timedelta
+) -> None:
+    called(at=first - timedelta(seconds=1))
+    called(at=first, times=2)
+    called(at=first + step - timedelta(seconds=1))
+    called(at=NOW, times=4)
+    found = numbers(RANGES[slug], now=NOW)
+    assert len(found.points) == points
+    assert [one.at for one in found.points[:2]] == [first, first + step]
+    counts = [one.calls for one in found.points]
+    assert (counts[0], counts[-1], sum(counts)) == (3, 4, 7)
+
+
+def test_calls_of_a_site_without_time_zones_are_counted_too(settings: Any) -> None:
+    settings.USE_TZ = False
+    now = NOW.replace(tzinfo=None)
+    called(at=now - timedelta(minutes=40), times=2)
+    counts = [one.calls for one in numbers(RANGES["day"], now=now).points]
+    assert counts[-2:] == [2, 0]
+
+
+def test_latency_is_of_calls_that_ran_to_an_end() -> None:
+    for ms in range(1, 101):
+        called(ms=ms)
+    called(outcome="limited", ms=100_000, times=50)
+    called(outcome="cancelled", ms=100_000, times=50)
+    called(outcome="started", times=50)
+    total = numbers(RANGES["day"]).total
+    assert total.median == pytest.approx(50, rel=0.1)
+    assert total.p95 == pytest.approx(95, rel=0.1)
+
+
+@pytest.mark.parametrize("scale", [MILLISECONDS, BYTES])
+@pytest.mark.parametrize("value", [3.0, 47.0, 999.0, 12_345.0])
+def test_what_is_read_off_lies_within_the_factor_that_is_promised(
+    scale: Scale, value: float
+) -> None:
+    number = next((n for n, bound in enumerate(scale.bounds) if value < bound), 0)
+    found = scale.quantile({number: 9, NOT_COUNTED: 1000}, 0.5)
+    assert found is not None
+    if number:
+        assert value / 1.6 <= found <= value * 1.6
+    else:
+        assert 0 <= found <= scale.bounds[0]
+
+
+def test_bins_have_no_value_without_rows_and_the_last_one_has_its_bound() -> None:
+    assert MILLISECONDS.quantile({}, 0.5) is None
+    assert MILLISECONDS.quantile({NOT_COUNTED: 7}, 0.5) is None
+    last = len(MILLISECONDS.bounds)
+    assert MILLISECONDS.quantile({last: 1}, 0.95) == MILLISECONDS.bounds[-1]
+
+
+def test_of_a_busy_log_the_newest_are_counted_and_the_page_says_so(
+    monkeypatch: pytest.MonkeyPatch, shelf_page: str
+) -> None:
+    monkeypatch.setattr(charts_numbers, "MAX_CALLS", 5)
+    for seconds in range(1, 11):
+        called(ago=60 * seconds)
+    found = numbers(RANGES["hour"])
+    assert found.total.calls == 5
+    assert found.cut is not None
+    # What is not known is not told as nothing.
+    assert found.points[0].at <= found.cut < found.points[1].at
+    assert "Only the newest" in text_of(superuser().get(shelf_page))
+
+
+@pytest.mark.parametrize(
+    ("permissions", "status"), [((), 403), (("view_server",), 403), (("view_call",), 200)]
+)
+def test_who_may_see_them(permissions: tuple[str, ...], status: int, shelf_page: str) -> None:
+    client = staff(*permissions)
+    for page in (SITE, shelf_page):
+        assert client.get(page).status_code == status
+        assert client.get(f"{page}?range=week").status_code == status
+
+
+def test_they_ask_for_a_login_and_for_nothing_else_below(client: Client, shelf_page: str) -> None:
+    assert client.get(SITE).status_code == client.get(shelf_page).status_code == 302
+    assert superuser().get(f"{shelf_page}more/").status_code == 404
+
+
+@pytest.mark.parametrize("slug", ["hour", "day", "week", "nonsense"])
+def test_a_page_costs_the_same_whatever_the_log_holds(
+    slug: str, shelf_page: str, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(30):
+        called(f"tool-{number}", times=3, ms=number)
+    client = superuser()
+    for page, most in ((SITE, 6), (shelf_page, 7)):
+        with django_assert_max_num_queries(most):
+            response = client.get(f"{page}?range={slug}")
+        assert response.status_code == 200
+        assert not has_inline_code(response)
+        assert len(response.context["components"]) == charts_numbers.MAX_COMPONENTS
+
+
+def test_the_tables_say_everything_without_a_script(shelf_page: str) -> None:
+    called("<b>look</b>", times=2, ms=7)
+    _, _, html = superuser().get(shelf_page).content.decode().partition('id="content-main"')
+    assert "<details open" in html
+    assert html.count("<caption") == 2
+    assert html.count('scope="row"') == 24 + 1
+    assert 'data-value="2"' in html
+    assert "&lt;b&gt;look&lt;/b&gt;" in html
+    assert "<b>look</b>" not in html
+    assert "component__exact=%3Cb%3Elook" in html
+
+
+def test_a_log_without_calls_is_no_table(shelf_page: str) -> None:
+    response = superuser().get(shelf_page)
+    assert "There were no calls." in text_of(response)
+    assert "<table" not in response.content.decode().partition('id="content-main"')[2]
+
+
+def test_the_library_is_the_published_one_with_its_license() -> None:
+    library = (STATIC / "vendor" / "chartjs" / "chart.umd.js").read_bytes()
+    assert hashlib.sha256(library).hexdigest() == CHART_JS
+    assert b"Chart.js v4.6.1" in library[:200]
+    license_ = (STATIC / "vendor" / "chartjs" / "LICENSE.md").read_text()
+    assert "MIT License" in license_
+    assert "4.6.1" in (Path(mcp_django.__file__).parents[1] / "docs" / "charts.md").read_text()
+
+
+def test_a_site_that_hashes_its_static_files_can_collect_these(
+    settings: Any, tmp_path: Path
+) -> None:
+    settings.STATIC_ROOT = str(tmp_path)
+    storage = ManifestStaticFilesStorage(location=str(tmp_path), base_url="/static/")
+    paths = {}
+    for name in ("charts.js", "vendor/chartjs/chart.umd.js", "vendor/chartjs/chart.umd.js.map"):
+        path = f"mcp_django/{name}"
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(Path(str(finders.find(path))).read_bytes())
+        paths[path] = (storage, path)
+    done = list(storage.post_process(paths))
+    assert {name for name, _, result in done if result is True} == set(paths)
+
+
+def test_the_call_list_leads_to_the_charts() -> None:
+    called()
+    page = staff("view_call").get("/admin/mcp_django/call/").content.decode()
+    assert f'href="{SITE}"' in page
+    assert Call.objects.count() == 1

@@ -1,0 +1,394 @@
+"""The components of all servers in the admin."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.auth.models import Group
+from django.test import Client
+from django.utils import timezone
+
+from mcp_django.admin import figures
+from mcp_django.managed.syncing import sync
+from mcp_django.models import Call, Component
+from mcp_django.store.topics import Topic as ListTopic
+from mcp_django.store.topics import versions
+from tests.admin.shelf import shelf
+from tests.admin.staff import staff, superuser
+from tests.admin.theming import unthemed
+
+pytestmark = pytest.mark.django_db
+LIST = "/admin/mcp_django/component/"
+TOOLS, RESOURCES, PROMPTS = (ListTopic("shelf", kind) for kind in ("tools", "resources", "prompts"))
+ALL = (TOOLS, RESOURCES, PROMPTS)
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+
+
+@pytest.fixture
+def look() -> Component:
+    """The row of a tool."""
+    return row_of("look")
+
+
+def row_of(key: str) -> Component:
+    sync([shelf])
+    return Component.objects.get(server="shelf", key=key)
+
+
+def missing(key: str = "gone") -> Component:
+    return Component.objects.create(
+        server="shelf", kind="tool", key=key, name=key, missing_since=timezone.now()
+    )
+
+
+def page_of(row: Component) -> str:
+    return f"{LIST}{row.pk}/change/"
+
+
+def form(row: Component, **changes: Any) -> dict[str, Any]:
+    given = {
+        "is_enabled": "on" if row.is_enabled else "",
+        **{name: getattr(row, name) for name in ("title", "description", "groups", "permissions")},
+        "scopes": " ".join(row.scopes),
+        "rate": row.rate,
+        "approval": row.approval,
+        **changes,
+    }
+    return {name: value for name, value in given.items() if value not in ("", [])}
+
+
+def editing(rows: list[Component], *, off: Component) -> dict[str, Any]:
+    """The list as it is sent, with one of its rows switched off."""
+    data: dict[str, Any] = {
+        "form-TOTAL_FORMS": len(rows),
+        "form-INITIAL_FORMS": len(rows),
+        "_save": "Save",
+    }
+    for number, row in enumerate(rows):
+        data[f"form-{number}-id"] = row.pk
+        data[f"initial-form-{number}-is_enabled"] = str(row.is_enabled)
+        if row != off:
+            data[f"form-{number}-is_enabled"] = "on"
+    return data
+
+
+def act(client: Client, action: str, *rows: Component, **more: Any) -> Any:
+    data = {"action": action, "_selected_action": [row.pk for row in rows], "index": 0, **more}
+    return client.post(LIST, data)
+
+
+def calls(count: int, **changes: Any) -> None:
+    now = timezone.now()
+    values = {
+        "server": "shelf",
+        "kind": "tool",
+        "component": "look",
+        "user_key": "1",
+        "outcome": "ok",
+        **changes,
+    }
+    Call.objects.bulk_create(
+        Call(at=now - timedelta(seconds=number), ms=float(number), **values)
+        for number in range(count)
+    )
+
+
+def names(response: Any) -> set[str]:
+    return {row.key for row in response.context["cl"].result_list if row.server == "shelf"}
+
+
+# The list -----------------------------------------------------------------------------------------
+
+
+def test_the_list_has_every_kind_with_what_code_says() -> None:
+    response = superuser().get(LIST, {"server": "shelf"})
+    assert names(response) == {
+        *("look", "clear", "shelf://about", "shelf://books/{name}", "recommend"),
+    }
+    page = response.content.decode()
+    assert '<td class="field-hints">read-only</td>' in page
+    assert '<td class="field-hints">destructive</td>' in page
+    assert '<td class="field-guards">auth.delete_group</td>' in page
+
+
+def test_the_list_counts_calls_and_errors_of_the_last_day() -> None:
+    calls(3)
+    calls(2, outcome="failed")
+    calls(1, outcome="refused")
+    calls(4, kind="prompt")
+    Call.objects.create(
+        at=timezone.now() - timedelta(days=2),
+        server="shelf",
+        kind="tool",
+        component="look",
+        user_key="1",
+        outcome="ok",
+    )
+    (row,) = superuser().get(LIST, {"q": "look", "kind": "tool"}).context["cl"].result_list
+    assert (row.figures.calls, row.figures.errors) == (6, 2)
+
+
+def test_the_median_is_that_of_the_latest_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "SAMPLE", 5)
+    calls(50)
+    calls(1, component="clear")
+    page = superuser().get(LIST, {"server": "shelf", "kind": "tool"})
+    found = {row.key: row.figures.ms for row in page.context["cl"].result_list}
+    # The latest took 0 ms, the one before it 1 ms, and so on.
+    assert found == {"look": 2.0, "clear": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"kind": "prompt"}, {"recommend"}),
+        ({"app": "example"}, set()),
+        ({"is_read_only__exact": "1"}, {"look"}),
+        ({"is_destructive__exact": "1"}, {"clear"}),
+        ({"is_enabled__exact": "0"}, {"recommend"}),
+        ({"overridden": "yes"}, {"clear"}),
+        (
+            {"overridden": "no"},
+            {"look", "shelf://about", "shelf://books/{name}", "recommend", "gone"},
+        ),
+        ({"missing": "yes"}, {"gone"}),
+        ({"q": "books"}, {"shelf://books/{name}"}),
+    ],
+)
+def test_the_list_is_filtered(query: dict[str, str], found: set[str]) -> None:
+    missing()
+    for key, changes in (("recommend", {"is_enabled": False}), ("clear", {"rate": "1/h"})):
+        Component.objects.filter(pk=row_of(key).pk).update(**changes)
+    Component.objects.filter(key="gone").update(missing_since=timezone.now())
+    assert names(superuser().get(LIST, {"server": "shelf", **query})) == found
+
+
+def test_one_is_switched_off_in_the_list(
+    look: Component, django_capture_on_commit_callbacks: Any
+) -> None:
+    client = superuser()
+    rows = list(Component.objects.filter(server="shelf"))
+    with django_capture_on_commit_callbacks(execute=True) as told:
+        answer = client.post(f"{LIST}?server=shelf", editing(rows, off=look))
+    assert answer.status_code == 302
+    assert not Component.objects.get(pk=look.pk).is_enabled
+    assert Component.objects.filter(is_enabled=False).count() == 1
+    assert len(told) == 1
+    shelf.refresh()
+    assert "look" not in shelf.offered.tools
+    assert set(versions(ALL)) == {TOOLS}
+    entry = LogEntry.objects.get()
+    assert (entry.object_id, entry.action_flag) == (str(look.pk), CHANGE)
+    assert entry.get_change_message() == "Changed Enabled."
+
+
+def test_the_list_of_a_thousand_opens_with_few_queries(
+    django_assert_max_num_queries: Any,
+) -> None:
+    client = superuser()
+    client.get(LIST)
+    Component.objects.bulk_create(
+        Component(
+            server="shelf",
+            kind="tool",
+            key=f"tool-{number}",
+            name="x",
+            missing_since=timezone.now(),
+        )
+        for number in range(1000)
+    )
+    calls(200, component="tool-7")
+    with django_assert_max_num_queries(18):
+        response = client.get(LIST, {"missing": "yes"})
+    assert len(response.context["cl"].result_list) == 100
+
+
+# Several at once ----------------------------------------------------------------------------------
+
+
+def test_several_are_switched_off_and_on(
+    look: Component, django_capture_on_commit_callbacks: Any
+) -> None:
+    client = superuser()
+    recommend = row_of("recommend")
+    with django_capture_on_commit_callbacks(execute=True) as told:
+        act(client, "disable", look, recommend)
+    assert len(told) == 1
+    assert Component.objects.filter(is_enabled=False).count() == 2
+    assert set(versions(ALL)) == {TOOLS, PROMPTS}
+    assert LogEntry.objects.filter(action_flag=CHANGE).count() == 2
+    # What is so already is not changed again.
+    act(client, "disable", look)
+    assert LogEntry.objects.count() == 2
+    act(client, "enable", look, recommend)
+    assert not Component.objects.filter(is_enabled=False).exists()
+
+
+def test_overrides_are_cleared_and_what_is_off_stays_so(look: Component) -> None:
+    Component.objects.filter(pk=look.pk).update(
+        is_enabled=False, title="T", rate="1/h", groups=["g"], scopes=["s"], approval="staff"
+    )
+    act(superuser(), "clear_overrides", look)
+    look.refresh_from_db()
+    assert (look.title, look.rate, look.groups, look.scopes, look.approval) == ("", "", [], [], "")
+    assert not look.is_enabled
+
+
+# One component ------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_code_the_override_and_what_comes_of_both() -> None:
+    clear = row_of("clear")
+    Component.objects.filter(pk=clear.pk).update(
+        title="Empty it", groups=["clerks"], scopes=["extra"], rate="5/m", approval="staff"
+    )
+    page = superuser().get(page_of(clear)).content.decode()
+    for text in (
+        "auth.delete_group and group clerks",
+        "shelf:write, extra",
+        "Staff approve each call",
+        "Empty it",
+        "about ",
+        "tests.admin.shelf",
+    ):
+        assert text in page, text
+
+
+def test_what_code_says_is_escaped(look: Component) -> None:
+    page = superuser().get(page_of(look)).content.decode()
+    assert "<b>closely</b>" not in page
+    assert "&lt;b&gt;closely&lt;/b&gt;" in page
+
+
+def test_what_is_saved_narrows_the_component(
+    look: Component, django_capture_on_commit_callbacks: Any
+) -> None:
+    Group.objects.create(name="clerks")
+    changes = {
+        "title": "Peek",
+        "description": "Peek at it.",
+        "groups": ["clerks"],
+        "permissions": ["auth.view_group"],
+        "scopes": "a:b, c",
+        "rate": "5/m",
+        "approval": "caller",
+    }
+    with django_capture_on_commit_callbacks(execute=True):
+        answer = superuser().post(page_of(look), form(look, **changes))
+    assert answer.status_code == 302, answer.context["adminform"].errors
+    shelf.refresh()
+    tool = shelf.offered.tools["look"]
+    assert (tool.title, tool.description, tool.approval) == ("Peek", "Peek at it.", "caller")
+    assert (tool.scopes, [str(rate) for rate in tool.rates]) == (("a:b", "c"), ["5/m"])
+    assert [str(one) for one in tool.permission if one] == ["group clerks", "auth.view_group"]
+    assert set(versions(ALL)) == {TOOLS}
+    assert "Title" in LogEntry.objects.get().get_change_message()
+
+
+@pytest.mark.parametrize("changes", [{"rate": "5/m"}, {"approval": "staff"}])
+def test_what_no_list_shows_is_told_to_processes_alone(
+    look: Component, django_capture_on_commit_callbacks: Any, changes: dict[str, str]
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        superuser().post(page_of(look), form(look, **changes))
+    assert versions(ALL) == {}
+    shelf.refresh()
+    assert shelf.offered.tools["look"] != shelf.tools["look"]
+
+
+@pytest.mark.parametrize("text", ['a"b', "a\\b", "offline_access", "ümlaut"])
+def test_what_is_no_scope_is_refused(look: Component, text: str) -> None:
+    answer = superuser().post(page_of(look), form(look, scopes=f"fine {text}"))
+    assert "is no scope for a component" in answer.content.decode()
+    look.refresh_from_db()
+    assert look.scopes == []
+
+
+def test_approval_is_for_tools_alone() -> None:
+    recommend = row_of("recommend")
+    client = superuser()
+    assert 'name="approval"' not in client.get(page_of(recommend)).content.decode()
+    client.post(page_of(recommend), form(recommend, approval="staff"))
+    recommend.refresh_from_db()
+    assert recommend.approval == ""
+
+
+def test_a_missing_one_is_shown_as_what_it_was() -> None:
+    page = superuser().get(page_of(missing())).content.decode()
+    assert "Code has this component no more" in page
+    assert "gone" in page
+
+
+# Who may ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("codenames", "seen", "changed"),
+    [
+        ((), 403, 403),
+        (("view_component",), 200, 403),
+        (("delete_component",), 403, 403),
+        (("change_component",), 200, 302),
+    ],
+)
+def test_each_permission_opens_what_it_says(
+    look: Component, codenames: tuple[str, ...], seen: int, changed: int
+) -> None:
+    client = staff(*codenames)
+    rows = list(Component.objects.filter(server="shelf"))
+    assert client.get(LIST).status_code == seen
+    assert client.get(page_of(look)).status_code == seen
+    assert client.post(page_of(look), form(look, title="Mine")).status_code == changed
+    assert client.post(LIST, editing(rows, off=look)).status_code == changed
+    act(client, "disable", *rows)
+    act(client, "clear_overrides", *rows)
+    look.refresh_from_db()
+    is_allowed = changed == 302
+    assert look.is_enabled is not is_allowed
+    assert LogEntry.objects.exists() is is_allowed
+
+
+def test_a_visit_changes_nothing_without_a_post(look: Component) -> None:
+    client = superuser()
+    client.get(LIST, {"action": "disable", "_selected_action": look.pk})
+    client.get(page_of(look), form(look, title="Mine"))
+    look.refresh_from_db()
+    assert (look.is_enabled, look.title) == (True, "")
+
+
+def test_none_is_made_by_hand() -> None:
+    client = superuser()
+    assert client.get(f"{LIST}add/").status_code == 403
+    assert client.post(f"{LIST}add/", {"key": "new"}).status_code == 403
+
+
+def test_what_code_has_cannot_be_deleted(look: Component) -> None:
+    client = superuser()
+    assert client.post(f"{LIST}{look.pk}/delete/", {"post": "yes"}).status_code == 403
+    act(client, "delete_selected", look, missing(), post="yes")
+    assert Component.objects.filter(pk=look.pk).exists()
+
+
+def test_what_is_missing_is_deleted_by_who_may(look: Component) -> None:
+    first, second, third = missing("first"), missing("second"), missing("third")
+    stranger = staff("change_component")
+    assert stranger.post(f"{LIST}{first.pk}/delete/", {"post": "yes"}).status_code == 403
+    act(stranger, "delete_selected", second, post="yes")
+    assert Component.objects.filter(pk__in=[first.pk, second.pk]).count() == 2
+    client = staff("delete_component", "view_component")
+    assert client.post(f"{LIST}{first.pk}/delete/", {"post": "yes"}).status_code == 302
+    act(client, "delete_selected", second, third, post="yes")
+    assert not Component.objects.exclude(missing_since=None).exists()
+    assert LogEntry.objects.filter(action_flag=DELETION).count() == 3
+
+
+def test_a_theme_brings_the_class_of_all_screens() -> None:
+    # The class is chosen when the modules are imported, so another process has to say.
+    assert unthemed("tests.admin.theming_class.ThemedAdmin") == []

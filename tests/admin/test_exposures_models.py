@@ -1,0 +1,326 @@
+"""A model is exposed in the admin, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission
+from django.test import Client
+
+from mcp_django import MCPServer, ModelTools
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.managed.exposures.hearing import ears
+from mcp_django.managed.freshness import freshness
+from mcp_django.models import ModelExposure
+from mcp_django.models import Topic as TopicRow
+from mcp_django.server import all_servers
+from mcp_django.store.topics import Topic
+from mcp_django.test import MCPClient
+from tests.servers import person
+from tests.sources.models.building import order
+from tests.sources.shop.models import Order
+
+pytestmark = pytest.mark.django_db
+LIST = "/admin/mcp_django/modelexposure/"
+ADD = f"{LIST}add/?server=desk&target=shop.Order"
+FORM: dict[str, Any] = {
+    "is_enabled": "on",
+    "name": "",
+    "plural": "",
+    "description": "What was bought.",
+    "paths-fields": ["number", "status", "customer"],
+    "paths-filter_fields": ["status"],
+    "paths-search_fields": ["number"],
+    "paths-ordering_fields": ["number"],
+    "ordering": "-number",
+    "operations": ["list", "get"],
+    "page_size": "20",
+    "uri": "",
+    "scopes": "",
+}
+
+
+@pytest.fixture(autouse=True)
+def server(settings: Any, few_servers: None) -> Iterator[MCPServer]:
+    """A server that is empty in code."""
+    settings.ROOT_URLCONF = "tests.admin.urls"
+    freshness.forget()
+    made = MCPServer("desk", permission=AllowAny)
+    yield made
+    ears.listen_to([])
+
+
+def staff(*codenames: str, username: str = "eve") -> Any:
+    """A member of staff with these permissions and no others."""
+    user = person(username, is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    return user
+
+
+@pytest.fixture
+def root(client: Client) -> Any:
+    user = person("root", is_staff=True, is_superuser=True)
+    client.force_login(user)
+    return user
+
+
+def page(response: Any) -> str:
+    return response.content.decode()
+
+
+def test_first_the_server_and_the_model_are_chosen(client: Client, root: Any) -> None:
+    text = page(client.get(f"{LIST}add/"))
+    for shown in ('value="desk"', 'value="shop.Order"', 'value="auth.User"'):
+        assert shown in text
+    for closed in ("sessions.Session", "mcp_django.", "admin.LogEntry", "oauth2_provider."):
+        assert f'value="{closed}' not in text
+    for query in ("?server=gone&target=shop.Order", "?server=desk&target=sessions.Session"):
+        refused = client.get(f"{LIST}add/{query}")
+        assert "errorlist" in page(refused)
+        assert client.post(f"{LIST}add/{query}", FORM).status_code == 200
+    assert not ModelExposure.objects.exists()
+
+
+def test_then_its_fields_and_a_client_has_it(client: Client, root: Any) -> None:
+    text = page(client.get(ADD))
+    assert 'name="paths-fields" value="number"' in text
+    assert 'name="paths-fields" value="customer__name"' in text
+    assert "customer__password" not in text
+    order("A1")
+    order("A2")
+    answer = client.post(ADD, FORM)
+    assert answer.status_code == 302, page(answer)
+    row = ModelExposure.objects.get()
+    assert (row.kind, row.server, row.target) == ("model", "desk", "shop.Order")
+    assert LogEntry.objects.get().get_change_message() == "Added."
+    tools = MCPClient(server=_desk(), user=root)
+    found = tools.call_tool("list_orders", {}).structured["items"]
+    assert [one["number"] for one in found] == ["A2", "A1"]
+    assert "What was bought." in tools.list_tools()[0]["description"]
+    change = f"{LIST}{row.pk}/change/"
+    shown = page(client.get(change))
+    assert "list_orders" in shown
+    assert 'value="number" checked' in shown
+    assert "A1" in shown
+    assert client.post(change, {**FORM, "operations": ["get"]}).status_code == 302
+    assert [one["name"] for one in tools.list_tools()] == ["get_order"]
+
+
+def _desk() -> MCPServer:
+    return next(one for one in all_servers() if one.name == "desk")
+
+
+def test_a_preview_shows_everything_and_keeps_nothing(client: Client, root: Any) -> None:
+    order("A1", internal_note="hush")
+    text = page(client.post(ADD, {**FORM, "_preview": "1"}))
+    assert "list_orders" in text
+    # It stands below the form, where the button leads.
+    assert 'formaction="#preview"' in text
+    assert 'id="preview"' in text
+    assert "<td>A1</td>" in text
+    assert "hush" not in text
+    assert 'value="status" checked' in text
+    assert not ModelExposure.objects.exists()
+    assert not LogEntry.objects.exists()
+    client.post(ADD, FORM)
+    row = ModelExposure.objects.get()
+    change = f"{LIST}{row.pk}/change/"
+    text = page(client.post(change, {**FORM, "name": "sale", "_preview": "1", "_save": "1"}))
+    assert "get_sale" in text
+    row.refresh_from_db()
+    assert row.name == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"paths-fields": []}, "Choose at least one field"),
+        ({"paths-fields": ["number", "customer__password"]}, "is not among what can be chosen"),
+        ({"paths-search_fields": ["status", "note"]}, "Search: note is not shown"),
+        ({"paths-fields": ["status"], "paths-filter_fields": []}, "number"),
+        ({"operations": ["get", "drop"]}, "drop"),
+        ({"operations": [], "uri": ""}, "it offers nothing"),
+        ({"uri": "shop://orders"}, "same for every order"),
+        ({"uri": "shop://orders/{margin}"}, "margin"),
+        ({"uri": "shop://orders/{status}"}, "several objects can share"),
+        ({"page_size": "0"}, "page_size"),
+        ({"page_size": "5000"}, "page_size"),
+        ({"name": "Not a name"}, "lower-case letters"),
+        ({"scopes": '"'}, "no scope"),
+        ({"groups": ["gone"]}, "gone"),
+        ({"operations": ["create"]}, "requires"),
+    ],
+    ids=repr,
+)
+def test_a_mistake_is_said_where_it_was_made(
+    client: Client, root: Any, change: dict[str, Any], words: str
+) -> None:
+    answer = client.post(ADD, {**FORM, **change})
+    assert answer.status_code == 200
+    assert words in page(answer).replace("&#x27;", "'")
+    assert "errorlist" in page(answer)
+    assert not ModelExposure.objects.exists()
+
+
+def test_a_name_that_code_has_is_refused(client: Client, root: Any, server: MCPServer) -> None:
+    class Own(ModelTools[Order]):
+        fields = ["number"]
+
+    server.register(Order, Own)
+    text = page(client.post(ADD, FORM))
+    assert "Code has a tool" in text
+    assert client.post(ADD, {**FORM, "name": "sale", "plural": "sales"}).status_code == 302
+    text = page(client.post(ADD, {**FORM, "name": "sale", "plural": "sales"}))
+    assert "There is a tool" in text
+
+
+# Who may ------------------------------------------------------------------------------------------
+
+ALL = ("view_modelexposure", "add_modelexposure", "change_modelexposure", "delete_modelexposure")
+
+
+def test_staff_without_permission_gets_nowhere(client: Client, root: Any) -> None:
+    client.post(ADD, FORM)
+    row = ModelExposure.objects.get()
+    client.force_login(staff("view_order", "view_viewexposure", "add_viewexposure"))
+    for path in (LIST, f"{LIST}add/", ADD, f"{LIST}{row.pk}/change/", f"{LIST}{row.pk}/delete/"):
+        assert client.get(path).status_code == 403, path
+        assert client.post(path, FORM).status_code == 403, path
+    # Nor by the other kind, whose rows are in the same table.
+    client.force_login(staff("change_viewexposure", "view_order", username="bob"))
+    answer = client.get(f"/admin/mcp_django/viewexposure/{row.pk}/change/")
+    assert answer.status_code == 302
+
+
+def test_staff_with_one_permission_may_do_that(client: Client, root: Any) -> None:
+    client.post(ADD, FORM)
+    row = ModelExposure.objects.get()
+    change, delete = f"{LIST}{row.pk}/change/", f"{LIST}{row.pk}/delete/"
+    order("A1")
+    client.force_login(staff("view_modelexposure"))
+    text = page(client.get(change))
+    assert "page_size" in text
+    assert "You would not see any row yourself." in text
+    assert "A1" not in text
+    assert '_save"' not in text
+    assert '_preview"' not in text
+    for post in (FORM, {**FORM, "_preview": "1"}):
+        assert client.post(change, post).status_code == 403
+    assert client.post(LIST, {"action": "disable", "_selected_action": [row.pk]}).status_code in (
+        200,
+        302,
+    )
+    row.refresh_from_db()
+    assert row.is_enabled
+    assert client.post(delete, {"post": "yes"}).status_code == 403
+    client.force_login(staff("delete_modelexposure", username="bob"))
+    assert client.post(delete, {"post": "yes"}).status_code == 302
+    assert not ModelExposure.objects.exists()
+
+
+def test_nobody_exposes_what_he_may_not_view_or_change_himself(client: Client) -> None:
+    client.force_login(staff(*ALL))
+    assert 'value="shop.Order"' not in page(client.get(f"{LIST}add/"))
+    assert client.post(ADD, FORM).status_code == 200
+    client.force_login(staff(*ALL, "view_order", username="bob"))
+    shown = {**FORM, "paths-fields": ["number", "status", "customer__name"]}
+    assert "shop.view_customer" in page(client.post(ADD, shown))
+    update = {**FORM, "operations": ["list", "update"]}
+    assert "shop.change_order" in page(client.post(ADD, update))
+    assert not ModelExposure.objects.exists()
+    assert client.post(ADD, FORM).status_code == 302
+
+
+def test_who_could_not_expose_it_may_switch_it_off_and_not_on(client: Client, root: Any) -> None:
+    client.post(ADD, FORM)
+    row = ModelExposure.objects.get()
+    LogEntry.objects.all().delete()
+    client.force_login(staff(*ALL))
+    for action, is_on in (("disable", False), ("enable", False)):
+        post = {"action": action, "_selected_action": [row.pk]}
+        text = page(client.post(LIST, post, follow=True))
+        row.refresh_from_db()
+        assert row.is_enabled == is_on
+    assert "shop.view_order" in text
+    assert LogEntry.objects.count() == 1
+    client.force_login(root)
+    client.post(LIST, {"action": "enable", "_selected_action": [row.pk]})
+    row.refresh_from_db()
+    assert row.is_enabled
+
+
+# Telling, and the list ----------------------------------------------------------------------------
+
+
+def told(kind: str) -> int:
+    digest = Topic("desk", kind).digest
+    found = TopicRow.objects.filter(pk=digest).values_list("version", flat=True)
+    return found.first() or 0
+
+
+def test_every_change_is_told_to_clients(
+    client: Client, root: Any, django_capture_on_commit_callbacks: Any
+) -> None:
+    def after(path: str, post: dict[str, Any]) -> tuple[bool, bool]:
+        before = told("tools"), told("resources")
+        with django_capture_on_commit_callbacks(execute=True):
+            assert client.post(path, post).status_code == 302
+        return told("tools") > before[0], told("resources") > before[1]
+
+    both = {**FORM, "uri": "shop://orders/{number}"}
+    assert after(ADD, FORM) == (True, False)
+    row = ModelExposure.objects.get()
+    assert after(f"{LIST}{row.pk}/change/", both) == (True, True)
+    assert after(f"{LIST}{row.pk}/change/", FORM) == (True, True)
+    assert after(LIST, {"action": "disable", "_selected_action": [row.pk]}) == (True, False)
+    assert after(LIST, {"action": "enable", "_selected_action": [row.pk]}) == (True, False)
+    delete = {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"}
+    assert after(LIST, delete) == (True, False)
+
+
+def test_the_list_says_what_is_not_offered_and_why(client: Client, root: Any) -> None:
+    client.post(ADD, FORM)
+    ModelExposure.objects.create(server="desk", target="shop.Gone", options={})
+    ModelExposure.objects.create(server="gone", target="shop.Order", options={})
+    ModelExposure.objects.create(server="desk", target="shop.Tag", options=[3], groups="x")
+    ModelExposure.objects.create(server="desk", target="shop.Tag", is_enabled=False)
+    text = page(client.get(LIST)).replace("&#x27;", "'")
+    for words in (
+        ">Offered<",
+        "The site has no model 'shop.Gone'",
+        "there is no server “gone” in code",
+        "groups is no list of names.",
+        ">Switched off<",
+    ):
+        assert words in text
+    for row in ModelExposure.objects.all():
+        assert client.get(f"{LIST}{row.pk}/change/").status_code == 200
+
+
+def test_the_screens_take_a_bounded_number_of_queries(
+    client: Client, root: Any, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(6):
+        order(f"A{number}")
+        assert client.post(ADD, {**FORM, "name": f"n{number}", "plural": f"n{number}s"})
+    row = ModelExposure.objects.last()
+    assert row is not None
+    with django_assert_max_num_queries(9):
+        client.get(LIST)
+    with django_assert_max_num_queries(20):
+        client.get(f"{LIST}{row.pk}/change/")
+    with django_assert_max_num_queries(20):
+        client.post(ADD, {**FORM, "_preview": "1", "name": "other", "plural": "others"})
+
+
+def test_a_page_has_no_inline_script_or_style_and_says_what_each_input_is(
+    client: Client, root: Any
+) -> None:
+    text = page(client.get(ADD))
+    assert "style=" not in text
+    assert "<script>" not in text
+    assert '<span class="visually-hidden">Filter: status</span>' in text
+    assert '<th scope="col">Shown</th>' in text

@@ -1,0 +1,111 @@
+"""Two people at once: whoever saves last gives nobody back what the other took away."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from mcp_django.managed.syncing import sync
+from mcp_django.models import Component, ModelExposure, PromptText, Server
+from tests.admin.shelf import shelf
+from tests.admin.staff import superuser
+
+pytestmark = pytest.mark.django_db
+SAID = "Somebody else has changed meanwhile who may use this"
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+
+
+@pytest.fixture
+def root() -> Client:
+    """An administrator."""
+    return superuser()
+
+
+def component() -> Any:
+    """A tool."""
+    sync([shelf])
+    return Component.objects.get(server="shelf", key="look")
+
+
+def server() -> Any:
+    """A server."""
+    sync([shelf])
+    return Server.objects.get(name="shelf")
+
+
+def exposure() -> Any:
+    """An exposed model."""
+    return ModelExposure.objects.create(
+        server="shelf", target="auth.Group", options={"fields": ["id", "name"]}
+    )
+
+
+def prompt() -> Any:
+    """A written prompt."""
+    return PromptText.objects.create(server="shelf", name="note", text="Note it.")
+
+
+def fields(page: str) -> dict[str, Any]:
+    """What a browser sends of a form that nobody touched."""
+    form = page.partition("novalidate>")[2].partition("</form>")[0]
+    found: dict[str, Any] = {}
+    for tag in re.findall(r"<input [^>]*>", form):
+        said = dict(re.findall(r'([\w-]+)="([^"]*)"', tag))
+        is_box = said.get("type") in ("checkbox", "radio")
+        if "name" in said and said.get("type") != "submit" and (not is_box or " checked" in tag):
+            value = said.get("value", "on" if is_box else "")
+            found.setdefault(said["name"], []).append(unescape(value))
+    area = r'<textarea name="([^"]*)"[^>]*>\n?(.*?)</textarea>'
+    for name, text in re.findall(area, form, re.DOTALL):
+        found[name] = [unescape(text)]
+    return found
+
+
+@pytest.mark.parametrize(
+    "made", [component, server, exposure, prompt], ids=lambda one: one.__name__
+)
+@pytest.mark.parametrize(
+    "taken", [{"is_enabled": False}, {"groups": ["clerks"]}, {"permissions": ["auth.view_group"]}]
+)
+def test_a_form_that_was_open_meanwhile_is_refused_once(
+    root: Client, made: Any, taken: dict[str, Any]
+) -> None:
+    row = made()
+    page = f"/admin/mcp_django/{row._meta.model_name}/{row.pk}/change/"
+    opened = {**fields(root.get(page).content.decode()), "_save": "Save"}
+    type(row).objects.filter(pk=row.pk).update(**taken)
+    answer = root.post(page, opened)
+    assert SAID in answer.content.decode()
+    row.refresh_from_db()
+    assert {name: getattr(row, name) for name in taken} == taken
+    again = {**opened, "meanwhile": fields(answer.content.decode())["meanwhile"]}
+    assert root.post(page, again).status_code == 302
+
+
+@pytest.mark.parametrize(
+    "made", [component, server, exposure, prompt], ids=lambda one: one.__name__
+)
+def test_a_form_alone_is_saved_at_once(root: Client, made: Any) -> None:
+    row = made()
+    page = f"/admin/mcp_django/{row._meta.model_name}/{row.pk}/change/"
+    opened = {**fields(root.get(page).content.decode()), "_save": "Save"}
+    assert root.post(page, opened).status_code == 302
+
+
+def test_a_list_that_was_open_meanwhile_switches_nothing_on(root: Client) -> None:
+    row = component()
+    opened = fields(root.get("/admin/mcp_django/component/?server=shelf").content.decode())
+    assert list(opened.values()).count(["on"]) == 5
+    Component.objects.filter(pk=row.pk).update(is_enabled=False)
+    answer = root.post("/admin/mcp_django/component/?server=shelf", {**opened, "_save": "Save"})
+    assert answer.status_code == 302
+    row.refresh_from_db()
+    assert not row.is_enabled

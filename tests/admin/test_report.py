@@ -1,0 +1,214 @@
+"""The tool quality report: what it finds, who sees it, and the same as a file."""
+
+from __future__ import annotations
+
+import csv
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from mcp_django.admin import charts_numbers, report_numbers
+from mcp_django.admin.report_numbers import Quality, report
+from mcp_django.models import Component, Server
+from tests.admin.calls import called
+from tests.admin.reading import has_inline_code, text_of
+from tests.admin.shelf import shelf
+from tests.admin.staff import staff, superuser
+
+pytestmark = pytest.mark.django_db
+MONTH = timedelta(days=30)
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+
+
+@pytest.fixture
+def page() -> str:
+    """The address of the report of the shelf."""
+    return f"/admin/mcp_django/server/{Server.objects.create(name='shelf').pk}/report/"
+
+
+def keys(found: list[Quality]) -> list[str]:
+    return [one.key for one in found]
+
+
+def test_what_nobody_called_is_told() -> None:
+    called("look")
+    called("clear", ago=31 * 24 * 3600)
+    called("recommend", server="other", kind="prompt")
+    assert keys(report(shelf, MONTH).never_used) == [
+        "recommend",
+        "shelf://about",
+        "shelf://books/{name}",
+        "clear",
+    ]
+    assert "clear" not in keys(report(shelf, 3 * MONTH).never_used)
+
+
+def test_what_was_used_before_the_counted_calls_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts_numbers, "MAX_CALLS", 2)
+    called("clear", ago=3600)
+    called("look", ago=60, times=2)
+    called("look", ago=30, times=2)
+    found = report(shelf, MONTH)
+    assert found.cut is not None
+    assert "clear" not in keys(found.never_used)
+    assert next(one for one in found.every if one.key == "clear").calls == 0
+
+
+def test_what_fails_most_comes_first_and_too_few_calls_say_nothing() -> None:
+    called("look", times=8)
+    called("look", "error", times=1)
+    called("look", "timeout", times=1)
+    called("clear", times=1)
+    called("clear", "failed", times=4)
+    called("about", "failed", times=4)
+    found = report(shelf, MONTH).failing
+    rates = [(one.key, one.failures, one.calls, one.failure_rate) for one in found]
+    assert rates == [("clear", 4, 5, 0.8), ("look", 2, 10, 0.2)]
+
+
+def test_arguments_that_models_get_wrong_are_counted_once_for_each_call() -> None:
+    called("look", "invalid", times=3, problems=["where", "where", "when"])
+    called("look", "invalid", problems=["where"])
+    called("clear", "invalid", problems=["<b>items</b>[0].price"])
+    called("look", "invalid", problems={"odd": 1})
+    found = [(one.key, path, n) for one, path, n in report(shelf, MONTH).wrong]
+    assert found == [
+        ("look", "where", 4),
+        ("look", "when", 3),
+        ("clear", "<b>items</b>[0].price", 1),
+    ]
+    assert next(o for o in report(shelf, MONTH).every if o.key == "look").invalid == 5
+
+
+def test_wrong_arguments_are_read_from_so_many_calls_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(report_numbers, "MAX_INVALID", 2)
+    called("look", "invalid", ago=60, times=2, problems=["new"])
+    called("look", "invalid", ago=600, times=5, problems=["old"])
+    assert [(path, n) for _, path, n in report(shelf, MONTH).wrong] == [("new", 2)]
+
+
+def test_answers_are_weighed_without_errors() -> None:
+    called("look", times=99, bytes=1000)
+    called("look", bytes=40_000)
+    called("look", "error", bytes=10**6)
+    called("clear", bytes=8)
+    first, second = report(shelf, MONTH).biggest
+    assert first.key == "look"
+    assert first.mean_bytes == pytest.approx(1390)
+    assert first.tokens == 348
+    assert first.p95_bytes == pytest.approx(1000, rel=0.6)
+    assert (second.key, second.tokens) == ("clear", 2)
+
+
+def test_the_slowest_come_first() -> None:
+    called("look", times=50, ms=10)
+    called("clear", times=50, ms=3000)
+    called("about", "limited", ms=9000)
+    found = report(shelf, MONTH).slowest
+    assert keys(found) == ["clear", "look"]
+    assert found[0].median_ms == pytest.approx(3000, rel=0.6)
+    assert found[1].p95_ms == pytest.approx(10, rel=0.6)
+
+
+def test_who_was_kept_out_is_counted() -> None:
+    called("look", "refused", times=2)
+    called("look", "denied")
+    called("clear", "limited", times=5)
+    called("made up", "unknown", times=9)
+    found = [(one.key, one.refused, one.limited) for one in report(shelf, MONTH).refused]
+    assert found == [("clear", 0, 5), ("look", 3, 0)]
+
+
+def test_a_component_that_left_the_code_is_told_of_without_a_link(page: str) -> None:
+    called("gone", "failed", times=9)
+    row = Component.objects.create(server="shelf", kind="tool", key="look")
+    called("look", "failed", times=9)
+    html = superuser().get(page).content.decode()
+    assert f'<a href="/admin/mcp_django/component/{row.pk}/change/">look</a>' in html
+    assert '<th scope="row">gone<br>' in html
+    log = "/admin/mcp_django/call/?server__exact=shelf&amp;kind__exact=tool&amp;component__exact="
+    assert f'<a href="{log}gone">9</a>' in html
+    assert "gone" not in keys(report(shelf, MONTH).never_used)
+
+
+def test_a_component_has_a_link_where_nobody_opened_the_list_of_components_yet(page: str) -> None:
+    called("look", "failed", times=9)
+    assert not Component.objects.exists()
+    html = superuser().get(page).content.decode()
+    pk = Component.objects.get(server="shelf", kind="tool", key="look").pk
+    assert f'<a href="/admin/mcp_django/component/{pk}/change/">look</a>' in html
+
+
+def test_the_page_says_all_that_and_escapes_it(page: str) -> None:
+    called("look", "invalid", times=6, problems=["<script>x</script>"])
+    called("look", times=6, ms=20, bytes=400)
+    called("clear", "limited")
+    client = superuser()
+    response = client.get(f"{page}?days=7")
+    said = text_of(response)
+    for words in ("Most failing", "50.0", "get wrong", "estimate", "Slowest", "Never used"):
+        assert words in said
+    assert not has_inline_code(response)
+    assert "&lt;script&gt;x" in response.content.decode()
+    log = client.get("/admin/mcp_django/call/?outcome__exact=invalid&component__exact=look")
+    assert log.status_code == 200
+
+
+def test_a_server_without_calls_has_a_report(page: str) -> None:
+    said = text_of(superuser().get(page))
+    assert said.count("None.") == 5
+    assert "shelf://about" in said
+
+
+@pytest.mark.parametrize(
+    ("permissions", "status"), [((), 403), (("view_server",), 403), (("view_call",), 200)]
+)
+def test_who_may_see_it(permissions: tuple[str, ...], status: int, page: str) -> None:
+    client = staff(*permissions)
+    assert client.get(page).status_code == status
+    assert client.get(f"{page}csv/").status_code == status
+    assert client.get(f"{page}other/").status_code == (404 if status == 200 else status)
+
+
+def test_it_asks_for_a_login(client: Client, page: str) -> None:
+    assert client.get(page).status_code == client.get(f"{page}csv/").status_code == 302
+
+
+def test_the_file_has_every_component_and_no_formula(page: str) -> None:
+    called("look", times=4, ms=20, bytes=400)
+    called("look", "invalid", problems=["=cmd()", "where"])
+    called("=HYPERLINK(1)", "failed")
+    response = superuser().get(f"{page}csv/?days=7")
+    assert response["Content-Type"] == "text/csv; charset=utf-8"
+    assert response["Content-Disposition"] == ('attachment; filename="shelf-quality-7-days.csv"')
+    rows = {row["component"]: row for row in csv.DictReader(StringIO(response.content.decode()))}
+    assert rows["'=HYPERLINK(1)"]["failed"] == "1"
+    assert rows["about" if "about" in rows else "shelf://about"]["used"] == "no"
+    look = rows["look"]
+    assert (look["calls"], look["failed"], look["failure_rate"]) == ("5", "1", "0.2")
+    assert (look["mean_bytes"], look["estimated_tokens"]) == ("400.0", "100")
+    assert look["wrong_arguments"] in {"'=cmd() (1); where (1)", "where (1); =cmd() (1)"}
+
+
+@pytest.mark.parametrize("days", ["", "?days=7", "?days=1000000", "?days=x"])
+def test_it_costs_the_same_whatever_the_log_holds(
+    days: str, page: str, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(30):
+        called(f"tool-{number}", times=2, ms=number, bytes=number)
+        called(f"tool-{number}", "invalid", times=5, problems=["a", "b"])
+    client = superuser()
+    # Components get their rows, as when somebody opens the list of them.
+    client.get(page)
+    for address in (page, f"{page}csv/"):
+        with django_assert_max_num_queries(13):
+            assert client.get(f"{address}{days}").status_code == 200

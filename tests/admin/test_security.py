@@ -1,0 +1,71 @@
+"""The security log and the external identities in the admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
+
+from mcp_django.auth.events import record
+from mcp_django.models import AuthEvent, ExternalIdentity
+
+pytestmark = pytest.mark.django_db
+LOG, IDENTITIES = "/admin/mcp_django/authevent/", "/admin/mcp_django/externalidentity/"
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+
+
+@pytest.fixture
+def root(client: Client) -> Any:
+    """An administrator, signed in."""
+    user = get_user_model().objects.create_superuser("root", password="root")
+    client.force_login(user)
+    return user
+
+
+def test_the_log_is_read_and_nothing_else(client: Client, root: Any, rf: Any) -> None:
+    record(AuthEvent.Kind.REVOKE, request=rf.get("/"), user=root, client_id="client-7")
+    row = AuthEvent.objects.get()
+    for query in ("", "?q=client-7", "?kind__exact=revoke"):
+        assert "client-7" in client.get(f"{LOG}{query}").content.decode()
+    assert "client-7" not in client.get(f"{LOG}?q=client-8").content.decode()
+    page = client.get(f"{LOG}{row.pk}/change/")
+    assert page.status_code == 200
+    assert b'name="_save"' not in page.content
+    assert client.get(f"{LOG}add/").status_code == 403
+    assert client.post(f"{LOG}{row.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_a_user_in_the_log_can_be_deleted(client: Client, root: Any, rf: Any) -> None:
+    ada = get_user_model().objects.create_user("ada")
+    record(AuthEvent.Kind.CONSENT, request=rf.get("/"), user=ada)
+    client.post(f"/admin/auth/user/{ada.pk}/delete/", {"post": "yes"})
+    assert not get_user_model().objects.filter(username="ada").exists()
+    assert AuthEvent.objects.get().username == "ada"
+
+
+def test_an_identity_is_made_by_hand_and_keeps_its_subject(client: Client, root: Any) -> None:
+    form = {"issuer": "https://login.acme.example", "subject": "u-1", "user": root.pk}
+    assert client.post(f"{IDENTITIES}add/", form).status_code == 302
+    row = ExternalIdentity.objects.get()
+    ada = get_user_model().objects.create_user("ada")
+    client.post(f"{IDENTITIES}{row.pk}/change/", {**form, "subject": "u-2", "user": ada.pk})
+    row.refresh_from_db()
+    assert (row.subject, row.user) == ("u-1", ada)
+
+
+@pytest.mark.parametrize("address", [LOG, IDENTITIES])
+def test_a_list_costs_the_same_for_one_and_for_many(
+    client: Client, root: Any, rf: Any, address: str, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(5):
+        user = get_user_model().objects.create_user(f"user-{number}")
+        record(AuthEvent.Kind.ISSUE, request=rf.get("/"), user=user)
+        ExternalIdentity.objects.create(issuer="https://a.example", subject=number, user=user)
+    with django_assert_max_num_queries(7):
+        assert client.get(address).status_code == 200

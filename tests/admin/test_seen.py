@@ -1,0 +1,437 @@
+"""What a client sees: exact lists for anybody, with reasons, and who may look."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group, Permission
+from django.test import Client, override_settings
+
+from mcp_django import Context, MCPServer
+from mcp_django.admin.seen_lists import LISTS, Kind
+from mcp_django.auth.permissions import AllowAny, BasePermission, IsAuthenticated
+from mcp_django.auth.principal import Principal
+from mcp_django.components.resource import Entry, EntryPage
+from mcp_django.managed.deciding import decided
+from mcp_django.managed.prompt_versions import keep
+from mcp_django.models import Component, PromptText, Server
+from mcp_django.protocol.revisions import REVISIONS
+from mcp_django.test import MCPClient
+
+pytestmark = pytest.mark.django_db
+# What is decided is known, and told, after the commit.
+commits = pytest.mark.django_db(transaction=True)
+
+
+numbers = count()
+
+
+class OnlyAda(BasePermission):
+    """One person by name."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        return bool(principal.user.get_username() == "ada")
+
+
+class Fails(BasePermission):
+    """Is broken."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        raise RuntimeError("secret detail")
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+
+
+@pytest.fixture
+def server() -> MCPServer:
+    """A server with something of each kind, and reasons to hide some of it."""
+    # Of its own name: servers of tests that are over are found by theirs, as long as they live.
+    server = MCPServer(
+        f"seen-{next(numbers)}", permission=AllowAny, instructions="Be <b>brief</b>.", page_size=2
+    )
+
+    @server.tool(title="Look", read_only=True)
+    def look(what: str) -> str:
+        """Look at something <i>."""
+        return what
+
+    @server.tool(permission="auth.view_group")
+    def groups() -> str:
+        """See the groups."""
+        return ""
+
+    @server.tool(permission=OnlyAda, scopes=["write"])
+    def private() -> str:
+        """Be private."""
+        return ""
+
+    @server.tool(scopes=["write"], approval="staff")
+    def write() -> str:
+        """Write."""
+        return ""
+
+    @server.tool(needs=["elicitation"])
+    def ask(ctx: Context) -> str:
+        """Ask."""
+        return ""
+
+    @server.resource("seen://one")
+    def one() -> str:
+        """Read one."""
+        return "1"
+
+    @server.prompt
+    def greet() -> str:
+        """Greet."""
+        return "Hello"
+
+    return server
+
+
+@pytest.fixture
+def address(server: MCPServer) -> str:
+    """The page of that server."""
+    row = Server.objects.create(name=server.name)
+    return f"/admin/mcp_django/server/{row.pk}/seen/"
+
+
+@pytest.fixture
+def root(client: Client) -> Any:
+    """An administrator, signed in."""
+    user = get_user_model().objects.create_superuser("root")
+    client.force_login(user)
+    return user
+
+
+def person(name: str = "ada", **details: Any) -> Any:
+    return get_user_model().objects.create_user(name, **details)
+
+
+def staff(client: Client, *codenames: str) -> Any:
+    """A member of staff with these permissions alone, signed in."""
+    user = person("staff", is_staff=True)
+    user.user_permissions.add(*Permission.objects.filter(codename__in=codenames))
+    client.force_login(user)
+    return user
+
+
+def kinds(client: Client, address: str, **chosen: Any) -> dict[str, Kind]:
+    """The lists by kind."""
+    response = client.get(address, chosen)
+    assert response.status_code == 200
+    return {one.kind: one for one in response.context["sight"].kinds}
+
+
+def hidden(client: Client, address: str, **chosen: Any) -> dict[str, str]:
+    """Why each hidden component is hidden."""
+    found = kinds(client, address, **chosen).values()
+    return {one.key: " ".join(one.reasons) for kind in found for one in kind.hidden}
+
+
+# What is seen ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", REVISIONS)
+@pytest.mark.parametrize("who", ["me", "anonymous", "user"])
+def test_the_lists_are_those_that_such_a_client_gets(
+    client: Client, root: Any, server: MCPServer, address: str, who: str, version: str
+) -> None:
+    ada = person()
+    settings = {"PROTOCOL_VERSIONS": tuple(REVISIONS)}
+    with override_settings(MCP_DJANGO=settings):
+        found = kinds(client, address, who=who, user="ada", revision=version)
+        user = {"me": root, "anonymous": None, "user": ada}[who]
+        real = MCPClient(server=server, user=user, protocol_version=version)
+        for kind, listing in (
+            ("tool", real.list_tools),
+            ("resource", real.list_resources),
+            ("prompt", real.list_prompts),
+        ):
+            shown = [json.loads(one.entry) for one in found[kind].shown]
+            assert shown == listing()
+    assert found["resource template"].shown == ()
+
+
+def test_sizes_are_bytes_by_four_and_add_up(client: Client, root: Any, address: str) -> None:
+    response = client.get(address, {"order": "size"})
+    sight = response.context["sight"]
+    tools = sight.kinds[0]
+    for one in tools.shown:
+        packed = json.dumps(json.loads(one.entry), ensure_ascii=False, separators=(",", ":"))
+        assert one.size == -(-len(packed.encode()) // 4)
+    sizes = [one.size for one in tools.shown]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sight.instructions == 5
+    assert sight.size == 5 + sum(one.size for kind in sight.kinds for one in kind.shown)
+    assert "Sizes are estimates" in response.content.decode()
+
+
+def test_each_hidden_component_has_its_reasons(client: Client, root: Any, address: str) -> None:
+    person("bob")
+    found = hidden(client, address, who="user", user="bob")
+    assert found == {
+        "groups": "The user lacks the permission auth.view_group.",
+        "private": "The permission OnlyAda says no.",
+    }
+    with override_settings(MCP_DJANGO={"LIST_FILTER": "scopes"}):
+        found = hidden(client, address, who="user", user="bob", credential="token")
+    assert found["write"] == "The token lacks the scopes: write."
+    assert found["private"] == "The permission OnlyAda says no. The token lacks the scopes: write."
+
+
+@commits
+def test_what_the_admin_hides_is_told_apart(
+    client: Client, root: Any, server: MCPServer, address: str
+) -> None:
+    person("bob")
+    common = {"server": server.name, "kind": "tool"}
+    Component.objects.create(**common, key="look", is_enabled=False)
+    Component.objects.create(**common, key="ask", groups=["Editors", "Authors"])
+    for name in ("on", "off"):
+        row = PromptText(server=server.name, name=name, text="x", is_enabled=name == "on")
+        keep(row, author=None, based_on=0)
+    decided([(server.name, "tools")])
+    found = hidden(client, address, who="user", user="bob")
+    assert found["look"] == found["off"] == "It is switched off in the admin."
+    assert found["ask"] == "The user is in none of the groups: Authors, Editors."
+    assert "on" in [one.key for one in kinds(client, address)["prompt"].shown]
+
+
+def test_a_tool_that_is_nothing_but_a_task_needs_a_client_that_follows_it(
+    client: Client, root: Any, server: MCPServer, address: str
+) -> None:
+    server.tool("long", task="required")(lambda: "")
+    server.tool("long_with_handle", task="required", handle=True)(lambda: "")
+    found = {one.key: one.needs for one in kinds(client, address)["tool"].shown}
+    assert found["long"] == ("a client that can follow tasks",)
+    assert found["long_with_handle"] == ()
+
+
+def test_what_a_call_still_needs_is_said(client: Client, root: Any, address: str) -> None:
+    def needs(**chosen: Any) -> dict[str, tuple[str, ...]]:
+        return {one.key: one.needs for one in kinds(client, address, **chosen)["tool"].shown}
+
+    approval = "the approval of staff, for each call"
+    assert needs()["write"] == (approval,)
+    assert needs()["look"] == ()
+    assert needs()["ask"] == ("a client that can: elicitation",)
+    lacking = ("a token with the scopes: write", approval)
+    assert needs(credential="token")["write"] == lacking
+    assert needs(credential="token", scopes=["write"])["write"] == (approval,)
+    assert needs(who="anonymous")["write"][0] == "credentials with the scopes: write"
+
+
+def test_a_user_is_seen_with_his_own_permissions(client: Client, root: Any, address: str) -> None:
+    ada = person()
+    ada.user_permissions.add(Permission.objects.get(codename="view_group"))
+    assert hidden(client, address, who="user", user="ada") == {}
+    assert set(hidden(client, address)) == {"private"}
+    assert set(hidden(client, address, who="anonymous")) == {"groups", "private"}
+
+
+def test_rows_of_others_are_not_fetched(
+    client: Client, root: Any, server: MCPServer, address: str
+) -> None:
+    asked = []
+
+    @server.resource("seen://rows/{pk}")
+    def row(pk: str) -> str:
+        """A row."""
+        return pk
+
+    def entries(ctx: Context, after: Any, limit: int) -> EntryPage:
+        asked.append(ctx.user)
+        return EntryPage(entries=[Entry(uri="seen://rows/1", name="secret row")], after=None)
+
+    template = server.templates["seen://rows/{pk}"]
+    server.unregister(template)
+    server.add(replace(template, entries=entries))
+    person()
+    found = kinds(client, address, who="user", user="ada")
+    assert [one.key for one in found["resource"].shown] == ["seen://one"]
+    assert found["resource"].rows == ("seen://rows/{pk}",)
+    assert asked == []
+    text = client.get(address, {"who": "user", "user": "ada"}).content.decode()
+    assert "seen://rows/{pk}" in text
+    assert "secret row" not in text
+
+
+def test_what_a_server_does_not_have_is_an_empty_list(client: Client, root: Any) -> None:
+    server = MCPServer("bare", permission=AllowAny)
+    row = Server.objects.create(name=server.name)
+    found = kinds(client, f"/admin/mcp_django/server/{row.pk}/seen/", revision="2025-06-18")
+    assert [one[0] for one in LISTS] == list(found)
+    assert not any(one.shown or one.hidden or one.error for one in found.values())
+
+
+def test_what_code_says_is_escaped(client: Client, root: Any, address: str) -> None:
+    text = client.get(address).content.decode()
+    assert "<i>." not in text
+    assert "<b>brief" not in text
+
+
+# The door -------------------------------------------------------------------------------------
+
+
+def closed(browser: Client, server: MCPServer, **chosen: Any) -> str:
+    """Why a server lets nobody in."""
+    row, _made = Server.objects.get_or_create(name=server.name)
+    response = browser.get(f"/admin/mcp_django/server/{row.pk}/seen/", chosen)
+    sight = response.context["sight"]
+    assert sight.kinds == () or not sight.closed
+    return " ".join(sight.closed)
+
+
+@commits
+def test_a_closed_door_says_why(client: Client, root: Any) -> None:
+    server = MCPServer("door", permission=[IsAuthenticated, OnlyAda, "auth.view_group"])
+    person("bob")
+    person("gone", is_active=False)
+    assert closed(client, server, who="anonymous").startswith("Credentials are needed")
+    assert closed(client, server, who="user", user="bob") == (
+        "The permission OnlyAda says no. The user lacks the permission auth.view_group."
+    )
+    assert "not active" in closed(client, server, who="user", user="gone")
+    Server.objects.filter(name="door").update(is_enabled=False, groups=["Editors"])
+    decided([])
+    found = closed(client, server)
+    assert "switched off" in found
+    assert "Editors" not in found or "none of the groups" in found
+    broken = MCPServer("broken", permission=Fails)
+    assert "the log says why" in closed(client, broken)
+
+
+def test_an_oauth_client_needs_the_scopes_of_the_server(client: Client, root: Any) -> None:
+    applications = pytest.importorskip("oauth2_provider.models").get_application_model()
+    applications.objects.create(
+        client_id="client-7",
+        name="Assistant",
+        client_type="public",
+        authorization_grant_type="authorization-code",
+    )
+    server = MCPServer("oauth", permission=AllowAny)
+    chosen = {"credential": "client", "client": "client-7"}
+    assert closed(client, server, **chosen) == "The token lacks the scopes: mcp."
+    assert closed(client, server, **chosen, scopes=["mcp"]) == ""
+    rule = f"{__name__}.nobody"
+    with override_settings(MCP_DJANGO={"OAUTH": {"CAN_CONNECT": rule}}):
+        assert "CAN_CONNECT" in closed(client, server, **chosen, scopes=["mcp"])
+    row = Server.objects.get(name="oauth")
+    page = client.get(f"/admin/mcp_django/server/{row.pk}/seen/", {**chosen, "client": "x"})
+    assert "No client of this id" in page.content.decode()
+    assert "sight" not in page.context
+    assert '<option value="client-7">Assistant</option>' in page.content.decode()
+
+
+def nobody(user: Any, server: Any, client_id: str) -> bool:
+    """A rule of the site."""
+    return False
+
+
+# The choice -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"who": "everybody"},
+        {"who": "user"},
+        {"who": "user", "user": "nobody"},
+        {"who": "user", "user": "\0"},
+        {"revision": "1999-01-01"},
+        {"credential": "magic"},
+        {"scopes": ["made-up"]},
+        {"order": "random"},
+    ],
+)
+def test_what_cannot_be_chosen_shows_nothing(
+    client: Client, root: Any, address: str, chosen: dict[str, Any]
+) -> None:
+    response = client.get(address, chosen)
+    assert response.status_code == 200
+    assert "sight" not in response.context
+    assert response.context["form"].errors
+    assert not LogEntry.objects.exists()
+
+
+def test_the_page_is_got_and_has_nothing_below_it(client: Client, root: Any, address: str) -> None:
+    assert client.get(f"{address}more/").status_code == 404
+
+
+def test_looking_as_somebody_else_is_noted(client: Client, root: Any, address: str) -> None:
+    person()
+    for chosen in ({}, {"who": "anonymous"}, {"who": "user", "user": "root"}):
+        kinds(client, address, **chosen)
+    assert not LogEntry.objects.exists()
+    kinds(client, address, who="user", user="ada")
+    entry = LogEntry.objects.get()
+    assert entry.user == root
+    assert "ada" in entry.get_change_message()
+    assert entry.object_repr.startswith("seen-")
+
+
+# Who may --------------------------------------------------------------------------------------
+
+
+def test_staff_without_a_permission_do_not_look(client: Client, address: str) -> None:
+    staff(client)
+    assert client.get(address).status_code == 403
+
+
+def test_staff_look_for_themselves_and_not_as_others(client: Client, address: str) -> None:
+    staff(client, "view_server")
+    person()
+    assert kinds(client, address, who="anonymous")
+    assert set(hidden(client, address)) == {"groups", "private"}
+    page = client.get(address)
+    assert "Another user" not in page.content.decode()
+    # Whether there is such a user or not.
+    for name in ("ada", "nobody", "staff", ""):
+        assert client.get(address, {"who": "user", "user": name}).status_code == 403
+    assert not LogEntry.objects.exists()
+
+
+def test_staff_with_the_permission_look_as_others_but_not_as_administrators(
+    client: Client, address: str
+) -> None:
+    staff(client, "view_server", "view_as_another")
+    person()
+    person("root", is_superuser=True)
+    assert kinds(client, address, who="user", user="ada")
+    told = [
+        client.get(address, {"who": "user", "user": name}).context["form"].errors
+        for name in ("root", "nobody")
+    ]
+    assert told[0] == told[1] != {}
+    assert LogEntry.objects.count() == 1
+
+
+def test_nobody_else_gets_in(client: Client, address: str) -> None:
+    assert "/login/" in client.get(address)["Location"]
+    client.force_login(person())
+    assert "/login/" in client.get(address)["Location"]
+
+
+def test_a_thousand_components_cost_no_more_queries(
+    client: Client, root: Any, django_assert_max_num_queries: Any
+) -> None:
+    server = MCPServer("many", permission=AllowAny)
+    for number in range(1000):
+        server.tool(f"tool_{number}", permission="auth.view_group")(lambda: "x")
+    ada = person()
+    ada.groups.add(Group.objects.create(name="Editors"))
+    row = Server.objects.create(name="many")
+    with django_assert_max_num_queries(16):
+        found = client.get(
+            f"/admin/mcp_django/server/{row.pk}/seen/", {"who": "user", "user": "ada"}
+        )
+    assert len(found.context["sight"].kinds[0].hidden) == 1000

@@ -1,0 +1,240 @@
+"""Sessions in the admin: who may look, what there is to see, and how one is terminated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from mcp_django.models import Session, Stream, Subscription
+from mcp_django.store import sessions
+from mcp_django.store.databases import after, before, rows
+from tests.admin.reading import has_inline_code, text_of
+from tests.admin.staff import staff, superuser
+from tests.spec import spec
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LIST = "/admin/mcp_django/session/"
+POSSIBLE = (LIST, f"{LIST}{{}}/change/", f"{LIST}{{}}/terminate/")
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+
+
+def opened(server: str = "shop", **changes: Any) -> Session:
+    """A session of a client."""
+    values: dict[str, Any] = {
+        "user": None,
+        "protocol_version": "2025-11-25",
+        "client_info": {"name": "Robin <b>", "version": "7"},
+        "capabilities": {"elicitation": {}},
+        **changes,
+    }
+    return sessions.begin(server, values.pop("principal", "anonymous"), **values)[0]
+
+
+def stream(session: Session, number: int, **changes: Any) -> Stream:
+    """A stream of a session."""
+    return Stream.objects.create(id=number, session=session, kind="post", owner=1, **changes)
+
+
+def terminate(client: Client, *chosen: Session) -> Any:
+    data = {"action": "terminate", "_selected_action": [one.pk for one in chosen]}
+    return client.post(LIST, data)
+
+
+def is_live(session: Session) -> bool:
+    return rows(Session).filter(pk=session.pk, expires_at__gt=before(0)).exists()
+
+
+@pytest.mark.parametrize(
+    ("permissions", "statuses"),
+    [
+        ((), [403, 403, 403]),
+        (("view_session",), [200, 200, 403]),
+        (("delete_session",), [403, 403, 403]),
+        (("view_call", "view_accesstoken"), [403, 403, 403]),
+        (("view_session", "delete_session"), [200, 200, 200]),
+    ],
+)
+def test_who_may_look_and_who_may_terminate(
+    permissions: tuple[str, ...], statuses: list[int]
+) -> None:
+    session, client = opened(), staff(*permissions)
+    assert [client.get(one.format(session.pk)).status_code for one in POSSIBLE] == statuses
+    may = statuses[2] == 200
+    assert client.post(POSSIBLE[2].format(session.pk)).status_code == (302 if may else 403)
+    assert is_live(session) is not may
+
+
+def test_nobody_adds_edits_or_deletes_one() -> None:
+    session, client = opened(), superuser()
+    assert client.get(f"{LIST}add/").status_code == 403
+    assert client.post(f"{LIST}{session.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert client.post(f"{LIST}{session.pk}/change/", {"server": "other"}).status_code == 403
+    client.post(LIST, {"action": "delete_selected", "_selected_action": [session.pk], "post": "y"})
+    session.refresh_from_db()
+    assert session.server == "shop"
+    page = client.get(f"{LIST}{session.pk}/change/").content.decode()
+    assert "deletelink" not in page
+    assert session.digest not in page
+
+
+def test_the_list_says_who_has_what_open() -> None:
+    ada = get_user_model().objects.create_user("ada")
+    session = opened(user=ada, principal="user:1@token:3")
+    stream(session, 1)
+    stream(session, 2)
+    stream(session, 3, state="done")
+    Subscription.objects.create(session=session, uri="shop://clock", digest="c")
+    opened("shop/sse", protocol_version="2024-11-05", client_info={})
+    client = superuser()
+    response = client.get(LIST)
+    page = text_of(response)
+    assert "Robin &lt;b&gt; 7 ada shop 2025-11-25" in page
+    assert "unknown - shop 2024-11-05" in page
+    assert page.count("Streamable HTTP") == page.count("HTTP+SSE") == 1
+    assert "subscriptions/listen" in page
+    one = next(row for row in response.context["cl"].result_list if row.pk == session.pk)
+    assert (one.subscription_count, one.stream_count, one.is_live) == (1, 2, True)
+    assert "ada" not in text_of(client.get(f"{LIST}?q=bob")).partition("Filter")[0].split()
+    detail = text_of(client.get(f"{LIST}{session.pk}/change/"))
+    assert "shop://clock" in detail
+    assert detail.count("answer to a request") == 3
+    assert "elicitation" in detail
+
+
+@spec("EXT-5")
+def test_what_is_deprecated_is_marked() -> None:
+    client = superuser()
+    old = opened("shop/sse", capabilities={"sampling": {}, "roots": {}, "elicitation": {}})
+    page = text_of(client.get(f"{LIST}{old.pk}/change/"))
+    assert "HTTP+SSE (deprecated)" in page
+    assert "Deprecated by revision 2026-07-28, and still served: roots, sampling" in page
+    new = opened(capabilities={"elicitation": {}})
+    assert "eprecated" not in text_of(client.get(f"{LIST}{new.pk}/change/"))
+
+
+def test_a_session_without_anything_open_says_so() -> None:
+    page = text_of(superuser().get(f"{LIST}{opened().pk}/change/"))
+    assert "Streams: none" in page
+    assert "Subscriptions: none" in page
+
+
+def test_long_lists_of_one_session_are_cut() -> None:
+    session = opened()
+    Subscription.objects.bulk_create(
+        Subscription(session=session, uri=f"shop://{n}", digest=str(n)) for n in range(150)
+    )
+    page = text_of(superuser().get(f"{LIST}{session.pk}/change/"))
+    assert "shop://99 " in page
+    assert "shop://100 " not in page
+    assert "and more" in page
+
+
+def test_what_a_client_says_of_itself_fills_no_page() -> None:
+    session, client = opened(capabilities={"x": "y" * 100_000}), superuser()
+    for page in POSSIBLE[:2]:
+        said = client.get(page.format(session.pk)).content.decode()
+        assert "y" * 20_000 not in said
+    with CaptureQueriesContext(connection) as queries:
+        client.get(LIST)
+    assert not any('"capabilities"' in one["sql"] for one in queries)
+
+
+def test_terminating_ends_it_with_a_line_in_its_history() -> None:
+    session, client = opened(), superuser()
+    asked = client.get(f"{LIST}{session.pk}/terminate/")
+    assert "begins a new session" in text_of(asked)
+    assert is_live(session)
+    answer = client.post(f"{LIST}{session.pk}/terminate/", follow=True)
+    assert "Terminated." in text_of(answer)
+    assert not is_live(session)
+    entry = LogEntry.objects.get()
+    assert (entry.object_id, entry.get_change_message()) == (str(session.pk), "Terminated.")
+    again = client.get(f"{LIST}{session.pk}/terminate/")
+    assert "It is over already." in text_of(again)
+    client.post(f"{LIST}{session.pk}/terminate/")
+    assert LogEntry.objects.count() == 1
+
+
+def test_several_are_terminated_at_once_and_those_that_are_over_are_left_alone() -> None:
+    one, two, over = opened(), opened(), opened()
+    sessions.end(over)
+    client = superuser()
+    assert "2 sessions were terminated." in text_of(
+        client.post(
+            LIST,
+            {"action": "terminate", "_selected_action": [one.pk, two.pk, over.pk]},
+            follow=True,
+        )
+    )
+    assert not is_live(one)
+    assert not is_live(two)
+    assert LogEntry.objects.count() == 2
+
+
+def test_the_action_is_offered_to_nobody_who_may_only_look() -> None:
+    session, client = opened(), staff("view_session")
+    assert "terminate" not in client.get(LIST).content.decode()
+    terminate(client, session)
+    assert is_live(session)
+    assert "terminate" not in client.get(f"{LIST}{session.pk}/change/").content.decode()
+
+
+def test_a_session_that_is_gone_is_no_error() -> None:
+    client = superuser()
+    assert client.get(f"{LIST}99/terminate/").status_code == 302
+    assert client.post(f"{LIST}99/terminate/").status_code == 302
+    assert client.get(f"{LIST}nothing/change/").status_code == 302
+
+
+def test_the_states_are_told_apart() -> None:
+    live, silent, over = opened(), opened(), opened()
+    rows(Session).filter(pk=silent.pk).update(seen_at=before(10**6), expires_at=after(10**6))
+    sessions.end(over)
+    client = superuser()
+
+    def found(query: str) -> set[int]:
+        return {row.pk for row in client.get(f"{LIST}{query}").context["cl"].result_list}
+
+    assert found("?state=live") == {live.pk}
+    assert found("?state=over") == {silent.pk, over.pk}
+    assert found("") == {live.pk, silent.pk, over.pk}
+
+
+def test_the_list_costs_the_same_for_one_and_for_many(
+    django_assert_max_num_queries: Any,
+) -> None:
+    client = superuser()
+    for number in range(12):
+        user = get_user_model().objects.create_user(f"user-{number}")
+        session = opened(user=user, principal=f"user:{number}")
+        stream(session, number)
+    with django_assert_max_num_queries(8):
+        assert client.get(LIST).status_code == 200
+
+
+def test_a_user_with_a_session_can_be_deleted() -> None:
+    ada = get_user_model().objects.create_user("ada")
+    stream(opened(user=ada), 1)
+    superuser().post(f"/admin/auth/user/{ada.pk}/delete/", {"post": "yes"})
+    assert not get_user_model().objects.filter(username="ada").exists()
+
+
+@pytest.mark.parametrize("address", POSSIBLE)
+def test_no_page_has_anything_inline(address: str) -> None:
+    assert not has_inline_code(superuser().get(address.format(opened().pk)))
+
+
+@pytest.mark.parametrize("address", POSSIBLE)
+def test_the_pages_ask_for_a_login(client: Client, address: str) -> None:
+    response = client.get(address.format(opened().pk))
+    assert (response.status_code, "/login/" in response["Location"]) == (302, True)

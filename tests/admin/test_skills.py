@@ -1,0 +1,231 @@
+"""Skills written in the admin: the form, its preview, versions, and who may do what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Group
+
+from mcp_django import MCPServer
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.managed.skill_versions import keep
+from mcp_django.models import Skill
+from mcp_django.sources.skills.building import build
+from mcp_django.test import MCPClient
+from tests.admin.reading import page
+from tests.admin.staff import staff, superuser
+
+pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.admin.urls")]
+# What is decided is known, and told, after the commit.
+commits = pytest.mark.django_db(transaction=True)
+LIST = "/admin/mcp_django/skill/"
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(autouse=True)
+def server() -> MCPServer:
+    """A server of its own, with one skill in code."""
+    server = MCPServer("written", permission=AllowAny)
+    said = {"SKILL.md": {"name": "in-code", "description": "Code."}}
+    for one in build(
+        "in-code", {"SKILL.md": b"code"}, said, origin="code", module=__name__, options={}
+    ):
+        server.add(one)
+    return server
+
+
+def form(**values: Any) -> dict[str, Any]:
+    """What a browser sends."""
+    return {
+        "server": "written",
+        "name": "close-it",
+        "is_enabled": "on",
+        "description": "Closes it.\r\nUse it late.",
+        "text": "Read references/codes.md.\r\nThen close.",
+        "supporting_files": "--- file: references/codes.md\r\nLHR\r\n",
+        "license": "MIT",
+        "based_on": "0",
+        **values,
+    }
+
+
+def saved(**values: Any) -> Skill:
+    """A row, as the admin keeps it."""
+    said = {"server": "written", "name": "close-it", "description": "Closes.", "text": "Do."}
+    row = Skill(**{**said, **values})
+    keep(row, author=None, based_on=0)
+    return row
+
+
+@commits
+def test_a_skill_written_here_is_read_by_a_client(server: MCPServer) -> None:
+    client = superuser()
+    assert "references/codes.md" in page(client, f"{LIST}add/")
+    assert client.post(f"{LIST}add/", form()).status_code == 302
+    row = Skill.objects.get()
+    assert (row.version, row.versions.get().author.username) == (1, "root")
+    reader = MCPClient(server=server)
+    found = {one["uri"]: one for one in reader.request("skills/list")["skills"]}
+    entry = found["skill://close-it/SKILL.md"]
+    assert entry["frontmatter"] == {
+        "name": "close-it",
+        "description": "Closes it.\nUse it late.",
+        "license": "MIT",
+    }
+    assert reader.read_resource("skill://close-it/SKILL.md")[0]["text"] == (
+        '---\nname: "close-it"\ndescription: "Closes it.\\nUse it late."\nlicense: "MIT"\n---\n\n'
+        "Read references/codes.md.\nThen close.\n"
+    )
+    assert reader.read_resource("skill://close-it/references/codes.md")[0]["text"] == "LHR\n"
+    assert LogEntry.objects.get().is_addition()
+    listed = page(client, LIST)
+    assert "offered" in listed
+
+
+def test_a_change_makes_a_version_and_the_name_stays() -> None:
+    client, row = superuser(), saved()
+    address = f"{LIST}{row.pk}/change/"
+    assert 'name="based_on" value="1"' in page(client, address)
+    changed = form(name="other", server="default", text="New.", based_on="1")
+    assert client.post(address, changed).status_code == 302
+    row.refresh_from_db()
+    assert (row.name, row.server, row.version, row.text) == ("close-it", "written", 2, "New.")
+    group = Group.objects.create(name="Editors").name
+    same = {**changed, "based_on": "2", "groups": [group]}
+    assert client.post(address, same).status_code == 302
+    row.refresh_from_db()
+    assert (row.version, row.groups) == (2, ["Editors"])
+    # Somebody who still has the first one before him.
+    response = client.post(address, form(text="Old.", based_on="1"))
+    assert "at version 2 now" in response.content.decode()
+    row.refresh_from_db()
+    assert row.text == "New."
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "words"),
+    [
+        ({"name": "Close It"}, "name", "single hyphens"),
+        ({"name": "in-code"}, "name", "Code has a skill"),
+        ({"server": "nowhere"}, "server", "nowhere"),
+        ({"description": ""}, "description", "required"),
+        ({"description": "x" * 1025}, "description", "1024"),
+        ({"description": "a\x85b"}, "description", "cannot be sent"),
+        ({"text": " \n"}, "text", "says nothing"),
+        ({"supporting_files": "no name"}, "supporting_files", "--- file:"),
+        ({"supporting_files": "--- file: ../a"}, "supporting_files", "no name for a file"),
+        ({"scopes": "a\\b"}, "scopes", "no scope"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_its_field(
+    values: dict[str, Any], field: str, words: str
+) -> None:
+    response = superuser().post(f"{LIST}add/", form(**values))
+    assert response.status_code == 200
+    errors = response.context["adminform"].form.errors
+    assert words in str(errors[field])
+    assert not Skill.objects.exists()
+
+
+def test_a_preview_shows_what_clients_get_and_keeps_nothing() -> None:
+    client = superuser()
+    response = client.post(f"{LIST}preview/", form(text=HOSTILE))
+    text = response.content.decode()
+    assert response.status_code == 200
+    assert "&quot;frontmatter&quot;: {" in text
+    assert "skill://close-it/references/codes.md" in text
+    assert "sha256:" in text
+    assert HOSTILE not in text
+    assert not Skill.objects.exists()
+    wrong = client.post(f"{LIST}preview/", form(name="No Name")).content.decode()
+    assert "single hyphens" in wrong
+    row = saved()
+    text = client.post(f"{LIST}{row.pk}/preview/", form(text="Draft.")).content.decode()
+    assert "Draft." in text
+    row.refresh_from_db()
+    assert row.text == "Do."
+    assert page(client, f"{LIST}preview/", 405) is not None
+
+
+def test_versions_are_shown_compared_and_restored() -> None:
+    client, row = superuser(), saved(description=HOSTILE)
+    row.description = "Closes well."
+    keep(row, author=None, based_on=1)
+    versions = f"{LIST}{row.pk}/versions/"
+    assert "Version 2" in page(client, versions)
+    compared = page(client, f"{versions}2/")
+    assert "Closes well." in compared
+    assert HOSTILE not in compared
+    assert "&lt;script&gt;" in compared
+    assert client.post(f"{versions}1/restore/", {"based_on": "1"}).status_code == 302
+    row.refresh_from_db()
+    assert row.version == 2
+    assert client.post(f"{versions}1/restore/", {"based_on": "2"}).status_code == 302
+    row.refresh_from_db()
+    assert (row.version, row.description) == (3, HOSTILE)
+    assert page(client, f"{versions}9/", 404) is not None
+    assert page(client, f"{versions}1/restore/", 405) is not None
+
+
+@commits
+def test_switching_and_deleting_reach_clients(server: MCPServer) -> None:
+    client, row = superuser(), saved()
+    reader = MCPClient(server=server)
+
+    def names() -> list[str]:
+        return [one["frontmatter"]["name"] for one in reader.request("skills/list")["skills"]]
+
+    def act(action: str) -> None:
+        chosen = {"action": action, "_selected_action": [row.pk]}
+        assert client.post(LIST, chosen).status_code == 302
+
+    assert names() == ["close-it", "in-code"]
+    act("disable")
+    assert names() == ["in-code"]
+    assert "switched off" in page(client, LIST)
+    act("enable")
+    assert names() == ["close-it", "in-code"]
+    assert client.post(f"{LIST}{row.pk}/delete/", {"post": "yes"}).status_code == 302
+    assert names() == ["in-code"]
+
+
+def test_the_list_says_what_is_not_offered() -> None:
+    saved(name="in-code")
+    saved(name="lost", server="gone")
+    row = Skill.objects.create(server="written", name="bad", description="", text="x")
+    client = superuser()
+    listed = page(client, LIST)
+    assert "Code has a skill of this name" in listed
+    assert "There is no server of this name" in listed
+    assert "cannot be offered" in page(client, f"{LIST}{row.pk}/change/")
+
+
+@pytest.mark.parametrize("wrong", [7, [[]]])
+def test_every_page_of_a_row_that_nobody_can_read_opens(wrong: Any) -> None:
+    row = saved()
+    # Written past the admin.
+    Skill.objects.update(groups=wrong, permissions=wrong, scopes=wrong)
+    row.versions.update(content=wrong)
+    client = superuser()
+    assert "no list of names" in page(client, LIST)
+    assert "no list of names" in page(client, f"{LIST}{row.pk}/change/")
+    assert "cannot be read" in page(client, f"{LIST}{row.pk}/versions/1/")
+    # Whoever saves the form has put it right.
+    changed = form(based_on="1", scopes="")
+    assert client.post(f"{LIST}{row.pk}/change/", changed).status_code == 302
+    assert Skill.objects.get().groups == []
+
+
+def test_who_may_only_look_changes_nothing() -> None:
+    row = saved()
+    versions = f"{LIST}{row.pk}/versions/"
+    viewer = staff("view_skill")
+    assert "Do." in page(viewer, f"{LIST}{row.pk}/change/")
+    assert "Restore" not in page(viewer, f"{versions}1/")
+    for address in (f"{LIST}preview/", f"{LIST}{row.pk}/preview/", f"{versions}1/restore/"):
+        assert viewer.post(address, form()).status_code == 403
+    nobody = staff()
+    for address in (LIST, versions, f"{versions}1/"):
+        assert page(nobody, address, 403) is not None

@@ -1,0 +1,279 @@
+"""Access tokens in the admin: made and shown once, looked at without the secret, revoked."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group, Permission
+from django.contrib.sessions.models import Session as Login
+from django.test import Client
+from django.utils import timezone
+
+from mcp_django.models import AccessToken, AuthEvent, digest
+from mcp_django.store import departures
+from tests.admin.reading import has_inline_code, text_of
+from tests.admin.staff import staff, superuser
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LIST = "/admin/mcp_django/accesstoken/"
+ADD = f"{LIST}add/"
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+
+
+def person(name: str = "ada", **details: Any) -> Any:
+    return get_user_model().objects.create_user(name, **details)
+
+
+def issued(**details: Any) -> tuple[AccessToken, str]:
+    user = details.pop("user", None) or person()
+    return AccessToken.objects.issue(user, **{"name": "laptop", **details})
+
+
+def form(**changes: Any) -> dict[str, Any]:
+    return {"username": "ada", "name": "laptop", **changes}
+
+
+def plaintext_of(response: Any) -> str:
+    shown = re.findall(r">(mcp_[\w-]{20,})<", response.content.decode())
+    assert len(shown) == 1
+    return str(shown[0])
+
+
+@pytest.mark.parametrize(
+    ("permissions", "statuses"),
+    [
+        ((), [403, 403, 403, 403]),
+        (("view_accesstoken",), [200, 200, 403, 403]),
+        (("add_accesstoken",), [403, 403, 403, 200]),
+        (("view_accesstoken", "delete_accesstoken"), [200, 200, 200, 403]),
+        (("delete_accesstoken",), [403, 403, 403, 403]),
+        # To Django, who may change may look.
+        (("change_accesstoken",), [200, 200, 403, 403]),
+    ],
+)
+def test_who_may_look_revoke_and_make(permissions: tuple[str, ...], statuses: list[int]) -> None:
+    token, _ = issued()
+    client = staff(*permissions)
+    pages = [LIST, f"{LIST}{token.pk}/change/", f"{LIST}{token.pk}/revoke/", ADD]
+    assert [client.get(one).status_code for one in pages] == statuses
+    posted = client.post(pages[2])
+    token.refresh_from_db()
+    assert (token.revoked_at is not None) is (statuses[2] == 200)
+    assert posted.status_code == (302 if statuses[2] == 200 else 403)
+    assert client.post(ADD, form()).status_code == statuses[3]
+    assert AccessToken.objects.count() == (2 if statuses[3] == 200 else 1)
+
+
+def test_a_token_is_shown_once_and_kept_nowhere() -> None:
+    person()
+    client = superuser()
+    day = (timezone.now() + timedelta(days=3)).strftime("%Y-%m-%d")
+    data = form(
+        scopes=["mcp"],
+        servers=["default"],
+        networks="192.0.2.0/24\n2001:db8::1",
+        expires_at_0=day,
+        expires_at_1="12:00",
+    )
+    response = client.post(ADD, data)
+    plaintext, token = plaintext_of(response), AccessToken.objects.get()
+    assert token.digest == digest(plaintext)
+    assert (token.user.username, token.name, token.scopes) == ("ada", "laptop", ["mcp"])
+    assert (token.servers, token.networks) == (["default"], ["192.0.2.0/24", "2001:db8::1/128"])
+    assert f"{token.expires_at:%Y-%m-%d %H:%M}" == f"{day} 12:00"
+    assert response.status_code == 200
+    assert response["Cache-Control"].startswith("no-store, private")
+    assert response["Referrer-Policy"] == "no-referrer"
+    assert not has_inline_code(response)
+    pages = [LIST, f"{LIST}{token.pk}/change/", f"{LIST}{token.pk}/history/", "/admin/", ADD]
+    for page in pages:
+        said = client.get(page).content.decode()
+        assert plaintext not in said
+        assert token.digest not in said
+    kept = [
+        *(json.dumps(one, default=str) for one in LogEntry.objects.values()),
+        *(json.dumps(one, default=str) for one in AuthEvent.objects.values()),
+        *(json.dumps(one.get_decoded()) for one in Login.objects.all()),
+        *(repr(vars(one)) for one in AccessToken.objects.all()),
+    ]
+    assert not [one for one in kept if plaintext in one]
+    assert LogEntry.objects.get().object_id == str(token.pk)
+    event = AuthEvent.objects.get()
+    assert (event.kind, event.user, event.details) == ("issue", token.user, {"by": "root"})
+
+
+def test_the_token_works(settings: Any) -> None:
+    person(is_staff=True)
+    bearer = plaintext_of(superuser().post(ADD, form()))
+    settings.ROOT_URLCONF = "tests.urls"
+    from tests.drivers import message
+    from tests.servers import post
+
+    assert post("/mcp", message("tools/list"), token=bearer).status_code == 200
+    AccessToken.objects.get().revoke()
+    assert post("/mcp", message("tools/list"), token=bearer).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"username": "nobody"},
+        {"username": ""},
+        {"name": ""},
+        {"name": "x" * 101},
+        {"networks": "not an address"},
+        {"scopes": ["unheard-of"]},
+        {"servers": ["unheard-of"]},
+        {"expires_at_0": "2001-01-01", "expires_at_1": "00:00"},
+        {"expires_at_0": "someday", "expires_at_1": ""},
+    ],
+)
+def test_a_wrong_form_makes_nothing(changes: dict[str, Any]) -> None:
+    person()
+    response = superuser().post(ADD, form(**changes))
+    assert response.status_code == 200
+    assert response.context["errors"]
+    assert not AccessToken.objects.exists()
+
+
+def test_nobody_makes_a_token_for_who_may_more() -> None:
+    permission = Permission.objects.get(codename="view_call")
+    person("boss", is_superuser=True)
+    person("gone", is_active=False)
+    person("auditor").user_permissions.add(permission)
+    person("ada")
+    # What is for a group takes no permission.
+    person("clerk").groups.add(Group.objects.create(name="clerks"))
+    client = staff("add_accesstoken")
+    refusals = set()
+    for name in ("boss", "gone", "auditor", "clerk", "nobody"):
+        response = client.post(ADD, form(username=name))
+        refusals.add(str(response.context["errors"]))
+    assert not AccessToken.objects.exists()
+    # What exists and what does not is told in the same words.
+    assert len(refusals) == 1
+    for name in ("ada", "staff-add_accesstoken"):
+        plaintext_of(client.post(ADD, form(username=name)))
+    equal = staff("add_accesstoken", "view_call")
+    plaintext_of(equal.post(ADD, form(username="auditor")))
+    plaintext_of(superuser().post(ADD, form(username="boss")))
+    assert AccessToken.objects.count() == 4
+
+
+def test_the_list_masks_and_says_what_each_opens() -> None:
+    ada = person()
+    plain, secret = issued(user=ada, name="<i>plain", scopes=["mcp", "shop:read"])
+    bound, _ = issued(user=ada, name="bound", servers=["shop"], networks=["192.0.2.0/24"])
+    bound.revoke()
+    issued(user=ada, name="old", expires=timezone.now() - timedelta(hours=1))
+    issued(user=person("gone", is_active=False), name="idle")
+    client = superuser()
+    response = client.get(LIST)
+    page = text_of(response)
+    assert f"&lt;i&gt;plain mcp_…{plain.hint} ada mcp shop:read every server any" in page
+    assert f"bound mcp_…{bound.hint} ada none shop 192.0.2.0/24" in page
+    assert secret not in response.content.decode()
+
+    def found(query: str) -> set[str]:
+        return {row.name for row in client.get(f"{LIST}{query}").context["cl"].result_list}
+
+    assert found("?state=usable") == {"<i>plain"}
+    assert found("?state=revoked") == {"bound"}
+    assert found("?state=expired") == {"old"}
+    assert found("?state=inactive") == {"idle"}
+    assert found("?q=gone") == {"idle"}
+    assert found(f"?q={plain.hint}") == set()
+    states = {
+        row.name: response.context["cl"].model_admin.state(row)
+        for row in response.context["cl"].result_list
+    }
+    assert states == {
+        "<i>plain": "usable",
+        "bound": "revoked",
+        "old": "expired",
+        "idle": "user inactive",
+    }
+
+
+def test_revoking_is_told_to_every_process_and_kept_in_the_history(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(departures, "announce_revoked", lambda *names: told.extend(names))
+    token, _ = issued()
+    client = superuser()
+    page = f"{LIST}{token.pk}/revoke/"
+    assert "refused from now on" in text_of(client.get(page))
+    assert told == []
+    assert "Revoked." in text_of(client.post(page, follow=True))
+    token.refresh_from_db()
+    assert token.revoked_at is not None
+    assert told == [token.credential]
+    assert LogEntry.objects.get().get_change_message() == "Revoked."
+    event = AuthEvent.objects.get()
+    assert (event.kind, event.client_id) == ("revoke", f"token:{token.pk}")
+    assert "It is over already." in text_of(client.get(page))
+
+
+def test_several_are_revoked_at_once() -> None:
+    ada = person()
+    one, two, over = (issued(user=ada)[0] for _ in range(3))
+    over.revoke()
+    chosen = {"action": "revoke", "_selected_action": [one.pk, two.pk, over.pk]}
+    client = staff("view_accesstoken", "delete_accesstoken")
+    assert "2 tokens were revoked." in text_of(client.post(LIST, chosen, follow=True))
+    assert not AccessToken.objects.filter(revoked_at=None).exists()
+    assert LogEntry.objects.count() == 2
+
+
+def test_who_may_look_only_is_offered_no_action() -> None:
+    token, _ = issued()
+    client = staff("view_accesstoken")
+    assert f"{token.pk}/revoke/" not in client.get(f"{LIST}{token.pk}/change/").content.decode()
+    client.post(LIST, {"action": "revoke", "_selected_action": [token.pk]})
+    token.refresh_from_db()
+    assert token.revoked_at is None
+
+
+def test_nobody_edits_or_deletes_one() -> None:
+    token, _ = issued()
+    client = superuser()
+    assert client.post(f"{LIST}{token.pk}/change/", {"name": "x"}).status_code == 403
+    assert client.post(f"{LIST}{token.pk}/delete/", {"post": "yes"}).status_code == 403
+    client.post(LIST, {"action": "delete_selected", "_selected_action": [token.pk], "post": "y"})
+    assert AccessToken.objects.get().name == "laptop"
+
+
+def test_a_user_with_a_token_can_be_deleted() -> None:
+    token, _ = issued()
+    superuser().post(f"/admin/auth/user/{token.user.pk}/delete/", {"post": "yes"})
+    assert not AccessToken.objects.exists()
+
+
+def test_the_list_costs_the_same_for_one_and_for_many(
+    django_assert_max_num_queries: Any,
+) -> None:
+    for number in range(12):
+        issued(user=person(f"user-{number}"))
+    client = superuser()
+    with django_assert_max_num_queries(7):
+        assert client.get(LIST).status_code == 200
+
+
+@pytest.mark.parametrize("address", [LIST, ADD, f"{LIST}{{}}/change/", f"{LIST}{{}}/revoke/"])
+def test_no_page_has_anything_inline_and_each_asks_for_a_login(
+    client: Client, address: str
+) -> None:
+    token, _ = issued()
+    assert client.get(address.format(token.pk)).status_code == 302
+    assert not has_inline_code(superuser().get(address.format(token.pk)))

@@ -1,0 +1,33 @@
+"""The address of a client, as proxies write it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import RequestFactory
+
+from mcp_django.auth.addresses import client_ip
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("203.0.113.7", "203.0.113.7"),
+        ("203.0.113.7:4711", "203.0.113.7"),
+        ("10.0.0.1, 203.0.113.7:4711", "203.0.113.7"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("[2001:db8::1]:4711", "2001:db8::1"),
+        ("[203.0.113.7", None),
+        ("203.0.113.7:", None),
+        ("unknown", None),
+        ("", None),
+    ],
+)
+def test_threat_27_a_port_beside_the_address_hides_nobody(
+    settings: Any, written: str, expected: str | None
+) -> None:
+    settings.MCP_DJANGO = {"PROXIES": 1}
+    request = RequestFactory().get("/", headers={"X-Forwarded-For": written})
+    assert client_ip(request) == expected

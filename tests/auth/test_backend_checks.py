@@ -1,0 +1,120 @@
+"""The system checks of the authentication backends, as they fire and as they do not."""
+
+from __future__ import annotations
+
+import weakref
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.test import override_settings
+
+from mcp_django import MCPServer
+from mcp_django import server as server_module
+from mcp_django.checks import backends
+
+ISSUER = {"ISSUER": "https://id.example"}
+ASKED = {**ISSUER, "URL": "https://id.example/i", "CLIENT_ID": "a", "CLIENT_SECRET": "b"}
+
+
+@pytest.fixture(autouse=True)
+def servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the servers that the test declares."""
+    monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
+
+
+def ids(found: list[Any]) -> list[str]:
+    assert all(one.hint for one in found)
+    return [one.id for one in found]
+
+
+@pytest.mark.parametrize(
+    ("auth", "values", "expected"),
+    [
+        (["tokens"], {}, 0),
+        (["jwt"], {}, 1),
+        (["jwt"], {"JWT": [ISSUER]}, 0),
+        (["jwt"], {"JWT": [{**ISSUER, "SERVERS": ["other"]}]}, 1),
+        (["jwt"], {"JWT": [{**ISSUER, "SERVERS": ["inline"]}]}, 0),
+        (["jwt", "introspection"], {}, 2),
+        (["introspection"], {"INTROSPECTION": [ASKED]}, 0),
+        (["jwt"], {"JWT": [{**ISSUER, "USER": "nowhere.resolve"}]}, 1),
+        (["jwt"], {"JWT": [{**ISSUER, "USER": "django.http.Http404"}]}, 0),
+        (["tokens"], {"DRF": ["nowhere.Authentication"]}, 1),
+    ],
+)
+def test_a_backend_without_an_issuer_or_its_function_is_found(
+    auth: list[str], values: dict[str, Any], expected: int
+) -> None:
+    server = MCPServer("inline", auth=auth)
+    with override_settings(MCP_DJANGO=values):
+        assert ids(backends.check_issuers(None)) == ["mcp_django.E013"] * expected
+    assert server.auth == tuple(auth)
+
+
+@pytest.mark.parametrize(
+    ("auth", "values", "expected"),
+    [
+        (["tokens"], {"JWT": [ISSUER]}, "No server takes the tokens of MCP_DJANGO['JWT'][0]."),
+        (["jwt"], {"JWT": [ISSUER]}, ""),
+        (["jwt"], {"JWT": [{**ISSUER, "SERVERS": ["inline"]}]}, ""),
+        (["jwt"], {"JWT": [{**ISSUER, "SERVERS": ["inlin"]}]}, "which is for 'inlin'"),
+        (["jwt"], {"INTROSPECTION": [ASKED]}, "MCP_DJANGO['INTROSPECTION'][0]"),
+    ],
+)
+def test_an_issuer_that_is_listed_for_nobody_is_found(
+    auth: list[str], values: dict[str, Any], expected: str
+) -> None:
+    server = MCPServer("inline", auth=auth)
+    with override_settings(MCP_DJANGO=values):
+        found = backends.check_entries(None)
+    assert ids(found) == ["mcp_django.W014"] * bool(expected)
+    assert all(expected in one.msg for one in found)
+    assert all(repr(server.name) in one.hint for one in found if "SERVERS" in one.hint)
+
+
+def test_settings_that_do_not_hold_are_left_to_their_own_check() -> None:
+    server = MCPServer("inline", auth=["jwt", "drf"])
+    with override_settings(MCP_DJANGO={"JWT": 5}):
+        assert backends.check_issuers(None) == []
+        assert backends.check_entries(None) == []
+        assert backends.check_rest_tokens(None) == []
+    assert server.name == "inline"
+
+
+BASIC = "rest_framework.authentication.BasicAuthentication"
+TOKEN = "rest_framework.authentication.TokenAuthentication"
+OAUTH = "oauth2_provider.contrib.rest_framework.OAuth2Authentication"
+
+
+@pytest.mark.skipif(find_spec("rest_framework") is None, reason="REST framework is missing")
+@pytest.mark.parametrize(
+    ("auth", "named", "expected"),
+    [
+        (["drf"], [BASIC], []),
+        (["drf"], [BASIC, TOKEN], ["mcp_django.W012"]),
+        (["tokens"], [TOKEN], []),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_tokens_that_never_end_are_found(
+    auth: list[str], named: list[str], expected: list[str]
+) -> None:
+    server = MCPServer("inline", auth=auth)
+    with override_settings(MCP_DJANGO={"DRF": named}):
+        assert ids(backends.check_rest_tokens(None)) == expected
+    assert server.auth == tuple(auth)
+
+
+@pytest.mark.skipif(find_spec("rest_framework") is None, reason="REST framework is missing")
+@pytest.mark.skipif(find_spec("oauth2_provider") is None, reason="the OAuth toolkit is missing")
+@pytest.mark.parametrize(("installed", "expected"), [(True, []), (False, ["mcp_django.E014"])])
+def test_tokens_of_the_toolkit_need_the_app_that_reads_them(
+    installed: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = MCPServer("inline", auth=["drf"])
+    monkeypatch.setattr(apps, "is_installed", lambda name: installed)
+    with override_settings(MCP_DJANGO={"DRF": [OAUTH]}):
+        assert ids(backends.check_rest_tokens(None)) == expected
+    assert server.auth == ("drf",)

@@ -1,0 +1,144 @@
+"""Bearers that do not hold: counted by address, and refused before they are looked up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.test import RequestFactory
+
+from mcp_django.auth import brute_force, limits
+from mcp_django.auth.brute_force import MAX_ATTEMPTS, KnownGood, limited_address
+from mcp_django.models import AuthEvent
+from tests.drivers import message
+from tests.servers import person, token_for
+from tests.spec import spec
+from tests.transports.mounts import EVERY_MOUNT, ask
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LIST = message("tools/list")
+
+
+@pytest.fixture(autouse=True)
+def _one_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No minute ends within a test."""
+    clock = SimpleNamespace(time=lambda: 60_000_010.0, monotonic=lambda: 0.0)
+    monkeypatch.setattr(limits, "time", clock)
+
+
+@pytest.fixture(params=EVERY_MOUNT)
+def mount(request: pytest.FixtureRequest, settings: Any) -> str:
+    """One mount after the other."""
+    settings.ROOT_URLCONF = "tests.transports.urls"
+    name: str = request.param
+    return name
+
+
+async def try_until_refused(mount: str, **changes: str) -> None:
+    for number in range(MAX_ATTEMPTS):
+        answer = await ask(mount, "/mcp", LIST, authorization=f"Bearer mcp_{number}", **changes)
+        assert answer.status == 401
+
+
+@spec("AUT-3")
+async def test_threat_27_too_many_bad_bearers_are_429_before_any_look(
+    mount: str, django_assert_num_queries: Any
+) -> None:
+    await try_until_refused(mount)
+    answer = await ask(mount, "/mcp", LIST, authorization="Bearer mcp_x")
+    assert answer.status == 429
+    assert answer.headers["retry-after"] == "50"
+    assert "www-authenticate" not in answer.headers
+    assert answer.json()["error"] == "too_many_attempts"
+    kinds = AuthEvent.objects.order_by("pk").values_list("kind", flat=True)
+    assert [kind async for kind in kinds] == ["refused"] * 5 + ["rate_limit"]
+
+
+@spec("AUT-2")
+async def test_threat_06_a_token_in_the_query_is_in_the_security_log_without_the_token(
+    mount: str,
+) -> None:
+    assert (await ask(mount, "/mcp?access_token=mcp_leaked", LIST)).status == 400
+    (event,) = [one async for one in AuthEvent.objects.all()]
+    assert (event.kind, event.details["reason"]) == ("refused", "in the query")
+    assert "leaked" not in str(event.as_dict())
+    for _ in range(20):
+        await ask(mount, "/mcp?access_token=mcp_leaked", LIST)
+    assert await AuthEvent.objects.acount() == 5
+
+
+async def test_threat_27_over_the_limit_nothing_is_looked_up(
+    mount: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await try_until_refused(mount)
+    monkeypatch.setattr("mcp_django.auth.authentication.get_backend", None)
+    for bearer in ("Bearer mcp_x", "Bearer eyJ.e30.c2ln", "Basic dTpw"):
+        assert (await ask(mount, "/mcp", LIST, authorization=bearer)).status == 429
+
+
+async def test_an_office_goes_on_working_behind_its_one_address(mount: str) -> None:
+    token, good = await sync_to_async(_token)()
+    assert (await ask(mount, "/mcp", LIST, authorization=good)).status == 200
+    await try_until_refused(mount)
+    assert (await ask(mount, "/mcp", LIST, authorization=good)).status == 200
+    # Nobody is shut out who presents nothing.
+    assert (await ask(mount, "/mcp", LIST)).status == 401
+    # What was good before it was revoked is one bad bearer more, and the last one that is read.
+    await sync_to_async(token.revoke)()
+    assert (await ask(mount, "/mcp", LIST, authorization=good)).status == 401
+    assert (await ask(mount, "/mcp", LIST, authorization=good)).status == 429
+
+
+def _token() -> tuple[Any, str]:
+    token, plaintext = token_for(person())
+    return token, f"Bearer {plaintext}"
+
+
+async def test_each_address_is_counted_on_its_own(mount: str, settings: Any) -> None:
+    settings.MCP_DJANGO = {"PROXIES": 1}
+    await try_until_refused(mount, x_forwarded_for="203.0.113.7")
+    for address, status in (("203.0.113.7", 429), ("10.0.0.1, 203.0.113.7", 429), ("::1", 401)):
+        answer = await ask(
+            mount, "/mcp", LIST, authorization="Bearer mcp_x", x_forwarded_for=address
+        )
+        assert answer.status == status
+
+
+@pytest.mark.parametrize(
+    ("proxies", "meta", "expected"),
+    [
+        (0, {"REMOTE_ADDR": "203.0.113.7"}, "203.0.113.7"),
+        (0, {"REMOTE_ADDR": "127.0.0.1"}, "127.0.0.1"),
+        (0, {"REMOTE_ADDR": ""}, None),
+        # Behind a proxy that nobody told us of, all clients would be one.
+        (0, {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "203.0.113.7"}, None),
+        (0, {"REMOTE_ADDR": "10.0.0.2", "HTTP_FORWARDED": "for=203.0.113.7"}, None),
+        # Whoever comes from outside makes the header up, and is counted all the same.
+        (0, {"REMOTE_ADDR": "93.184.215.14", "HTTP_X_FORWARDED_FOR": "::1"}, "93.184.215.14"),
+        (1, {"REMOTE_ADDR": "10.0.0.2", "HTTP_X_FORWARDED_FOR": "6.6.6.6, 9.9.9.9"}, "9.9.9.9"),
+        (2, {"REMOTE_ADDR": "10.0.0.2", "HTTP_X_FORWARDED_FOR": "6.6.6.6, 9.9.9.9"}, "6.6.6.6"),
+        (1, {"REMOTE_ADDR": "10.0.0.2", "HTTP_X_FORWARDED_FOR": "unknown"}, None),
+    ],
+)
+def test_an_address_is_the_clients_or_nobodys(
+    proxies: int, meta: dict[str, str], expected: str | None, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"PROXIES": proxies}
+    assert limited_address(RequestFactory().get("/", **meta)) == expected
+
+
+def test_the_oldest_of_many_good_ones_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(brute_force, "time", clock)
+    monkeypatch.setattr(brute_force, "MAX_GOOD", 2)
+    known = KnownGood()
+    for fingerprint in (b"a", b"b", b"a", b"c"):
+        known.add(fingerprint)
+    assert [one in known for one in (b"a", b"b", b"c")] == [True, False, True]
+    known.discard(b"c")
+    assert b"c" not in known
+    clock.monotonic = lambda: float(brute_force.GOOD_SECONDS)
+    assert b"a" not in known

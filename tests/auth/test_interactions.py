@@ -1,0 +1,89 @@
+"""The id of an interaction says whose it is to those who ask, and nothing to anybody else."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, User
+from django.test import override_settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_django.auth.interactions import belongs_to, new_interaction
+from mcp_django.auth.principal import anonymous, principal_for
+from tests.spec import spec
+
+ADA, BOB = User(pk=1, username="ada"), User(pk=2, username="bob")
+
+
+def begun(user: Any = ADA) -> str:
+    return new_interaction(principal_for(user))
+
+
+@spec("ASK-17", "ASK-19")
+def test_an_interaction_belongs_to_the_user_who_began_it() -> None:
+    assert belongs_to(begun(), ADA)
+    assert not belongs_to(begun(), BOB)
+    assert not belongs_to(begun(BOB), ADA)
+
+
+@spec("ASK-17")
+def test_how_the_caller_was_authenticated_makes_no_difference() -> None:
+    principal = principal_for(ADA, backend="tokens", client_id="x", scopes=frozenset({"read"}))
+    assert belongs_to(new_interaction(principal), ADA)
+
+
+@spec("ASK-17")
+def test_what_nobody_began_belongs_to_nobody() -> None:
+    interaction = new_interaction(anonymous())
+    for user in (AnonymousUser(), ADA):
+        assert not belongs_to(interaction, user)
+    assert not belongs_to(begun(), AnonymousUser())
+
+
+@spec("ASK-16")
+def test_an_id_is_random_short_and_safe_in_an_address() -> None:
+    ids = {begun() for _ in range(100)}
+    assert len(ids) == 100
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}", one) for one in ids)
+    heads = {one.partition(".")[0] for one in ids}
+    assert len(heads) == 100
+
+
+@spec("ASK-16")
+def test_it_says_nothing_of_its_user() -> None:
+    user = User(pk=987654321, username="ada@example.com", email="ada@example.com")
+    interaction = begun(user)
+    assert not any(word in interaction for word in ("ada", "example", "987654321"))
+
+
+@spec("ASK-17")
+@given(st.integers(0, 65), st.characters())
+def test_one_changed_character_makes_it_nobodys(position: int, character: str) -> None:
+    interaction = begun()
+    changed = interaction[:position] + character + interaction[position + 1 :]
+    assert belongs_to(changed, ADA) == (changed == interaction)
+
+
+@spec("ASK-17")
+@pytest.mark.parametrize(
+    "text", [None, "", ".", "x", "x.y", "a" * 66, "\ud800.x", "x.\ud800", "x" * 10**6]
+)
+def test_any_other_text_is_nobodys(text: Any) -> None:
+    assert not belongs_to(text, ADA)
+
+
+@spec("ASK-17")
+def test_halves_of_two_interactions_make_none() -> None:
+    (head, _), (_, tail) = (begun().split("."), begun().split("."))
+    assert not belongs_to(f"{head}.{tail}", ADA)
+
+
+def test_a_key_that_was_replaced_is_good_for_as_long_as_it_is_a_fallback() -> None:
+    interaction = begun()
+    with override_settings(SECRET_KEY="new", SECRET_KEY_FALLBACKS=["only-for-tests"]):
+        assert belongs_to(interaction, ADA)
+    with override_settings(SECRET_KEY="new"):
+        assert not belongs_to(interaction, ADA)

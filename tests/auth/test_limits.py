@@ -1,0 +1,85 @@
+"""Fixed windows in the site's cache: what they count, and what happens without one."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mcp_django.auth import limits
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Ten seconds into a minute, until a test says otherwise."""
+    found = SimpleNamespace(now=60_000_010.0, since_start=0.0)
+    fake = SimpleNamespace(time=lambda: found.now, monotonic=lambda: found.since_start)
+    monkeypatch.setattr(limits, "time", fake)
+    monkeypatch.setattr(limits, "_complained", [])
+    return found
+
+
+def take(key: str = "a", **changes: Any) -> int:
+    return limits.take("test", key, **{"limit": 2, "seconds": 60, **changes})
+
+
+def look(key: str = "a", **changes: Any) -> int:
+    return limits.look("test", key, **{"limit": 2, "seconds": 60, **changes})
+
+
+def test_within_the_limit_nothing_is_said_and_over_it_when_to_come_again() -> None:
+    assert [take(), take(), take(), take()] == [0, 0, 50, 50]
+
+
+def test_each_key_and_each_limit_has_a_count_of_its_own() -> None:
+    assert [take(), take(), take()] == [0, 0, 50]
+    assert take("b") == 0
+    assert limits.take("other", "a", limit=2, seconds=60) == 0
+
+
+def test_the_next_window_begins_from_nothing(clock: Any) -> None:
+    assert [take(), take(), take()] == [0, 0, 50]
+    clock.now += 49
+    assert take() == 1
+    clock.now += 1
+    assert [take(), take(), take()] == [0, 0, 60]
+
+
+def test_a_look_counts_nothing() -> None:
+    assert [look() for _ in range(5)] == [0] * 5
+    assert [take(), look(), take(), look(), look()] == [0, 0, 0, 50, 50]
+    assert take("b") == look("b") == 0
+
+
+@pytest.mark.parametrize("key", ["", "x" * 10_000, "a b\r\n", "\ud800", "::1"])
+def test_any_text_may_be_a_key(key: str) -> None:
+    assert [take(key), take(key), take(key)] == [0, 0, 50]
+
+
+class Broken:
+    """A cache that is down."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ConnectionError("the cache is down")
+
+
+def test_a_cache_that_is_down_limits_nothing_and_is_told_once_a_minute(
+    clock: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "cache", Broken())
+    caplog.set_level(logging.ERROR, "mcp_django.security")
+    assert [take() for _ in range(5)] + [look() for _ in range(5)] == [0] * 10
+    assert len(caplog.records) == 1
+    clock.since_start += limits.COMPLAINT_SECONDS
+    assert take() == look() == 0
+    assert len(caplog.records) == 2
+
+
+def test_a_cache_that_keeps_nothing_limits_nothing(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
+    assert [take() for _ in range(5)] + [look() for _ in range(5)] == [0] * 10
+    assert caplog.records == []

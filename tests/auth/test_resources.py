@@ -1,0 +1,269 @@
+"""Resources: one name for each endpoint, and none for anything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import RequestFactory
+from django.urls import resolve, set_script_prefix
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_django import MCPServer
+from mcp_django.auth import resources
+from mcp_django.auth.resources import canonical
+from tests.auth import sites
+from tests.spec import spec
+
+ORIGIN = "http://testserver"
+
+
+def request_to(path: str, urlconf: Any = None, **more: Any) -> Any:
+    request: Any = RequestFactory().post(path, **more)
+    if urlconf is not None:
+        request.urlconf = urlconf
+        request.resolver_match = resolve(request.path_info, urlconf)
+    return request
+
+
+# The canonical form ---------------------------------------------------------------------------
+
+
+@spec("AUT-9", "AUT-24")
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://h/mcp", "https://h/mcp"),
+        ("HTTPS://H.Example/mcp/", "https://h.example/mcp"),
+        ("https://h:443/MCP", "https://h/MCP"),
+        ("http://h:80", "http://h"),
+        ("http://h:/mcp", "http://h/mcp"),
+        ("https://h/", "https://h"),
+        ("https://h:8443/mcp", "https://h:8443/mcp"),
+        ("http://h:443/mcp", "http://h:443/mcp"),
+        ("http://[::1]:8000/mcp", "http://[::1]:8000/mcp"),
+        ("https://h/%6d%63%70", "https://h/mcp"),
+        ("https://h/caf%c3%a9", "https://h/caf%C3%A9"),
+        ("https://h/a%20b", "https://h/a%20b"),
+        ("https://h/a%3fb", "https://h/a%3Fb"),
+        ("https://h/a~b;c=d", "https://h/a~b;c=d"),
+        ("https://h//mcp", "https://h//mcp"),
+    ],
+)
+def test_one_address_has_one_spelling(url: str, expected: str) -> None:
+    assert canonical(url) == expected
+    assert canonical(expected) == expected
+
+
+@spec("AUT-9")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "mcp",
+        "/mcp",
+        "//h/mcp",
+        "ftp://h/mcp",
+        "javascript:alert(1)",
+        "https:///mcp",
+        "https://u@h/mcp",
+        "https://u:p@h/mcp",
+        "https://@h/mcp",
+        "https://h/mcp?",
+        "https://h/mcp?a=b",
+        "https://h/mcp#",
+        "https://h/mcp#a",
+        "https://h/./mcp",
+        "https://h/a/../mcp",
+        "https://h/%2e%2e/mcp",
+        "https://h/a%2fmcp",
+        "https://h/a%5Cmcp",
+        "https://h/a\\mcp",
+        "https://h/mcp%00",
+        "https://h/mcp%0d%0aX:y",
+        "https://h/mcp%",
+        "https://h/mcp%zz",
+        "https://h/mcp%ff",
+        "https://h/mcp//",
+        "https://h/m cp",
+        "https://h/mcp\n",
+        "https://h\t/mcp",
+        "https://h/m\u0441p",
+        "https://h:0/mcp",
+        "https://h:99999/mcp",
+        "https://h:x/mcp",
+        "https://[::1/mcp",
+        "https://[::1%25eth0]/mcp",
+        'https://h"x/mcp',
+        "https://h%41/mcp",
+        "https://h/" + "a" * 2000,
+    ],
+)
+def test_what_is_ambiguous_names_no_resource(url: str) -> None:
+    assert canonical(url) is None
+
+
+@given(st.text(max_size=60))
+def test_whatever_follows_the_host_never_changes_it(rest: str) -> None:
+    found = canonical(f"https://h/{rest}")
+    assert found is None or found == "https://h" or found.startswith("https://h/")
+    assert found is None or canonical(found) == found
+
+
+# The resource of a request -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("urlconf", "path", "expected"),
+    [
+        (sites.one, "/mcp", "/mcp"),
+        (sites.one, "/mcp/", "/mcp"),
+        (sites.one, "/mcp/sse", "/mcp"),
+        (sites.one, "/mcp/messages/", "/mcp"),
+        (sites.rooted, "/", ""),
+        (sites.rooted, "/sse", ""),
+        (sites.named_like_a_part, "/sse", "/sse"),
+        (sites.named_like_a_part, "/sse/sse", "/sse"),
+        (sites.accents, "/café au lait/mcp", "/caf%C3%A9%20au%20lait/mcp"),
+        (None, "/raw/mcp/sse", "/raw/mcp"),
+        (None, "/raw/mcp", "/raw/mcp"),
+    ],
+)
+def test_a_request_is_for_its_endpoint(urlconf: Any, path: str, expected: str) -> None:
+    assert resources.resource_of(request_to(path, urlconf)) == f"{ORIGIN}{expected}"
+
+
+@spec("AUT-14")
+def test_the_site_s_own_settings_say_what_the_origin_is(settings: Any) -> None:
+    headers = {"HTTP_X_FORWARDED_HOST": "evil.example", "HTTP_X_FORWARDED_PROTO": "https"}
+    assert resources.resource_of(request_to("/mcp", sites.one, **headers)) == f"{ORIGIN}/mcp"
+    settings.USE_X_FORWARDED_HOST = True
+    settings.ALLOWED_HOSTS = ["public.example"]
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    behind = {"HTTP_X_FORWARDED_HOST": "public.example", "HTTP_X_FORWARDED_PROTO": "https"}
+    request = request_to("/mcp", sites.one, **behind)
+    assert resources.resource_of(request) == "https://public.example/mcp"
+    settings.MCP_DJANGO = {"BASE_URL": "HTTPS://Pinned.Example:443/ignored"}
+    assert resources.resource_of(request) == "https://pinned.example/mcp"
+
+
+def test_a_script_name_belongs_to_the_resource() -> None:
+    request = request_to("/mcp", sites.one, SCRIPT_NAME="/app")
+    assert resources.resource_of(request) == f"{ORIGIN}/app/mcp"
+    found = resources.find_endpoint(f"{ORIGIN}/app/mcp", request)
+    assert found == resources.Endpoint(sites.shop, f"{ORIGIN}/app/mcp")
+    for other in ("/mcp", "/application/mcp", "/app", "/app/app/mcp"):
+        assert resources.find_endpoint(f"{ORIGIN}{other}", request) is None
+    assert resources.all_resources(request)[f"{ORIGIN}/app/mcp"] is sites.shop
+
+
+# Finding ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("urlconf", "path", "resource"),
+    [
+        (sites.one, "/mcp", "/mcp"),
+        (sites.one, "/mcp/", "/mcp"),
+        (sites.one, "/mcp/sse", "/mcp"),
+        (sites.one, "/mcp/messages", "/mcp"),
+        (sites.slashed, "/mcp", "/mcp"),
+        (sites.slashed, "/mcp/sse/", "/mcp"),
+        (sites.rooted, "", ""),
+        (sites.rooted, "/", ""),
+        (sites.rooted, "/messages", ""),
+        (sites.tenants, "/north/mcp", "/north/mcp"),
+        (sites.languages, "/en-us/mcp", "/en-us/mcp"),
+        (sites.languages, "/de/mcp/sse", "/de/mcp"),
+        (sites.accents, "/caf%c3%a9%20au%20lait/mcp", "/caf%C3%A9%20au%20lait/mcp"),
+        (sites.named_like_a_part, "/sse", "/sse"),
+    ],
+)
+def test_an_endpoint_is_found_by_each_of_its_addresses(
+    urlconf: Any, path: str, resource: str
+) -> None:
+    request = RequestFactory().get("/")
+    request.urlconf = urlconf  # type: ignore[attr-defined]
+    found = resources.find_endpoint(f"{ORIGIN}{path}", request)
+    assert found == resources.Endpoint(sites.shop, f"{ORIGIN}{resource}")
+    assert resources.find_server(f"{ORIGIN}{path}", request) is sites.shop
+    assert resources.known([f"{ORIGIN}{path}"] * 2, request) == [f"{ORIGIN}{resource}"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        ORIGIN,
+        f"{ORIGIN}/",
+        f"{ORIGIN}/mc",
+        f"{ORIGIN}/MCP",
+        f"{ORIGIN}/mcp/x",
+        f"{ORIGIN}/mcp/sse/sse",
+        f"{ORIGIN}/.well-known/oauth-protected-resource",
+        f"{ORIGIN}/mcp?x",
+        "https://testserver/mcp",
+        "http://testserver:81/mcp",
+        "http://testserver.evil.example/mcp",
+        "http://evil.example/mcp",
+        "nonsense",
+    ],
+)
+def test_anything_else_is_unknown(url: str) -> None:
+    request = RequestFactory().get("/")
+    request.urlconf = sites.one  # type: ignore[attr-defined]
+    assert resources.find_endpoint(url, request) is None
+    assert resources.find_server(url, request) is None
+    assert resources.known([f"{ORIGIN}/mcp", url], request) is None
+
+
+@pytest.mark.parametrize(
+    ("urlconf", "expected"),
+    [
+        (sites.one, {"/mcp": sites.shop}),
+        (sites.two, {"/mcp": sites.shop, "/nested/mcp": sites.depot}),
+        (sites.rooted, {"": sites.shop}),
+        (sites.slashed, {"/mcp": sites.shop}),
+        (sites.tenants, {}),
+        (sites.languages, {"/en-us/mcp": sites.shop}),
+        (sites.accents, {"/caf%C3%A9%20au%20lait/mcp": sites.shop}),
+    ],
+)
+def test_all_endpoints_without_variables_are_listed(urlconf: Any, expected: dict[str, Any]) -> None:
+    request = RequestFactory().get("/")
+    request.urlconf = urlconf  # type: ignore[attr-defined]
+    found = resources.all_resources(request)
+    assert found == {f"{ORIGIN}{path}": one for path, one in expected.items()}
+
+
+def test_a_declared_url_is_the_only_one_of_its_server() -> None:
+    with sites.gated() as (gate, urlconf):
+        request = request_to("/inside/mcp", urlconf)
+        assert resources.resource_of(request) == sites.GATE
+        assert resources.resource_of(RequestFactory().post("/raw"), gate) == sites.GATE
+        found = resources.find_endpoint(f"{sites.GATE}/", request)
+        assert found == resources.Endpoint(gate, sites.GATE)
+        assert resources.find_server(f"{ORIGIN}/inside/mcp", request) is None
+        assert resources.all_resources(request) == {sites.GATE: gate}
+        assert resources.server_of(sites.GATE) is gate
+
+
+@pytest.mark.urls(sites.two)  # type: ignore[arg-type]  # a URLconf may be an object
+def test_a_resource_is_known_without_a_request() -> None:
+    assert resources.server_of(f"{ORIGIN}/mcp") is sites.shop
+    assert resources.server_of("https://other.example/nested/mcp/") is sites.depot
+    assert resources.server_of(f"{ORIGIN}/nothing") is None
+    assert resources.server_of("nonsense") is None
+    set_script_prefix("/app/")
+    try:
+        assert resources.server_of(f"{ORIGIN}/app/mcp") is sites.shop
+        assert resources.server_of(f"{ORIGIN}/mcp") is None
+    finally:
+        set_script_prefix("/")
+
+
+@pytest.mark.parametrize("url", ["mcp", "https://h/mcp?x=1", "ftp://h/mcp"])
+def test_a_declared_url_that_is_none_is_told(url: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match="resource_url of the server 'odd' is"):
+        MCPServer("odd", resource_url=url)

@@ -1,0 +1,14 @@
+"""A site whose tokens others issue."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+from mcp_django import mcp
+from tests.example.mcp import staff
+
+urlpatterns = [
+    path("", include("mcp_django.urls")),
+    path("mcp", mcp.urls),
+    path("staff/mcp", staff.urls),
+]

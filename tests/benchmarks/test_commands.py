@@ -1,0 +1,30 @@
+"""The commands run from beginning to end, as shortly as they can."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks.rows import BARE
+from tests.benchmarks.conftest import run
+
+
+def test_the_stages_are_those_of_the_code(cache: Path) -> None:
+    printed = run("-m", "benchmarks.stages", "--iterations", "2", "--batches", "1", cache=cache)
+    stages = [line.split("|")[1].strip() for line in printed.splitlines() if "|" in line]
+    for stage in ("receive", "· decode", "admit", "· authenticate", "call", "respond", "send"):
+        assert stage in stages
+
+
+def test_a_quick_run_measures_what_was_chosen(cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    chosen = ("--only", "URLRouter", "--streams", "3", "--json", str(file))
+    printed = run("-m", "benchmarks", "--quick", *chosen, cache=cache)
+    assert "raw in a URLRouter, async tool" in printed
+    found = json.loads(file.read_text())
+    assert [row["name"] for row in found["rows"]] == [BARE, "raw in a URLRouter, async tool"]
+    assert all(row["cpu_us"]["least"] > 0 for row in found["rows"])
+    assert [one["mount"] for one in found["streams"]] == ["/mcp", "/raw"] * 2
+    # None is a stream's; the process itself looks for changes now and then.
+    assert all(one["database_connections"] <= 1 for one in found["streams"])
+    assert found["environment"]["django"]

@@ -1,0 +1,79 @@
+"""The load generator knows where an answer ends, and what is none."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from benchmarks.load import UnexpectedAnswer, drive, is_complete, once
+from benchmarks.process import free_port
+from benchmarks.wire import HOST, get
+
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+REQUEST = get("/")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        GOOD,
+        b"HTTP/1.1 200 OK\r\ncontent-type: x\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+    ],
+)
+def test_an_answer_ends_where_its_headers_say(answer: bytes) -> None:
+    assert is_complete(answer)
+    assert not any(is_complete(answer[:size]) for size in range(len(answer)))
+
+
+@contextmanager
+def answering(*parts: bytes) -> Iterator[int]:
+    """A server that answers every request on every connection with these parts."""
+    port = free_port()
+
+    def converse(peer: socket.socket) -> None:
+        # The client hangs up without waiting for all of an answer that it does not want.
+        with peer, suppress(OSError):
+            while peer.recv(65536):
+                for part in parts:
+                    peer.sendall(part)
+
+    def serve() -> None:
+        while True:
+            try:
+                peer, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=converse, args=(peer,), daemon=True).start()
+
+    with socket.create_server((HOST, port)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield port
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+def test_every_connection_is_kept_busy_and_every_answer_awaited() -> None:
+    with answering(GOOD[:20], GOOD[20:]) as port:
+        burst = drive(port, REQUEST, seconds=0, connections=5)
+    # With no time left each connection gets the one answer that was asked for.
+    assert len(burst.latencies) == 5
+    assert burst.latencies == sorted(burst.latencies)
+
+
+def test_another_status_ends_the_run() -> None:
+    busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
+    with answering(busy) as port, pytest.raises(UnexpectedAnswer, match="503"):
+        drive(port, REQUEST, seconds=0)
+
+
+def test_an_answer_without_the_expected_text_is_none() -> None:
+    with answering(GOOD) as port:
+        assert once(port, REQUEST, expects=b"hi") == GOOD
+        with pytest.raises(UnexpectedAnswer, match="ho"):
+            once(port, REQUEST, expects=b"ho")

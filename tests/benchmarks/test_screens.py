@@ -1,0 +1,78 @@
+"""The admin's lists are opened with few rows here, and held to the bounds of many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.figures import Spread
+from benchmarks.screens import Opened, Page, pages, report
+from tests.benchmarks.conftest import run
+
+LIST = Page(name="a list", path="/list/", queries=4, milliseconds=100)
+
+
+def opened(*, queries: int = 4, least: float = 50) -> Opened:
+    """What the page took in a few rounds, of which the last was slow."""
+    took = Spread(median=2 * least, least=least, most=1000)
+    return Opened(page=LIST, shown=10, queries=queries, milliseconds=took)
+
+
+def test_a_page_may_be_slow_in_some_of_its_rounds() -> None:
+    assert not [*opened().faults()]
+    assert not [*opened(least=100).faults()]
+
+
+@pytest.mark.parametrize(
+    ("one", "told"),
+    [
+        (opened(queries=5), "a list: 5 queries, may be 4"),
+        (opened(least=101), "a list: 202 (101 to 1000) ms, may be 100"),
+    ],
+    ids=["queries", "time"],
+)
+def test_a_page_that_is_over_its_bound_is_told(one: Opened, told: str) -> None:
+    assert [*one.faults()] == [told]
+
+
+def test_without_a_clock_only_queries_count() -> None:
+    assert not [*opened(least=101).faults(timed=False)]
+
+
+def test_every_page_has_a_name_and_a_path_of_its_own() -> None:
+    every = pages(last_of_components=10, last_of_calls=100)
+    assert len({one.name for one in every}) == len({one.path for one in every}) == len(every)
+
+
+def test_the_table_says_what_a_page_may() -> None:
+    cells = [cell.strip() for cell in report([opened()]).splitlines()[-1].strip("|").split("|")]
+    assert cells == ["a list", "10", "4 of 4", "100 (50.0 to 1000)", "100"]
+
+
+def test_all_pages_of_the_admin_keep_to_their_queries(cache: Path) -> None:
+    few = ("--components", "230", "--calls", "2000", "--tasks", "200")
+    printed = run("-m", "benchmarks.screens", *few, "--rounds", "1", "--untimed", cache=cache)
+    lines = [line.split("|") for line in printed.splitlines() if "|" in line]
+    shown = {line[1].strip(): int(line[2]) for line in lines[2:]}
+    assert shown["components"] == shown["calls, the newest"] == 100
+    assert shown["components, all"] == 230
+    assert shown["calls, one trace"] == shown["components, searched"] == 1
+    assert shown["calls, nobody"] == 0
+    assert shown["tasks"] == 100
+    assert shown["tasks, one user"] == 4
+
+
+def test_a_page_that_asks_too_much_fails_the_command(cache: Path, tmp_path: Path) -> None:
+    script = tmp_path / "strict.py"
+    script.write_text(
+        "from dataclasses import replace\n"
+        "from benchmarks import screens\n"
+        "every = screens.pages\n"
+        "screens.pages = lambda **last: [replace(every(**last)[0], queries=1)]\n"
+        "assert screens.main(['--components', '60', '--calls', '10', '--tasks', '10',"
+        " '--rounds', '1']) == 1\n"
+    )
+    printed = run(str(script), cache=cache, PYTHONPATH=".")
+    assert "servers: " in printed
+    assert "queries, may be 1" in printed

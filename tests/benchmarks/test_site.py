@@ -1,0 +1,172 @@
+"""The site offers what its rows send, under the names and settings that others rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.load import UnexpectedAnswer, once
+from benchmarks.process import NotStarted, Process, serving
+from benchmarks.rows import APP, BARE, rows
+from benchmarks.streams import KINDS, listening
+from benchmarks.wire import call, get, modern
+from tests.benchmarks.conftest import TOOLS, run
+
+MOUNTS = ["/mcp", "/raw", "/routed"]
+SITE = {"DJANGO_SETTINGS_MODULE": "benchmarks.site.settings"}
+
+COUNT = """
+import django
+django.setup()
+from benchmarks.site.mcp import members, offer, server, tools_wanted
+from mcp_django import MCPServer
+print(len(server.tools), len(members.tools), tools_wanted())
+for wanted in (0, 5, 6, 107):
+    one = MCPServer(f"with-{wanted}")
+    offer(one, tools=wanted)
+    print(*one.tools)
+"""
+
+
+def answer(site: Process, request: bytes, *, expects: bytes = b"") -> bytes:
+    return once(site.port, request, expects=expects)
+
+
+def result(site: Process, request: bytes) -> Any:
+    return json.loads(answer(site, request).partition(b"\r\n\r\n")[2])["result"]
+
+
+def text(site: Process, request: bytes) -> str:
+    (block,) = result(site, request)["content"]
+    found: str = block["text"]
+    return found
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+def test_every_mount_adds(site: Process, mount: str) -> None:
+    assert text(site, call(mount, "add", a=2, b=3)) == "5"
+    assert text(site, call(mount, "add_sync", a=-2, b=3)) == "1"
+
+
+@pytest.mark.parametrize("tool", ["list_rows", "list_rows_async"])
+def test_rows_come_through_the_orm(site: Process, tool: str) -> None:
+    found = json.loads(text(site, call("/mcp", tool, limit=1000)))
+    assert [row["id"] for row in found] == [*range(1, 1001)]
+    assert found[9] == {
+        "id": 10,
+        "name": "row 0009",
+        "value": 333,
+        "created": "2026-01-01T00:09:00Z",
+    }
+    assert len(json.loads(text(site, call("/raw", tool, limit=3)))) == 3
+
+
+def test_the_view_has_the_rows_of_the_tool(site: Process) -> None:
+    body = answer(site, get("/view?limit=3")).partition(b"\r\n\r\n")[2]
+    assert json.loads(body)["rows"] == json.loads(text(site, call("/mcp", "list_rows", limit=3)))
+
+
+def test_a_big_answer_is_as_big_as_it_was_asked_for(site: Process) -> None:
+    assert text(site, call("/mcp", "big", kb=300)) == "x" * 300 * 1024
+
+
+def test_a_slow_answer_comes(site: Process) -> None:
+    assert text(site, call("/raw", "slow", ms=1)) == "waited 1 ms"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mount", ["/mcp", "/raw"])
+async def test_a_touch_is_heard_on_every_mount(site: Process, mount: str, kind: str) -> None:
+    async with listening(site.port, mount, kind, 3) as listeners:
+        await asyncio.to_thread(answer, site, call("/mcp", "touch"), expects=b"touched")
+        await asyncio.gather(*(one.event(b"bench://touched") for one in listeners))
+
+
+def test_a_bearer_is_asked_for_where_there_are_members(site: Process) -> None:
+    for mount in ("/members/mcp", "/members/raw"):
+        with pytest.raises(UnexpectedAnswer, match="401"):
+            answer(site, call(mount, "add", a=2, b=3))
+
+
+def test_every_bearer_lets_in_where_it_belongs_and_nowhere_else(
+    site: Process, database: Path, cache: Path
+) -> None:
+    code = f"from benchmarks.__main__ import prepare; print(*prepare(Path({str(database)!r})))"
+    bearers = run("-c", f"from pathlib import Path; {code}", cache=cache).split()
+    assert len(bearers) == 3
+    asked = [row for row in rows(*bearers) if "bearer" in row.name]
+    assert len(asked) == 7
+    for row in asked:
+        answer(site, row.prepared(site.port), expects=row.expects)
+    for path, bearer in zip(("/connected/raw", "/signed/raw"), bearers[:2], strict=True):
+        with pytest.raises(UnexpectedAnswer, match="401"):
+            answer(site, call(path, "add", bearer=bearer, a=2, b=3))
+
+
+def test_as_many_tools_are_listed_as_the_environment_says(site: Process) -> None:
+    names = [tool["name"] for tool in result(site, modern("/raw", "tools/list"))["tools"]]
+    assert len(names) == TOOLS
+    assert {"add", "list_rows", "big", "slow", "touch", "filler_00"} <= {*names}
+
+
+def test_variants_and_fillers_count_among_the_tools(cache: Path) -> None:
+    environ = {"BENCH_TOOLS": "12", **SITE}
+    first, *lists = run("-c", COUNT, cache=cache, **environ).splitlines()
+    assert first == "12 12 12"
+    none, five, six, many = (line.split() for line in lists)
+    assert none == five == ["add", "list_rows", "big", "slow", "touch"]
+    assert six == [*five, "add_sync"]
+    assert len(many) == 107
+    assert many[7] == "filler_00"
+    assert many[-1] == "filler_99"
+
+
+def test_every_row_but_those_of_members_is_answered_as_it_expects(site: Process) -> None:
+    for row in rows(bearer=""):
+        if "bearer" not in row.name:
+            answer(site, row.prepared(site.port), expects=row.expects)
+
+
+def test_the_bare_answer_is_as_long_as_what_it_stands_for(site: Process) -> None:
+    (bare,) = [row for row in rows(bearer="") if row.name == BARE]
+    body = answer(site, bare.prepared(site.port)).partition(b"\r\n\r\n")[2]
+    assert json.loads(body)["result"]["content"] == [{"type": "text", "text": "5"}]
+
+
+def test_middleware_is_what_the_environment_says(site: Process, database: Path) -> None:
+    request = call("/mcp", "add", a=2, b=3)
+    assert b"x-frame-options" in answer(site, request).lower()
+    environ = {**SITE, "BENCH_DB": str(database), "BENCH_MIDDLEWARE": "none"}
+    with serving(APP, environ) as plain:
+        assert b"x-frame-options" not in answer(plain, request).lower()
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        ({"BENCH_MIDDLEWARE": "some"}, "write 'default' or 'none'"),
+        ({"BENCH_TOOLS": "many"}, "write a number of tools"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused(
+    database: Path, environ: dict[str, str], sentence: str
+) -> None:
+    environ = {**SITE, "BENCH_DB": str(database), **environ}
+    with pytest.raises(NotStarted, match=sentence), serving(APP, environ):
+        pass
+
+
+def test_a_file_without_the_table_names_the_command_that_makes_it(tmp_path: Path) -> None:
+    path = tmp_path / "empty.sqlite3"
+    command = f"python -m benchmarks --prepare {path}"
+    for _ in range(2):
+        environ = {**SITE, "BENCH_DB": str(path)}
+        with pytest.raises(NotStarted, match=command), serving(APP, environ):
+            pass
+        # It was not made by looking for it; one without tables is no better.
+        assert not path.exists() or path.stat().st_size == 0
+        path.touch()

@@ -1,0 +1,38 @@
+"""The suite's own site: the settings of all tests, with the fixture in place of the example.
+
+It has the SQLite file of `MCP_TEST_DATABASE` and no channel layer, and runs tasks itself; with
+`MCP_TEST_SHARED` it has PostgreSQL and Redis, as several workers need them, and hands tasks to
+workers of their own.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mcp_django.runtime.tasks.engine import framework
+from tests.conformance import shared
+from tests.settings import *  # noqa: F403
+
+INSTALLED_APPS = [
+    "tests.conformance" if app == "tests.example" else app
+    for app in INSTALLED_APPS  # noqa: F405
+]
+# Names of the machine itself: whatever else a page has rebound to it is refused.
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
+ROOT_URLCONF = "tests.conformance.urls"
+ASGI_APPLICATION = "tests.conformance.asgi.application"
+CHANNEL_LAYERS = {}
+
+# What check W005 asks of a site whose tools write.
+DATABASES["default"]["OPTIONS"]["transaction_mode"] = "IMMEDIATE"  # noqa: F405
+if os.environ.get("MCP_TEST_SHARED"):
+    DATABASES = {"default": shared.database(os.environ["MCP_TEST_DATABASE_URL"])}
+    CHANNEL_LAYERS = {
+        "default": shared.channel_layer(
+            os.environ["MCP_TEST_REDIS_URL"], prefix=DATABASES["default"]["NAME"]
+        )
+    }
+    # Django has the interface of task backends itself from 6.0 on.
+    INSTALLED_APPS += [one for one in (framework(), "django_tasks_db") if one != "django.tasks"]
+    TASKS = {"default": {"BACKEND": "django_tasks_db.DatabaseBackend", "QUEUES": []}}
+    MCP_DJANGO = {"TASK_BACKEND": "default"}

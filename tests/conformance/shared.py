@@ -1,0 +1,88 @@
+"""Where several workers keep what they share: PostgreSQL and Redis, local unless told otherwise."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+DATABASE_SERVER = "postgres://postgres@127.0.0.1:5432"
+REDIS = "redis://127.0.0.1:6379/0"
+
+
+def database_url(port: int) -> str:
+    """The database of a fixture at this port: told, or one of its own on this machine."""
+    return os.environ.get("MCP_TEST_DATABASE_URL") or f"{DATABASE_SERVER}/mcp_conformance_{port}"
+
+
+def redis_url() -> str:
+    """The Redis server: told, or the one of this machine."""
+    return os.environ.get("MCP_TEST_REDIS_URL") or REDIS
+
+
+def database(url: str) -> dict[str, Any]:
+    """A database as Django's settings describe one."""
+    parts = urlsplit(url)
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts.path.lstrip("/"),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": parts.port or "",
+    }
+
+
+def channel_layer(url: str, *, prefix: str) -> dict[str, Any]:
+    """A channel layer on a Redis server, apart from those with another prefix."""
+    return {
+        "BACKEND": "channels_redis.core.RedisChannelLayer",
+        "CONFIG": {"hosts": [url], "prefix": prefix},
+    }
+
+
+def why_missing() -> str | None:
+    """Why several workers have nothing to share here, or None when they have."""
+    servers = {
+        "PostgreSQL": (urlsplit(database_url(0)), 5432),
+        "Redis": (urlsplit(redis_url()), 6379),
+    }
+    for name, (parts, usual) in servers.items():
+        place = (parts.hostname or "", parts.port or usual)
+        with closing(socket.socket()) as probe:
+            probe.settimeout(5)
+            if probe.connect_ex(place) != 0:
+                return f"{name} does not answer at {place[0]}:{place[1]}"
+    return None
+
+
+@contextmanager
+def existing_database(url: str) -> Iterator[None]:
+    """See that the database is there; one that had to be made for this is dropped at the end."""
+    # A server of one worker needs no PostgreSQL driver.
+    import psycopg
+    from psycopg.sql import SQL, Identifier
+
+    wanted = database(url)
+    name = Identifier(wanted["NAME"])
+    with psycopg.connect(
+        host=wanted["HOST"] or None,
+        port=wanted["PORT"] or None,
+        user=wanted["USER"] or None,
+        password=wanted["PASSWORD"] or None,
+        dbname="postgres",
+        # Databases are neither made nor dropped within a transaction.
+        autocommit=True,
+    ) as connection:
+        query = "SELECT 1 FROM pg_database WHERE datname = %s"
+        is_there = connection.execute(query, [wanted["NAME"]]).fetchone() is not None
+        if not is_there:
+            connection.execute(SQL("CREATE DATABASE {}").format(name))
+        try:
+            yield
+        finally:
+            if not is_there:
+                connection.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(name))

@@ -1,0 +1,176 @@
+"""The official suite: where the pinned release is installed, how it is run and what it said."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.processes import REPOSITORY
+
+REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+"""Those that the suite can be asked for; it speaks neither HTTP+SSE nor stdio."""
+EVERYTHING = "all"
+"""Every scenario that there is, each at the revision of its choice, those of extensions too."""
+PACKAGE = "@modelcontextprotocol/conformance"
+PINNED: str = json.loads((Path(__file__).parent / "package.json").read_text())["dependencies"][
+    PACKAGE
+]
+WIRE = "wire-schema-valid"
+# The suite's own bound for one scenario is 30 seconds; all of them take a few on a healthy server.
+RUN_SECONDS = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that a scenario looked at."""
+
+    id: str
+    status: str
+    message: str
+    details: Any
+    """Whatever the scenario kept, the server's answer in most cases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the suite found; `status` is its exit status and `output` what it printed."""
+
+    scenarios: Mapping[str, tuple[Check, ...]]
+    status: int
+    output: str
+
+    def has_passed(self, scenario: str) -> bool:
+        """Whether a scenario was run, looked at something and found nothing wrong.
+
+        The suite itself says yes to a scenario of which every check was skipped.
+        """
+        found = {check.status for check in self.scenarios.get(scenario, ())}
+        return "SUCCESS" in found and "FAILURE" not in found
+
+    def complaints(self, status: str, *, among: Iterable[str]) -> dict[tuple[str, str], str]:
+        """The message of each check of these scenarios with this status, by scenario and check."""
+        return {
+            (name, check.id): check.message
+            for name in among
+            for check in self.scenarios.get(name, ())
+            if check.status == status
+        }
+
+
+def directory() -> Path:
+    """Where npm put the package: under `MCP_TEST_CONFORMANCE`, else in the cache of CI."""
+    prefix = os.environ.get("MCP_TEST_CONFORMANCE") or REPOSITORY / ".ci/cache/conformance"
+    return Path(prefix) / "node_modules" / PACKAGE
+
+
+def why_missing() -> str | None:
+    """Why the suite cannot be run, or None when it can."""
+    manifest = directory() / "package.json"
+    if not manifest.exists():
+        return f"{PACKAGE} is not installed; see docs/conformance.md"
+    version = json.loads(manifest.read_text())["version"]
+    return None if version == PINNED else f"{PACKAGE} {PINNED} is needed, {version} is installed"
+
+
+@cache
+def applicable(revision: str) -> tuple[str, ...]:
+    """The scenarios that the suite has for a revision, without those of extensions."""
+    listed = _node("list", "--server", "--spec-version", revision)
+    assert listed.returncode == 0, listed.stderr
+    return tuple(re.findall(r"^  - (\S+) \[", listed.stdout, re.MULTILINE))
+
+
+@cache
+def required(revision: str) -> tuple[str, ...]:
+    """The scenarios that decide whether a server conforms to a revision, in the suite's order.
+
+    Where the suite never froze a set of them, all are required that it has.
+    """
+    frozen = _frozen(revision)
+    if frozen is None:
+        return applicable(revision)
+    section = re.search(r"^server:\n((?:  - \S+\n)+)", frozen, re.MULTILINE)
+    assert section is not None
+    return tuple(re.findall(r"- (\S+)", section[1]))
+
+
+@cache
+def unscored(revision: str) -> Mapping[str, str]:
+    """The scenarios that are run with them and do not count, each with the reason."""
+    entry = r"^  - scenario: (\S+)\n    leg: server\n    reason: (\S+)$"
+    return dict(re.findall(entry, _frozen(revision) or "", re.MULTILINE))
+
+
+def _frozen(revision: str) -> str | None:
+    file = directory() / "requirements" / f"{revision}.yaml"
+    return file.read_text() if file.exists() else None
+
+
+def run(url: str, results: Path, *, revision: str) -> Report:
+    """Everything that a revision requires, or `EVERYTHING`, from a server that is known to be up.
+
+    Raises:
+        RuntimeError: the suite itself failed.
+    """
+    selected = ["--requirements", revision]
+    if revision == EVERYTHING:
+        selected = ["--suite", "all"]
+    elif _frozen(revision) is None:
+        selected = ["--suite", "all", "--spec-version", revision]
+    done = _node("server", "--url", url, *selected, "--output-dir", str(results))
+    output = done.stdout + done.stderr
+    if not (scenarios := read(results)):
+        raise RuntimeError(f"The suite ran no scenario.\n{output}")
+    return Report(scenarios=scenarios, status=done.returncode, output=output)
+
+
+def run_scenarios(url: str, results: Path, names: Iterable[str]) -> Report:
+    """Scenarios by their names, against a server that is known to be up; the worst status counts.
+
+    Raises:
+        RuntimeError: the suite itself failed.
+    """
+    done = [
+        _node("server", "--url", url, "--scenario", name, "--output-dir", str(results))
+        for name in names
+    ]
+    output = "".join(one.stdout + one.stderr for one in done)
+    if not (scenarios := read(results)):
+        raise RuntimeError(f"The suite ran no scenario.\n{output}")
+    return Report(scenarios=scenarios, status=max(one.returncode for one in done), output=output)
+
+
+def _node(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = directory() / "dist" / "index.js"
+    return subprocess.run(
+        ["node", str(program), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=RUN_SECONDS,
+    )
+
+
+def read(results: Path) -> dict[str, tuple[Check, ...]]:
+    """What the suite wrote: a directory `server-<scenario>-<time>` for each scenario."""
+    found = {}
+    for file in sorted(results.glob("server-*/checks.json")):
+        named = re.fullmatch(r"server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z", file.parent.name)
+        assert named is not None, file
+        found[named[1]] = tuple(
+            Check(
+                id=one["id"],
+                status=one["status"],
+                message=one.get("errorMessage", ""),
+                details=one.get("details"),
+            )
+            for one in json.loads(file.read_text())
+        )
+    return found

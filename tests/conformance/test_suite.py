@@ -1,0 +1,269 @@
+"""The official suite against the fixture, at every revision: over every mount, behind every server.
+
+Each way of serving is started once and judged at each of its revisions; each test looks at a part
+of what the suite said.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conformance import process, suite
+from tests.conformance.fixture import Fixture
+from tests.conformance.score import score
+from tests.conformance.suite import REVISIONS, Report
+from tests.processes import REPOSITORY, free_port
+
+PAGE = REPOSITORY / "docs" / "conformance.md"
+REQUIRED = {"2025-03-26": 1, "2025-06-18": 27, "2025-11-25": 30, "2026-07-28": 37}
+UNSCORED = {
+    "2025-03-26": set(),
+    "2025-06-18": set(),
+    "2025-11-25": {"json-schema-2020-12", "server-session-lifecycle", "server-sse-polling"},
+    "2026-07-28": {
+        "json-schema-2020-12",
+        "http-header-validation",
+        "http-custom-header-server-validation",
+    },
+}
+# They send and read without the suite's own client, which is what validates the messages.
+RAW = {
+    "dns-rebinding-protection",
+    "server-session-lifecycle",
+    "server-sse-multiple-streams",
+    "server-sse-polling",
+    "server-stateless",
+}
+
+BOTH_ERAS = ("2025-11-25", "2026-07-28")
+WAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "lane on uvicorn": ((), REVISIONS),
+    "raw on uvicorn": (("--mount", "raw"), BOTH_ERAS),
+    "view on uvicorn": (("--mount", "view"), BOTH_ERAS),
+    "lane on daphne": (("--server", "daphne"), BOTH_ERAS),
+    "lane on granian": (("--server", "granian"), BOTH_ERAS),
+    "lane on uvicorn, PostgreSQL and Redis": (("--shared",), ("2025-11-25",)),
+    "lane on uvicorn, four workers": (("--workers", "4"), REVISIONS),
+}
+# Asked for everything at once as well: with tasks in the process itself, and in others.
+BARE = (
+    "lane on uvicorn",
+    "lane on uvicorn, PostgreSQL and Redis",
+    "lane on uvicorn, four workers",
+)
+# The suite says itself that it does not look: it is to be written anew.
+SKIPPED = {"tasks-status-notifications"}
+SHARED = {"lane on uvicorn, PostgreSQL and Redis", "lane on uvicorn, four workers"}
+
+pytestmark = [
+    pytest.mark.requires("node", "conformance"),
+    # The first test of each way waits for its server and for the suite.
+    pytest.mark.timeout(process.START_SECONDS + len(REVISIONS) * suite.RUN_SECONDS),
+]
+
+
+@pytest.fixture(scope="session")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Report]]:
+    """What the suite says of a way of serving, asked once."""
+    reports: dict[str, dict[str, Report]] = {}
+
+    def judge(way: str) -> dict[str, Report]:
+        if way not in reports:
+            options, revisions = WAYS[way]
+            if way in BARE:
+                revisions = (*revisions, suite.EVERYTHING)
+            directory = tmp_path_factory.mktemp("score")
+            reports[way] = score(*options, directory=directory, revisions=revisions)
+        return reports[way]
+
+    return judge
+
+
+def each(way: str, *values: str) -> Any:
+    """A parameter that is skipped where what the way shares is missing."""
+    marks = [pytest.mark.requires("shared")] if way in SHARED else []
+    return pytest.param(way, *values, marks=marks, id=" at ".join((way, *values)))
+
+
+@pytest.fixture(params=[each(way) for way in WAYS])
+def reports(
+    request: pytest.FixtureRequest, judge: Callable[[str], dict[str, Report]]
+) -> tuple[str, dict[str, Report]]:
+    """A way of serving and its reports."""
+    return request.param, judge(request.param)
+
+
+every_report = pytest.mark.parametrize(
+    ("way", "revision"),
+    [each(way, one) for way, (_, revisions) in WAYS.items() for one in revisions],
+)
+
+
+@pytest.fixture
+def report(way: str, revision: str, judge: Callable[[str], dict[str, Report]]) -> Report:
+    return judge(way)[revision]
+
+
+@every_report
+def test_every_required_scenario_passes(report: Report, revision: str) -> None:
+    required = suite.required(revision)
+    assert len(required) == REQUIRED[revision]
+    assert report.complaints("FAILURE", among=required) == {}
+    assert [name for name in required if not report.has_passed(name)] == []
+    assert report.status == 0, report.output
+
+
+@every_report
+def test_the_scenarios_that_do_not_count_pass_too(report: Report, revision: str) -> None:
+    # Those of extensions are looked at together.
+    found = {name for name, reason in suite.unscored(revision).items() if reason != "extension"}
+    assert found == UNSCORED[revision]
+    assert report.complaints("FAILURE", among=found) == {}
+    assert [name for name in sorted(found) if not report.has_passed(name)] == []
+
+
+@pytest.mark.parametrize("way", [each(way) for way in BARE])
+def test_every_scenario_that_there_is_passes(
+    way: str, judge: Callable[[str], dict[str, Report]]
+) -> None:
+    report = judge(way)[suite.EVERYTHING]
+    scenarios = {*report.scenarios}
+    assert scenarios >= {*suite.required("2025-11-25"), *suite.required("2026-07-28")}
+    assert len([name for name in scenarios if name.startswith("tasks-")]) == 10
+    for status in ("FAILURE", "WARNING"):
+        assert report.complaints(status, among=scenarios) == {}
+    assert {name for name, _ in report.complaints("SKIPPED", among=scenarios)} == SKIPPED
+    assert {name for name in scenarios if not report.has_passed(name)} == SKIPPED
+    assert report.status == 0, report.output
+    said = re.findall(r"it runs (\d+) scenarios", PAGE.read_text())
+    assert said == [str(len(scenarios))]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_nothing_that_the_suite_has_for_a_revision_is_left_out(revision: str) -> None:
+    assert {*suite.applicable(revision)} == {*suite.required(revision)} | UNSCORED[revision]
+
+
+@every_report
+def test_the_suite_warns_of_nothing(report: Report) -> None:
+    assert report.complaints("WARNING", among=report.scenarios) == {}
+
+
+@every_report
+def test_no_check_was_skipped(report: Report, revision: str) -> None:
+    assert report.complaints("SKIPPED", among=suite.applicable(revision)) == {}
+
+
+@every_report
+def test_every_message_is_valid_against_the_schema_of_the_revision(
+    report: Report, revision: str
+) -> None:
+    checked = {
+        name: [check.status for check in report.scenarios[name] if check.id == suite.WIRE]
+        for name in suite.applicable(revision)
+    }
+    assert {name for name, found in checked.items() if not found} == RAW & checked.keys()
+    assert all(found == ["SUCCESS"] for name, found in checked.items() if name not in RAW)
+
+
+@every_report
+def test_a_client_that_is_sent_away_comes_back_for_the_rest(report: Report, revision: str) -> None:
+    # The suite takes a server that never closes the connection, too.
+    checks = report.scenarios.get("server-sse-polling", ())
+    found = [check.status for check in checks if check.id == "server-sse-disconnect-resume"]
+    assert found == (["SUCCESS"] if revision == "2025-11-25" else [])
+
+
+@every_report
+def test_the_answers_to_questions_reach_the_functions(report: Report, revision: str) -> None:
+    # The suite takes every result that asks no more, one that says `isError` included.
+    assert texts(report) == ANSWERED[revision]
+
+
+FORM = '{"username": "testuser", "email": "test@example.com"}'
+ASKED_BY_REQUEST = {
+    "tools-call-elicitation": f"User response: action=accept, content={FORM}",
+    "tools-call-sampling": "LLM response: This is a test response from the client",
+}
+ANSWERED = {
+    "2025-03-26": {},
+    "2025-06-18": ASKED_BY_REQUEST,
+    "2025-11-25": ASKED_BY_REQUEST,
+    "2026-07-28": {
+        "sep-2322-elicitation-complete": "Hello, Alice!",
+        "sep-2322-ignore-unexpected-params": "Hello, Alice!",
+        "sep-2322-list-roots-complete": "Roots: file:///test/root",
+        "sep-2322-multi-round-r3": "Alice likes blue.",
+        "sep-2322-multiple-inputs-complete": "Hello there! Alice works in 1 folders.",
+        "sep-2322-non-tool-complete": "Use this context: test context",
+        "sep-2322-request-state-complete": "state-ok: True",
+        "sep-2322-sampling-complete": "The capital of France is Paris.",
+    },
+}
+# The scenarios whose result is an answer handed on.
+ASKING = ("input-required-result-", "tools-call-elicitation", "tools-call-sampling")
+
+
+def texts(report: Report) -> dict[str, str]:
+    """The first text of each complete result, by check."""
+    return {
+        check.id: text
+        for name, checks in report.scenarios.items()
+        if name.startswith(ASKING)
+        for check in checks
+        if (text := _text((check.details or {}).get("result") or {})) is not None
+    }
+
+
+def _text(result: dict[str, Any]) -> str | None:
+    if not result or result.get("resultType", "complete") != "complete":
+        return None
+    blocks = [*result.get("content", ()), *(one["content"] for one in result.get("messages", ()))]
+    text: str = blocks[0]["text"]
+    return text
+
+
+def test_the_page_tells_what_was_found(reports: tuple[str, dict[str, Report]]) -> None:
+    way, found = reports
+    (said,) = re.findall(rf"^\| {way} \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    assert said.split(" | ") == [
+        summary(found[revision], revision) if revision in found else "\u2013"
+        for revision in REVISIONS
+    ]
+
+
+def summary(report: Report, revision: str) -> str:
+    """How many scenarios pass, as the page says it."""
+    groups = [suite.required(revision), sorted(UNSCORED[revision])]
+    return " + ".join(
+        f"{sum(map(report.has_passed, group))} of {len(group)}" for group in groups if group
+    )
+
+
+def test_the_page_names_the_pinned_release() -> None:
+    assert f"`{suite.PACKAGE}@{suite.PINNED}`" in PAGE.read_text()
+
+
+@contextmanager
+def serving_nothing(*options: str, directory: Path) -> Iterator[Fixture]:
+    """A fixture whose server died."""
+    with subprocess.Popen([sys.executable, "-c", ""], text=True) as ended:
+        yield Fixture(process=ended, port=free_port(), line="")
+
+
+def test_a_server_that_is_not_up_is_not_scored(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tests.conformance.score.serving", serving_nothing)
+    monkeypatch.setattr(suite, "run", lambda *_, **__: pytest.fail("The suite was run."))
+    with pytest.raises(httpx.ConnectError):
+        score(directory=tmp_path, revisions=REVISIONS)

@@ -1,0 +1,54 @@
+"""The code of each page runs, and what the page shows as an answer is the real one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.fences import DOCS, has_code, matches, pages
+from tests.processes import REPOSITORY
+
+# Assembled to sites instead, each by a test of its own.
+PROJECTS = {"oauth", "oauth-toolkit", "start", "tutorial", "testing"}
+RUN = [name for name, path in pages().items() if has_code(path) and name not in PROJECTS]
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    settings = {"DJANGO_SETTINGS_MODULE": "tests.docs.settings", "PYTHONPATH": str(REPOSITORY)}
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.docs.run", page],
+        # What a page writes is not to stay.
+        cwd=tmp_path,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.endswith(" examples\n")
+
+
+def test_the_pages_are_found() -> None:
+    assert {*pages()} > PROJECTS
+    assert len(RUN) > 5
+    assert {path.parent for path in pages().values()} == {DOCS}
+
+
+@pytest.mark.parametrize(
+    ("shown", "real", "expected"),
+    [
+        ({"a": [1, "…"]}, {"a": [1, "anything"]}, True),
+        ({"a": "…"}, {"a": 1}, False),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ([1], [1, 2], False),
+        ("x", "y", False),
+    ],
+)
+def test_an_answer_is_compared_whole(shown: object, real: object, expected: bool) -> None:
+    assert matches(shown, real) is expected

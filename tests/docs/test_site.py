@@ -1,0 +1,66 @@
+"""The pages build without a warning, and the reference names everything that is public."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_overloads
+
+import pytest
+
+import mcp_django
+import mcp_django.auth.permissions
+import mcp_django.test
+from mcp_django.registry import Registry
+from tests.docs.fences import DOCS
+from tests.processes import REPOSITORY
+
+
+def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
+    arguments = ["-W", "--keep-going", "-n", "-q", "-b", "html"]
+    result = subprocess.run(
+        [sys.executable, "-m", "sphinx", *arguments, "-d", tmp_path / "cache", DOCS, tmp_path],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert result.stderr == ""
+    assert result.returncode == 0
+    assert "prompts" in (tmp_path / "prompts.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        (mcp_django, mcp_django.__all__),
+        (mcp_django.test, mcp_django.test.__all__),
+        (
+            mcp_django.auth.permissions,
+            ["AllowAny", "BasePermission", "HasCodename", "IsAuthenticated", "IsStaff"],
+        ),
+    ],
+)
+def test_the_reference_names_everything_that_is_public(module: object, names: list[str]) -> None:
+    page = (DOCS / "api.md").read_text()
+    named = re.findall(r"^\.\. (?:auto\w+|py:data):: ([\w.]+)", page, re.MULTILINE)
+    assert {*names} <= {name.rpartition(".")[2] for name in named}
+    assert all(hasattr(module, name) for name in names)
+
+
+def test_the_reference_has_every_option_of_the_decorators() -> None:
+    page = (DOCS / "api.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+)` \| (yes|) ?\| (yes|) ?\| (yes|) ?\| .+\. \|$", page, re.MULTILINE
+    )
+    documented = [{name for name, *has in rows if has[n]} for n in range(3)]
+    resource = inspect.signature(Registry.resource).parameters
+    tool, prompt = (
+        inspect.signature(get_overloads(one)[-1]).parameters
+        for one in (Registry.tool, Registry.prompt)
+    )
+    assert documented == [{*one} - {"self", "uri"} for one in (tool, resource, prompt)]

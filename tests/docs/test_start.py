@@ -1,0 +1,30 @@
+"""The page that a newcomer reads first, followed word by word."""
+
+from __future__ import annotations
+
+import html
+import tomllib
+import urllib.request
+from pathlib import Path
+
+from tests.docs.project import Project
+from tests.processes import REPOSITORY
+
+
+def browse(url: str) -> str:
+    """What a person sees who opens the address in a browser."""
+    request = urllib.request.Request(url, headers={"Accept": "text/html"})
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return html.unescape(response.read().decode())
+
+
+def test_the_first_page_leads_to_an_answer(tmp_path: Path) -> None:
+    with Project(tmp_path, settings="mysite.settings") as project:
+        project.follow("start")
+        written = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+        assert project.arguments_of("pip") == ["install", written["project"]["name"]]
+        *command, name, url, option, header = project.arguments_of("claude")
+        assert command == ["mcp", "add", "--transport", "http"]
+        assert f"{' '.join(command)} {name} {url}" in browse(url)
+        assert (name, url) == ("mysite", f"http://127.0.0.1:{project.port}/mcp")
+        assert (option, header[:26]) == ("--header", "Authorization: Bearer mcp_")

@@ -1,0 +1,20 @@
+"""The page about tests, whose tests are run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.docs.fences import DOCS
+from tests.docs.project import Project
+
+SETTINGS = "from tests.docs.settings import *\n"
+
+
+def test_the_tests_on_the_page_pass(tmp_path: Path) -> None:
+    with Project(tmp_path, settings="mysite.settings") as project:
+        shutil.copytree(DOCS / "examples" / "shop", project.directory / "shop")
+        (project.directory / "mysite").mkdir()
+        (project.directory / "mysite" / "settings.py").write_text(SETTINGS)
+        project.follow("testing")
+        assert "14 passed" in project.output

@@ -1,0 +1,28 @@
+"""The tutorial, followed word by word: its files, its commands, its shell, its tests."""
+
+from __future__ import annotations
+
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from tests.docs.project import Project
+
+
+# A reader takes half an hour; most of this is one process after the other.
+@pytest.mark.timeout(600)
+def test_the_tutorial_leads_to_a_site_that_works(tmp_path: Path) -> None:
+    with Project(tmp_path, settings="airfield.settings") as project:
+        project.follow("tutorial")
+        command, *packages = project.arguments_of("pip")
+        assert command == "install"
+        assert all(map(distribution, packages))
+        assert (project.directory / "airports" / "mcp.py").exists()
+        assert project.arguments_of("claude")[:5] == [
+            "mcp",
+            "add",
+            "--transport",
+            "http",
+            "airfield",
+        ]

@@ -1,0 +1,111 @@
+"""Official clients that stay connected while somebody uses the browser in the test's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp import Client
+from mcp_types import ToolListChangedNotification
+
+from tests.interop.sdk import connected
+
+SECONDS = 60
+Tell = Callable[[Any], None]
+Talk = Callable[[Tell], Awaitable[None]]
+
+
+@dataclass
+class Talking:
+    """A conversation under way; what it tells comes in its order."""
+
+    _told: queue.Queue[Any] = field(default_factory=queue.Queue)
+
+    def next(self) -> Any:
+        """What the client says next; an error of the conversation is raised."""
+        told = self._told.get(timeout=SECONDS)
+        if isinstance(told, BaseException):
+            raise told
+        return told
+
+    async def run(self, talk: Talk) -> None:
+        try:
+            await talk(self._told.put)
+        except BaseException as exc:  # noqa: BLE001 - it is raised where the test waits
+            self._told.put(exc)
+
+
+@contextmanager
+def talking(talk: Talk) -> Iterator[Talking]:
+    """A conversation in a thread with a loop of its own; Playwright's runs in this one."""
+    found = Talking()
+    thread = threading.Thread(target=lambda: asyncio.run(found.run(talk)), daemon=True)
+    thread.start()
+    yield found
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+
+
+async def names(client: Client) -> set[str]:
+    """The tools that a client is offered, on all pages."""
+    found: set[str] = set()
+    cursor = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        found |= {tool.name for tool in page.tools}
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def listening(url: str, token: str, *, changes: int) -> Talk:
+    """A client with a listen stream: tells its tools, and again after each of so many changes."""
+
+    async def talk(tell: Tell) -> None:
+        async with (
+            connected(url, token) as client,
+            client.listen(tools_list_changed=True) as heard,
+        ):
+            tell(await names(client))
+            for _ in range(changes):
+                tell(type(await anext(heard)).__name__)
+                tell(await names(client))
+
+    return talk
+
+
+def in_a_session(url: str, token: str, *, changes: int) -> Talk:
+    """The same for a client with a session of 2025-11-25."""
+
+    async def talk(tell: Tell) -> None:
+        heard: asyncio.Queue[str] = asyncio.Queue()
+
+        async def hear(message: Any) -> None:
+            if isinstance(message, ToolListChangedNotification):
+                heard.put_nowait(message.method)
+
+        async with connected(url, token, mode="legacy", message_handler=hear) as client:
+            tell(client.protocol_version)
+            tell(await names(client))
+            for _ in range(changes):
+                tell(await heard.get())
+                tell(await names(client))
+
+    return talk
+
+
+def doing(
+    url: str, token: str, work: Callable[[Client, Tell], Awaitable[None]], **options: Any
+) -> Talk:
+    """A client that does this, and leaves."""
+
+    async def talk(tell: Tell) -> None:
+        async with connected(url, token, **options) as client:
+            await work(client, tell)
+
+    return talk

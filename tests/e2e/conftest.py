@@ -1,0 +1,83 @@
+"""Two processes of the demo on one database, and the browser of whoever administrates it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.e2e.visitor import SECONDS, Visitor
+from tests.interop.demo_site import DemoServer, running_demo
+from tests.services import chromium
+
+SETTINGS = "tests.e2e.settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The process that serves the admin, and the one that serves the clients."""
+
+    admin: DemoServer
+    clients: DemoServer
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The demo, started twice in one directory."""
+    var = tmp_path_factory.mktemp("administrated")
+    with (
+        running_demo(var, DJANGO_SETTINGS_MODULE=SETTINGS) as admin,
+        running_demo(var, DJANGO_SETTINGS_MODULE=SETTINGS) as clients,
+    ):
+        yield Site(admin, clients)
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Any]:
+    """A running Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def signed_in(chrome: Any, site: Site) -> Callable[[str], Any]:
+    """What the browser of each account keeps, who signs in once."""
+    kept: dict[str, Any] = {}
+
+    def sign_in(name: str) -> Any:
+        if name not in kept:
+            context = chrome.new_context()
+            Visitor(context.new_page(), site.admin.site).sign_in(name)
+            kept[name] = context.storage_state()
+            context.close()
+        return kept[name]
+
+    return sign_in
+
+
+@pytest.fixture
+def visit(
+    chrome: Any, site: Site, signed_in: Callable[[str], Any]
+) -> Iterator[Callable[..., Visitor]]:
+    """Opens a window of an account with these options; a complaint in its console is a failure."""
+    opened: list[tuple[Any, Visitor]] = []
+
+    def start(name: str = "admin", **options: Any) -> Visitor:
+        context = chrome.new_context(storage_state=signed_in(name), **options)
+        context.set_default_timeout(SECONDS * 1000)
+        visitor = Visitor(context.new_page(), site.admin.site)
+        visitor.page.on("console", visitor.note)
+        visitor.page.on("pageerror", lambda error: visitor.errors.append(str(error)))
+        opened.append((context, visitor))
+        return visitor
+
+    yield start
+    for context, _ in opened:
+        context.close()
+    assert [visitor.errors for _, visitor in opened if visitor.errors] == []

@@ -1,0 +1,152 @@
+"""`python -m tests.e2e.pictures`: takes the pictures of the admin that the documentation shows.
+
+The demo is started in a directory of its own and used for a moment, so that there is something to
+see. Needs Chromium and Pillow; run it again when a screen has changed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from tests.e2e import deeds
+from tests.e2e.visitor import SECONDS, Visitor
+from tests.interop.demo_site import DemoServer, running_demo
+from tests.interop.wire import Wire
+from tests.processes import REPOSITORY
+from tests.services import chromium
+
+PLACE = REPOSITORY / "docs" / "_static"
+SIZE = {"width": 1440, "height": 810}
+COLORS, MARGIN = 128, 24
+TASKS: dict[str, Any] = {
+    "elicitation": {},
+    "extensions": {"io.modelcontextprotocol/tasks": {}},
+}
+CITIES = ("LHR", "WLG", "JFK", "SIN", "CPT", "GRU", "OSL", "YYZ", "NRT", "EZE", "XXX", "DXB")
+
+
+def components(visitor: Visitor) -> None:
+    """What is offered, with a switch for each."""
+    deeds.switch(visitor, "find_route", on=False)
+    visitor.open(f"{deeds.ADMIN}/component/?kind__exact=tool")
+
+
+def try_it(visitor: Visitor) -> None:
+    """A tool that was run from a form, and the picture that it answered."""
+    deeds.open_trial(visitor, "default", "airport_map")
+    visitor.page.fill("[name='arg.place']", "IS")
+    visitor.press("Run")
+    visitor.page.locator(".mcp-answer img").wait_for()
+
+
+def client_view(visitor: Visitor) -> None:
+    """What a client of the guest is offered."""
+    deeds.open_page(visitor, "default", "What a client sees")
+    visitor.page.get_by_label("Another user").check()
+    visitor.page.get_by_label("Name of the other user").fill("guest")
+    visitor.press("Show")
+
+
+def charts(visitor: Visitor) -> None:
+    """Calls and latency."""
+    deeds.open_page(visitor, "default", "Charts")
+    visitor.page.get_by_role("link", name="Last hour").click()
+    visitor.page.locator(".mcp-chart canvas").first.wait_for()
+    # A site that was begun a moment ago has not much to say about an hour.
+    tools = visitor.page.get_by_role("heading", name="Tools, resources and prompts")
+    tools.evaluate("one => one.scrollIntoView()")
+
+
+def tasks(visitor: Visitor) -> None:
+    """Calls that go on, one of which waits for an answer."""
+    visitor.open(f"{deeds.ADMIN}/task/")
+
+
+def calls(visitor: Visitor) -> None:
+    """The log."""
+    visitor.open(f"{deeds.ADMIN}/call/")
+
+
+def approval(visitor: Visitor) -> None:
+    """A call that waits for a person."""
+    deeds.open_approval(visitor, "withdraw_notices")
+
+
+def exposure(visitor: Visitor) -> None:
+    """A model with the fields that are shown."""
+    deeds.expose(visitor, "desk.Notice", "bulletin", "id", "title", "severity", "published_at")
+    visitor.page.locator("#result_list tbody th a").first.click()
+    visitor.page.locator(".mcp-fields").evaluate("one => one.scrollIntoView()")
+
+
+PICTURES: dict[str, Callable[[Visitor], None]] = {
+    "components": components,
+    "try-it": try_it,
+    "client-view": client_view,
+    "charts": charts,
+    "calls": calls,
+    "tasks": tasks,
+    "approval": approval,
+    "exposure": exposure,
+}
+
+
+def use(demo: DemoServer) -> None:
+    """Call a few things, as clients do."""
+    with Wire(demo.url, token=demo.token) as guest:
+        for number, city in enumerate(CITIES):
+            guest.call("great_circle_distance", origin="CDG", destination=city)
+            guest.call("current_notices", airport=city)
+            if number % 3 == 0:
+                guest.call("search_airports", query="saint")
+                guest.call("airport_map", place=city)
+    with Wire(demo.url, token=demo.token, capabilities=TASKS) as patient:
+        patient.call("grand_tour", start="LHR", countries=20, rounds=20)
+        patient.call("grand_tour", start="AKL", rounds=5000)
+    with Wire(demo.staff_url, token=demo.staff_token, capabilities=TASKS) as desk:
+        notice = {"title": "Runway 16/34 closed", "text": "Until the ice is gone."}
+        desk.call("publish_notice", airport="EDI", **notice)
+        desk.call("withdraw_notices", airport="EDI")
+        desk.call("review_notices", airport="EDI")
+
+
+def take(page: Any, path: Path) -> None:
+    """Keep what is in the window, in few colors."""
+    # An empty half of the window shows nothing.
+    end = page.evaluate("document.querySelector('#content').getBoundingClientRect().bottom")
+    height = min(SIZE["height"], end + MARGIN)
+    page.screenshot(path=path, clip={"x": 0, "y": 0, "width": SIZE["width"], "height": height})
+    with Image.open(path) as picture:
+        picture.convert("RGB").quantize(COLORS).save(path, optimize=True)
+
+
+def main() -> None:
+    """Take them all."""
+    with (
+        tempfile.TemporaryDirectory() as place,
+        running_demo(Path(place), DJANGO_SETTINGS_MODULE="tests.e2e.settings") as demo,
+        sync_playwright() as playwright,
+    ):
+        use(demo)
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        page = browser.new_page(viewport=SIZE)
+        page.set_default_timeout(SECONDS * 1000)
+        visitor = Visitor(page, demo.site)
+        visitor.sign_in("admin")
+        # The list of all models says nothing of the screen.
+        visitor.open(f"{deeds.ADMIN}/component/")
+        page.locator("#toggle-nav-sidebar").click()
+        for name, prepare in PICTURES.items():
+            prepare(visitor)
+            take(page, PLACE / f"admin-{name}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

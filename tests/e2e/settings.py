@@ -1,0 +1,14 @@
+"""The demo as a strict site runs it, in the language of the browser."""
+
+from __future__ import annotations
+
+from demo_project.settings import *  # noqa: F403
+from demo_project.settings import MIDDLEWARE as DEMO
+
+_after = DEMO.index("django.contrib.sessions.middleware.SessionMiddleware") + 1
+MIDDLEWARE = [
+    "tests.strict.strict",
+    *DEMO[:_after],
+    "django.middleware.locale.LocaleMiddleware",
+    *DEMO[_after:],
+]

@@ -1,0 +1,180 @@
+"""Every screen of the admin: in every look, on a strict site, without scripts, by keyboard."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from pprint import pformat
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e import deeds, screens
+from tests.e2e.conftest import Site
+from tests.e2e.visitor import Visitor
+from tests.interop.wire import Wire
+from tests.services import axe
+from tests.strict import POLICY
+
+pytestmark = [pytest.mark.requires("outside", "chromium", "axe"), pytest.mark.timeout(600)]
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "narrow": {"viewport": {"width": 320, "height": 640}},
+    "right-to-left": {"locale": "ar"},
+}
+# What differs elsewhere is where things are, and not what axe-core looks at.
+JUDGED = ("light", "dark")
+GRAVE = {"serious", "critical"}
+# Links told from the text around them by their color alone, and icons with a label but no role.
+OF_DJANGO = [[".breadcrumbs"], ["#changelist-search"], [".help-tooltip"]]
+ROOT = "document.documentElement"
+TASKS: dict[str, Any] = {
+    "elicitation": {},
+    "extensions": {"io.modelcontextprotocol/tasks": {}},
+}
+# Where pictures of all are kept, if they are wanted.
+PLACE = Path(os.environ["MCP_TEST_SCREENSHOTS"]) if "MCP_TEST_SCREENSHOTS" in os.environ else None
+
+
+@pytest.fixture(scope="module")
+def found() -> list[str]:
+    """The screens, once they were looked for."""
+    return []
+
+
+Look = Callable[[str], Any]
+
+
+def find_nothing(paths: list[str], look: Look) -> None:
+    """Look at all screens, and only then fail with what was found at any."""
+    found = {path: said for path in paths if (said := look(path))}
+    assert not found, pformat(found, width=150)
+
+
+@pytest.fixture
+def paths(found: list[str], site: Site, visit: Callable[..., Visitor]) -> list[str]:
+    """The path of a screen of each kind, on a site that somebody uses."""
+    if not found:
+        visitor = visit()
+        deeds.write_prompt(visitor, "greet_crew", "Greet the crew of {{ flight }}.", "flight")
+        deeds.expose(visitor, "airports.Country", "state", "code", "name")
+        with Wire(site.clients.staff_url, token=site.clients.staff_token) as desk:
+            desk.call("withdraw_notices", airport="EDI")
+            desk.call("publish_notice", airport="EDI", title="Haar", text="Until the sun is out.")
+        with Wire(
+            site.clients.staff_url, token=site.clients.staff_token, capabilities=TASKS
+        ) as patient:
+            # It waits for an answer for as long as anybody looks.
+            assert patient.call("review_notices", airport="EDI")["resultType"] == "task"
+        begin_session(site)
+        found += screens.find(visitor)
+        visitor.errors.clear()
+    return found
+
+
+def picture(page: Any, look: str, path: str) -> None:
+    """Keep a picture of the screen, if somebody wants to see it."""
+    if PLACE is not None:
+        name = re.sub(r"\W+", "-", path).strip("-")
+        page.screenshot(path=PLACE / f"{look}-{name}.png", full_page=True)
+
+
+def begin_session(site: Site) -> None:
+    """Begin a session that nobody ends."""
+    client = {"name": "Example Client", "version": "1"}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    headers = {
+        "Authorization": f"Bearer {site.clients.token}",
+        "Accept": "application/json, text/event-stream",
+    }
+    answer = httpx.post(site.clients.url, json=body, headers=headers, timeout=30, trust_env=False)
+    assert answer.headers["mcp-session-id"]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_screen_is_whole_and_can_be_used_by_everybody(
+    look: str, paths: list[str], visit: Callable[..., Visitor]
+) -> None:
+    # axe-core styles what it measures, which the policy would forbid.
+    visitor = visit(bypass_csp=True, **LOOKS[look])
+    direction = "rtl" if look == "right-to-left" else "ltr"
+
+    def complaints(path: str) -> list[Any]:
+        if visitor.open(path) != screens.OK:
+            return ["does not open"]
+        picture(visitor.page, look, path)
+        found: list[Any] = []
+        if visitor.page.evaluate("document.dir || 'ltr'") != direction:
+            found.append("written in the other direction")
+        if not visitor.page.evaluate(f"{ROOT}.scrollWidth <= {ROOT}.clientWidth"):
+            found.append("wider than the window")
+        return found + (complaints_of(visitor.page) if look in JUDGED else [])
+
+    find_nothing(paths, complaints)
+
+
+def complaints_of(page: Any) -> list[Any]:
+    """What axe-core finds that keeps somebody from using a page."""
+    source = axe()
+    assert source is not None
+    page.evaluate(source.read_text(encoding="utf-8"))
+    said = page.evaluate(f"axe.run({{exclude: {OF_DJANGO}}}, {{resultTypes: ['violations']}})")
+    return [
+        (one["id"], [node["html"][:200] for node in one["nodes"]][:3])
+        for one in said["violations"]
+        if one["impact"] in GRAVE
+    ]
+
+
+def test_every_screen_keeps_to_the_policy_of_a_strict_site(
+    paths: list[str], visit: Callable[..., Visitor]
+) -> None:
+    visitor = visit()
+
+    def refused(path: str) -> list[str]:
+        response = visitor.page.goto(f"{visitor.site}{path}")
+        assert response.headers["content-security-policy"] == POLICY, path
+        # What the browser refused to run or to load is a complaint in its console.
+        said = visitor.errors[:3]
+        visitor.errors.clear()
+        return said
+
+    find_nothing(paths, refused)
+
+
+def test_every_screen_opens_without_javascript(
+    paths: list[str], visit: Callable[..., Visitor]
+) -> None:
+    visitor = visit(java_script_enabled=False)
+
+    def missing(path: str) -> bool:
+        opened = visitor.open(path) == screens.OK
+        return not (opened and visitor.page.locator("#content :is(h1, h2)").first.is_visible())
+
+    find_nothing(paths, missing)
+
+
+def test_the_keyboard_reaches_everything_that_can_be_pressed(
+    paths: list[str], visit: Callable[..., Visitor]
+) -> None:
+    visitor = visit()
+
+    def unreachable(path: str) -> list[str]:
+        visitor.open(path)
+        found: list[str] = visitor.page.evaluate(UNREACHABLE)
+        return found
+
+    find_nothing(paths, unreachable)
+
+
+# What takes a click, and is not in the order of the keyboard.
+UNREACHABLE = """() => [...document.querySelectorAll(
+  "#content :is(a[href], button, input:not([type=hidden]), select, textarea, summary)"
+)].filter(one => one.checkVisibility() && !one.disabled && one.tabIndex < 0)
+  .map(one => one.outerHTML.slice(0, 200))"""

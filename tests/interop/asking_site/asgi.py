@@ -1,0 +1,23 @@
+"""Both mounts in one process: the lane under `/lane`, the raw application under `/raw`."""
+
+from __future__ import annotations
+
+import os
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.interop.asking_site.settings")
+django.setup()
+
+from channels.routing import URLRouter  # noqa: E402
+from django.urls import re_path  # noqa: E402
+
+from mcp_django.asgi import get_asgi_application  # noqa: E402
+from tests.interop.asking_site.mcp import asking  # noqa: E402
+
+application = URLRouter(
+    [
+        re_path(r"^raw/mcp$", asking.asgi),
+        re_path(r"", get_asgi_application()),
+    ]
+)

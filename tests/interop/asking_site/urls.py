@@ -1,0 +1,13 @@
+"""The endpoint on the lane, and the page that users are sent to."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from tests.interop.asking_site.mcp import asking
+from tests.interop.asking_site.pages import account
+
+urlpatterns = [
+    path("lane/mcp", asking.urls),
+    path("accounts/<str:interaction_id>", account, name="account"),
+]

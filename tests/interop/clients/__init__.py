@@ -1,0 +1,56 @@
+"""Scripts that drive other people's clients, each in an environment of its own.
+
+A script takes `{"targets": {key: {"url", "kind", …}}}` as JSON on its standard input, goes to every
+target at once, and prints what it saw by key. What it saw is told in the words of `journey.py`,
+whatever the client calls things.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.processes import REPOSITORY
+
+HERE = Path(__file__).parent
+# Each in `.ci/cache`, as its own requirements conflict with ours.
+ENVIRONMENTS = ("mcp1", "fastmcp")
+SCRIPT_SECONDS = 180
+
+
+def python(environment: str | None) -> Path:
+    """The interpreter of an environment; our own has the official client of today."""
+    if environment is None:
+        return Path(sys.executable)
+    prefix = os.environ.get("MCP_TEST_CLIENTS") or REPOSITORY / ".ci/cache/clients"
+    return Path(prefix) / environment / "bin" / "python"
+
+
+def why_missing() -> str | None:
+    """Why the clients cannot be run, or None when they can."""
+    for environment in ENVIRONMENTS:
+        program = python(environment)
+        name, _, wanted = (HERE / f"{environment}.txt").read_text().strip().partition("==")
+        library = program.parents[1] / "lib"
+        if not [*library.glob(f"python3*/site-packages/{name}-{wanted}.dist-info")]:
+            return f"{name} {wanted} is not installed; source .ci/clients.sh"
+    return None
+
+
+def run(script: str, given: Any, *, environment: str | None) -> dict[str, Any]:
+    """What a script prints as JSON that is given JSON on its standard input."""
+    done = subprocess.run(
+        [python(environment), script],
+        cwd=HERE,
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SCRIPT_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))

@@ -1,0 +1,198 @@
+"""Everything that a session can do, once, with any Python client; imports nothing but Python.
+
+A `Traveler` hides what the clients call things. The site is `tests/interop/session_site`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+# Within this time a journey is over; nothing is asserted about how long it takes.
+SECONDS = 150
+# How often it is looked whether nothing comes any more.
+ROUNDS = 5
+WATCHED = "site://board"
+
+
+@dataclass
+class Host:
+    """What a user and a model answer, and what a client was told without asking.
+
+    `answers` are the user's, in order: the content of a form, or `None` for one who declines.
+    """
+
+    answers: list[Any] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    logged: list[list[Any]] = field(default_factory=list)
+    updated: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    rearranged: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def answer(self, question: str) -> Any:
+        """Note what is asked and answer it."""
+        self.asked.append(question)
+        return self.answers.pop(0)
+
+
+class Traveler(Protocol):
+    """A connected client."""
+
+    async def introduce(self) -> dict[str, Any]:
+        """`version`, `name` and the sorted names of `capabilities` of the server."""
+
+    async def tools(self) -> list[str]:
+        """The names of all tools."""
+
+    async def call(self, name: str, arguments: Any, progress: list[float] | None = None) -> Any:
+        """`text`, `structured` and `failed` of a tool's result; `code` of an error."""
+
+    async def call_and_cancel(self, name: str, arguments: Any) -> None:
+        """Cancel a call as soon as it has reported progress."""
+
+    async def read(self, uri: str) -> str:
+        """The text of a resource."""
+
+    async def prompt(self, name: str, arguments: dict[str, str]) -> str:
+        """The text of a prompt's one message."""
+
+    async def complete(self, prompt: str, argument: str, value: str) -> list[str]:
+        """What is suggested for an argument of a prompt."""
+
+    async def set_level(self, level: str) -> None:
+        """Hear no more of what is less severe."""
+
+    async def subscribe(self, uri: str) -> None:
+        """Hear of changes of a resource."""
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Hear no more of them."""
+
+    async def ping(self) -> None:
+        """See whether the server is there."""
+
+
+Connect = Callable[[dict[str, Any], Host], AbstractAsyncContextManager[Traveler]]
+
+
+async def journey(traveler: Traveler, host: Host, key: str) -> dict[str, Any]:
+    """What a client sees of a server."""
+    seen = {
+        **await traveler.introduce(),
+        "tools": await traveler.tools(),
+        "added": await traveler.call("add", {"first": 2, "second": 3}),
+        "unknown": await traveler.call("subtract", {}),
+        "board": await traveler.read(WATCHED),
+        "letter": await traveler.prompt("letter", {"topic": "fog"}),
+        "suggested": await traveler.complete("letter", "topic", "par"),
+        "progress": [],
+    }
+    await traveler.ping()
+    seen["counted"] = await traveler.call("count", {"to": 4}, seen["progress"])
+    return {
+        **seen,
+        **await questions(traveler, host),
+        **await logs(traveler, host),
+        **await changes(traveler, host),
+        **await cancellation(traveler, key),
+    }
+
+
+async def questions(traveler: Traveler, host: Host) -> dict[str, Any]:
+    """What becomes of the answers of the user and his model."""
+    host.answers = [{"value": "Ada"}]
+    greeted = await traveler.call("greet", {})
+    # What is left where nobody was asked.
+    host.answers = [None]
+    declined = await traveler.call("greet", {})
+    host.answers = [{}]
+    agreed = await traveler.call("consent", {})
+    return {
+        "greeted": greeted,
+        "declined": declined,
+        "agreed": agreed,
+        "summarized": await traveler.call("summarize", {"text": "Long."}),
+        "folders": await traveler.call("folders", {}),
+        "asked": host.asked,
+    }
+
+
+async def logs(traveler: Traveler, host: Host) -> dict[str, Any]:
+    """What is logged before a level is set, and with two levels."""
+    found = []
+    for level in (None, "debug", "error"):
+        host.logged.clear()
+        if level is not None:
+            await traveler.set_level(level)
+        await traveler.call("narrate", {})
+        found.append(list(host.logged))
+    return dict(zip(("logged", "logged_at_debug", "logged_at_error"), found, strict=True))
+
+
+async def changes(traveler: Traveler, host: Host) -> dict[str, Any]:
+    """What is told of changes, and whether it ends when nobody wants to know."""
+    await traveler.subscribe(WATCHED)
+    await traveler.call("repaint", {})
+    updated = await host.updated.get()
+    await traveler.unsubscribe(WATCHED)
+    for _ in range(ROUNDS):
+        # What was under way still arrives. All changes travel on one stream, in their order.
+        await rearrange(traveler, host)
+        while not host.updated.empty():
+            host.updated.get_nowait()
+        await traveler.call("repaint", {})
+        await rearrange(traveler, host)
+        if host.updated.empty():
+            break
+    return {"updated": updated, "updated_later": host.updated.qsize()}
+
+
+async def rearrange(traveler: Traveler, host: Host) -> None:
+    """Change the list of tools, and hear of it."""
+    host.rearranged.clear()
+    await traveler.call("rearrange", {})
+    await host.rearranged.wait()
+
+
+async def cancellation(traveler: Traveler, key: str) -> dict[str, Any]:
+    """Whether a call stops that nobody waits for, and the session goes on."""
+    await traveler.call_and_cancel("wait", {"mark": key})
+    stopped = await traveler.call("has_stopped", {"mark": key})
+    return {"stopped": stopped["text"]}
+
+
+async def interruption(traveler: Traveler) -> dict[str, Any]:
+    """What arrives of a call whose connection does not last, and of the next."""
+    progress: list[float] = []
+    answered = await traveler.call("step_aside", {}, progress)
+    added = await traveler.call("add", {"first": 1, "second": 1})
+    return {"answered": answered, "progress": progress, "added": added}
+
+
+async def visit(connect: Connect, key: str, target: dict[str, Any]) -> dict[str, Any]:
+    """What is seen of one target."""
+    host = Host()
+    try:
+        async with asyncio.timeout(SECONDS), connect(target, host) as traveler:
+            if target["kind"] == "interruption":
+                return await interruption(traveler)
+            return await journey(traveler, host, target["mark"])
+    except BaseException as exc:
+        exc.add_note(f"The way to {key}.")
+        raise
+
+
+async def travel(connect: Connect) -> None:
+    """Read where to go, go there, and print what was seen."""
+    targets = json.load(sys.stdin)["targets"]
+    seen = await asyncio.gather(*(visit(connect, *one) for one in targets.items()))
+    print(json.dumps(dict(zip(targets, seen, strict=True))))
+
+
+def main(connect: Connect) -> None:
+    """Run a script."""
+    asyncio.run(travel(connect))

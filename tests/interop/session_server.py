@@ -1,0 +1,79 @@
+"""Starts the site of sessions: one process on SQLite, or several on PostgreSQL and Redis."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.shared import DATABASE_SERVER, existing_database, redis_url
+from tests.interop.session_site import HANDSHAKES
+from tests.processes import REPOSITORY, serving
+
+SITE = "tests.interop.session_site"
+MIGRATE_SECONDS = 180
+# Revisions whose streams give their events ids, under which a client can come back.
+RESUMABLE = tuple(version for version in HANDSHAKES if version != "2024-11-05")
+
+
+@contextmanager
+def session_site(directory: Path, *, workers: int = 1) -> Iterator[str]:
+    """The address of the site, with nothing that sends a session to the same process again."""
+    marks = directory / "marks"
+    marks.mkdir()
+    environ = {"MCP_TEST_MARKS": str(marks), "WEB_CONCURRENCY": str(workers)}
+    with ExitStack() as stack:
+        if workers > 1:
+            name = f"mcp_interop_{os.getpid()}"
+            url = f"{DATABASE_SERVER}/{name}"
+            stack.enter_context(existing_database(url))
+            environ |= {"MCP_TEST_DATABASE_URL": url, "MCP_TEST_REDIS_URL": redis_url()}
+            environ["MCP_TEST_REDIS_PREFIX"] = name
+        else:
+            environ["MCP_TEST_DATABASE"] = str(directory / "db.sqlite3")
+        _migrate(environ)
+        server = stack.enter_context(
+            serving(
+                "uvicorn",
+                f"{SITE}.asgi:application",
+                directory,
+                settings=f"{SITE}.settings",
+                **environ,
+            )
+        )
+        yield server.url
+
+
+def _migrate(environ: dict[str, str]) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "django", "migrate", "--verbosity", "0"],
+        cwd=REPOSITORY,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": f"{SITE}.settings", **environ},
+        timeout=MIGRATE_SECONDS,
+        check=True,
+    )
+
+
+def targets(site: str, who: str) -> dict[str, dict[str, Any]]:
+    """Where a client is to go: each revision and mount, HTTP+SSE, and answers that break off.
+
+    A client that knows 2026-07-28 too has to find out that a server of one revision does not, and
+    is told to use the handshake at those that do.
+    """
+    found: dict[str, dict[str, Any]] = {
+        version: {"url": f"{site}/lane/{version}/mcp", "mode": "auto"} for version in HANDSHAKES
+    }
+    for mount in ("raw", "view"):
+        found[mount] = {"url": f"{site}/{mount}/mcp"}
+    found["sse"] = {"url": f"{site}/lane/old/mcp/sse", "is_legacy": True}
+    for version in RESUMABLE:
+        url = f"{site}/breaking/{version}/mcp"
+        found[f"broken at {version}"] = {"url": url, "kind": "interruption"}
+    # This revision alone lets the server close the connection.
+    found["closed"] = {"url": f"{site}/lane/2025-11-25/mcp", "kind": "interruption"}
+    usual = {"kind": "journey", "is_legacy": False, "mode": "legacy"}
+    return {key: {**usual, "mark": f"{who} {key}", **one} for key, one in found.items()}

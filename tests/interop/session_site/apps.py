@@ -1,0 +1,12 @@
+"""The application that the components are found in."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class SessionSiteConfig(AppConfig):
+    """A label of its own."""
+
+    name = "tests.interop.session_site"
+    label = "session_site"

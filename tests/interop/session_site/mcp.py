@@ -1,0 +1,24 @@
+"""Servers with the same components: one for each handshake revision, and one for each mount."""
+
+from __future__ import annotations
+
+from mcp_django import MCPServer
+from mcp_django.auth.permissions import AllowAny
+from tests.interop.session_site import HANDSHAKES
+from tests.interop.session_site.components import declare
+
+
+class Dated(MCPServer):
+    """A server that speaks one revision, as a site does that has `PROTOCOL_VERSIONS`."""
+
+    @property
+    def protocol_versions(self) -> tuple[str, ...]:
+        """The revision in its name."""
+        return (self.name,)
+
+
+dated = {version: Dated(version, permission=AllowAny) for version in HANDSHAKES}
+# Of these each is in one place, so that what changes in one place is told there alone.
+raw, view, old = (MCPServer(name, permission=AllowAny) for name in ("raw", "view", "old"))
+for server in (*dated.values(), raw, view, old):
+    declare(server)

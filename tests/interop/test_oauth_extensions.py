@@ -1,0 +1,119 @@
+"""The official Python client and the two extensions of authorization, against a live site."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("oauth2_provider")
+
+from cryptography.hazmat.primitives import serialization
+
+from tests.interop import clients
+from tests.oauth.live.site import SETTINGS, Site, running_site
+from tests.oauth.signing import jwks, key
+from tests.processes import REPOSITORY, START_SECONDS
+from tests.spec import spec
+
+COMPANY = "https://login.company.example"
+SECRET = "s" * 40
+GRANTS = {
+    "secret": "client_credentials",
+    "key": "client_credentials",
+    "assistant": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+}
+MODES = ("legacy", "2026-07-28")
+
+pytestmark = [pytest.mark.requires("outside"), pytest.mark.timeout(3 * clients.SCRIPT_SECONDS)]
+Seen = dict[str, Any]
+
+
+def machines_at(site: Site) -> dict[str, str]:
+    """The ids of the clients, made in the database of a running site."""
+    keys = jwks("machine", kind="RSA")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.oauth.live.machines"],
+        cwd=REPOSITORY,
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": SETTINGS,
+            "MCP_TEST_DATABASE": str(site.database),
+        },
+        input=json.dumps({"issuer": COMPANY, "secret": SECRET, "keys": keys}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=START_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@contextmanager
+def site_of_machines(directory: Path) -> Iterator[tuple[Site, dict[str, str]]]:
+    """A site with both extensions on, and its clients."""
+    trusted = {"ISSUER": COMPANY, "JWKS": jwks("company", kind="RSA")}
+    oauth = {"CLIENT_CREDENTIALS": True, "TRUSTED_ISSUERS": [trusted]}
+    with running_site(directory, oauth=oauth) as site:
+        yield site, machines_at(site)
+
+
+def pem(name: str) -> str:
+    """The private key of that name."""
+    written: bytes = key(name, "RSA").private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return written.decode()
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+    """What each client saw, by what it is and how it speaks."""
+    with site_of_machines(tmp_path_factory.mktemp("machines")) as (site, ids):
+        common = {"url": site.mcp, "issuer": site.issuer, "company": COMPANY, "secret": SECRET}
+        targets = {
+            f"{kind} {mode}": {
+                **common,
+                "kind": kind,
+                "mode": mode,
+                "client_id": ids[kind],
+                "key": pem("machine" if kind == "key" else "company"),
+            }
+            for kind in GRANTS
+            for mode in MODES
+        }
+        return clients.run("oauth_extensions.py", {"targets": targets}, environment=None)
+
+
+@pytest.fixture(params=[f"{kind} {mode}" for kind in GRANTS for mode in MODES])
+def told(request: Any, seen: dict[str, Seen]) -> tuple[str, Seen]:
+    """What a client is, and what it saw."""
+    return request.param.split()[0], seen[request.param]
+
+
+@spec("AUT-34")
+def test_official_client_calls_without_a_page_or_a_refresh_token(told: tuple[str, Seen]) -> None:
+    kind, found = told
+    assert found["version"] in ("2025-11-25", "2026-07-28")
+    assert found["first"] == ("ada" if kind == "assistant" else "robot")
+    assert found["granted"] == "mcp"
+    assert found["grants"] == [GRANTS[kind]]
+    assert found["pages"] == 0
+    assert found["refresh_token"] is None
+
+
+@spec("AUT-6", "AUT-34")
+def test_official_client_gets_more_where_a_tool_needs_it(told: tuple[str, Seen]) -> None:
+    _, found = told
+    assert found["more"] == "Refunded 7."
+    assert {"mcp:write", "orders:refund"} <= {*found["granted_more"].split()}

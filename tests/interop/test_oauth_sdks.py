@@ -1,0 +1,140 @@
+"""The official clients with their own OAuth against a live site, headless, at every revision.
+
+Each goes the whole way once (`clients/oauth.py`, `clients/oauth.mjs`): discovery, registration or
+metadata document, consent, call, step-up, refresh, revocation. Each test looks at a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+pytest.importorskip("oauth2_provider")
+
+from tests.interop import clients, node
+from tests.oauth.live import documents
+from tests.oauth.live.person import person_at
+from tests.oauth.live.site import Site, running_site
+from tests.spec import spec
+
+HANDSHAKES = ("2025-03-26", "2025-06-18", "2025-11-25")
+JULY = "2026-07-28"
+# The official TypeScript client of today is asked for no handshake revision but by its older self.
+SPOKEN = {
+    "python2": (*HANDSHAKES, JULY),
+    "python1": HANDSHAKES,
+    "typescript2": (*HANDSHAKES, JULY),
+    "typescript1": HANDSHAKES,
+}
+NEEDS = {
+    "python2": (),
+    "python1": ("clients",),
+    "typescript2": ("node", "npm"),
+    "typescript1": ("node", "npm"),
+}
+REGISTRATIONS = ("document", "registered")
+
+pytestmark = pytest.mark.timeout(node.INSTALL_SECONDS + 3 * node.SCRIPT_SECONDS)
+Seen = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def site_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Site]]:
+    """The live site that serves one revision, started when it is first wanted."""
+    sites: dict[str, Site] = {}
+    with ExitStack() as stack:
+
+        def site_of(revision: str) -> Site:
+            if revision not in sites:
+                directory = tmp_path_factory.mktemp("revision")
+                sites[revision] = stack.enter_context(running_site(directory, revision=revision))
+            return sites[revision]
+
+        yield site_of
+
+
+@pytest.fixture(scope="session")
+def journey(site_of: Callable[[str], Site]) -> Callable[[str, str], Seen]:
+    """What a client saw at a revision, by the way it was registered."""
+    seen: dict[tuple[str, str], Seen] = {}
+
+    def journey(client: str, revision: str) -> Seen:
+        if (client, revision) not in seen:
+            seen[client, revision] = _travel(client, revision, site_of(revision))
+        return seen[client, revision]
+
+    return journey
+
+
+def _travel(client: str, revision: str, site: Site) -> Seen:
+    mode = revision if revision == JULY else "legacy"
+    if client == "typescript2" and revision == JULY:
+        mode = {"pin": JULY}  # type: ignore[assignment]
+    with person_at(site) as person:
+        common = {"url": site.mcp, "person": person, "mode": mode}
+        given = {
+            "targets": {
+                "document": {**common, "document": documents.SDK},
+                "registered": common,
+            }
+        }
+        if client.startswith("python"):
+            environment = "mcp1" if client == "python1" else None
+            return clients.run("oauth.py", given, environment=environment)
+        project = node.PROJECT if client == "typescript2" else node.OLDER_PROJECT
+        node.install(project)
+        return node.run("oauth.mjs", given, project=project)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(
+            (client, revision, way),
+            id=f"{client} at {revision}, {way}",
+            marks=[pytest.mark.requires(*NEEDS[client])] if NEEDS[client] else [],
+        )
+        for client, revisions in SPOKEN.items()
+        for revision in revisions
+        for way in REGISTRATIONS
+    ]
+)
+def told(request: Any, journey: Callable[[str, str], Seen]) -> tuple[str, str, Seen]:
+    """The revision, the way of registering, and what the client saw."""
+    client, revision, way = request.param
+    return revision, way, journey(client, revision)[way]
+
+
+@spec("AUT-15", "AUT-16", "AUT-24", "AUT-25", "AUT-26")
+def test_official_client_signs_in_and_calls(told: tuple[str, str, Seen]) -> None:
+    revision, way, seen = told
+    assert seen["version"] == revision
+    assert seen["first"] == "ada"
+    assert seen["registered"] == (way == "registered")
+    assert (seen["client_id"] == documents.SDK) == (way == "document")
+
+
+@spec("AUT-6")
+def test_official_client_asks_for_more_when_a_tool_needs_it(told: tuple[str, str, Seen]) -> None:
+    _, _, seen = told
+    assert "orders:refund" not in seen["granted"].split()
+    assert seen["more"] == "Refunded 7."
+    assert {"mcp:write", "orders:refund"} <= {*seen["granted_more"].split()}
+
+
+@spec("AUT-23")
+def test_official_client_refreshes_an_expired_token(told: tuple[str, str, Seen]) -> None:
+    _, _, seen = told
+    assert seen["later"] == "ada"
+    assert seen["later_grants"] == ["refresh_token"]
+
+
+@spec("AUT-3")
+def test_official_client_has_to_ask_the_user_again_after_a_revocation(
+    told: tuple[str, str, Seen],
+) -> None:
+    _, _, seen = told
+    assert seen["again"] == "ada"
+    assert seen["asked_again"] == 1

@@ -1,0 +1,286 @@
+"""The official TypeScript client is asked by a server in another process, at 2026-07-28.
+
+`typescript/questions.mjs` answers every kind of question once, in Node; each test looks at a part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.interop import node
+from tests.interop.conftest import MOUNTS
+from tests.spec import spec
+
+INVALID_PARAMS = -32602
+MISSING_CAPABILITY = -32021
+
+pytestmark = [
+    pytest.mark.requires("node", "npm"),
+    # The first test waits for the installation and the script.
+    pytest.mark.timeout(node.INSTALL_SECONDS + 2 * node.SCRIPT_SECONDS),
+]
+# What the script saw at one mount, by the names of its functions.
+Seen = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def mounts(installed: None, asking_urls: dict[str, str]) -> dict[str, Seen]:
+    """What the script printed."""
+    return node.run("questions.mjs", asking_urls)
+
+
+@pytest.fixture(params=MOUNTS)
+def seen(request: pytest.FixtureRequest, mounts: dict[str, Seen]) -> Seen:
+    """What the script saw at each mount."""
+    return mounts[request.param]
+
+
+def text(talk: Seen) -> tuple[bool, str]:
+    """Whether a tool failed, and what it said."""
+    assert "failed" not in talk, talk["failed"]
+    (block,) = talk["result"]["content"]
+    return talk["result"].get("isError", False), block["text"]
+
+
+def messages(talk: Seen) -> list[str]:
+    """What the user has read."""
+    return [one["params"]["message"] for one in talk["asked"] if "message" in one["params"]]
+
+
+@spec("ASK-1")
+def test_client_declares_what_it_can_be_asked(seen: Seen) -> None:
+    kinds = ("elicitation", "elicitation.url", "sampling", "sampling.tools", "roots")
+    assert seen["offers"]["result"]["structuredContent"] == dict.fromkeys(kinds, True)
+    assert seen["poorer"]["empty_form"]["result"]["structuredContent"] == {
+        kind: kind == "elicitation" for kind in kinds
+    }
+
+
+@spec("ASK-11", "ASK-14", "MRT-2", "MRT-7")
+def test_user_fills_in_a_form(seen: Seen) -> None:
+    talk = seen["forms"]["accepted"]
+    assert text(talk) == (False, "7: refunded, late")
+    (question,) = talk["asked"]
+    assert question["params"] == {
+        "mode": "form",
+        "message": "Refund order 7?",
+        "requestedSchema": {
+            "type": "object",
+            "properties": {
+                "confirmed": {"type": "boolean", "description": "Yes, give it back"},
+                "reason": {
+                    "type": "string",
+                    "enum": ["damaged", "late", "unwanted"],
+                    "default": "unwanted",
+                },
+            },
+            "required": ["confirmed"],
+        },
+    }
+    # The introduction, the call, and the call that has the answer.
+    assert talk["statuses"] == [200, 200, 200]
+
+
+@spec("ASK-14", "MRT-14")
+def test_user_says_no(seen: Seen) -> None:
+    forms = seen["forms"]
+    assert text(forms["declined"]) == (True, "The user declined to answer.")
+    assert text(forms["canceled"]) == (True, "The user dismissed the question.")
+    assert text(forms["caught"]) == (False, "Hello, stranger (cancel).")
+
+
+def test_question_without_fields_is_accepted(seen: Seen) -> None:
+    assert text(seen["forms"]["empty"]) == (False, "agreed")
+
+
+@spec("ASK-11")
+def test_form_has_a_field_of_every_kind(seen: Seen) -> None:
+    assert seen["forms"]["every_kind"]["result"]["structuredContent"] == {
+        "traveler": "Ada Lovelace",
+        "seats": 2,
+        "cabin": "business",
+        "leaves": "2026-08-01",
+        "boards": "2026-08-01T10:00:00Z",
+        "is_flexible": True,
+        "budget": 120.5,
+        "extras": ["wifi", "meal"],
+        "remark": None,
+    }
+
+
+@spec("ASK-11")
+def test_form_of_the_site_shows_labels_and_takes_values(seen: Seen) -> None:
+    talk = seen["forms"]["labels"]
+    assert talk["result"]["structuredContent"]["about"] == "seat"
+    (question,) = talk["asked"]
+    about = question["params"]["requestedSchema"]["properties"]["about"]
+    assert [one["title"] for one in about["oneOf"]] == ["The crew", "The seat"]
+
+
+@spec("ASK-14", "MRT-8")
+def test_user_corrects_what_does_not_fit(seen: Seen) -> None:
+    talk = seen["forms"]["corrected"]
+    assert text(talk) == (False, "Hello, Ada.")
+    first, again = messages(talk)
+    assert again.startswith("Please correct this:\nvalue: must have at least 2 characters")
+    assert again.endswith(first)
+
+
+def test_client_fills_in_defaults_that_the_form_declares(seen: Seen) -> None:
+    assert text(seen["forms"]["defaults"]) == (False, "8: refunded, unwanted")
+
+
+@spec("ASK-5")
+def test_answer_that_never_fits_ends_the_call(seen: Seen) -> None:
+    talk = seen["forms"]["hopeless"]
+    failed, said = text(talk)
+    assert failed
+    assert said.startswith("The answers did not fit")
+    assert len(talk["asked"]) < 20
+
+
+@spec("ASK-7", "ASK-8", "ASK-10")
+def test_model_answers(seen: Seen) -> None:
+    talk = seen["model"]["said"]
+    assert talk["result"]["structuredContent"] == {
+        "text": "Short.",
+        "model": "small",
+        "stop": "endTurn",
+    }
+    (question,) = talk["asked"]
+    assert question["params"] == {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "Summarize: Long."}}],
+        "maxTokens": 50,
+        "systemPrompt": "Be brief.",
+        "temperature": 0.5,
+        "stopSequences": ["END"],
+        "modelPreferences": {"hints": [{"name": "small"}], "speedPriority": 0.9},
+    }
+
+
+@spec("ASK-9", "ASK-10")
+def test_model_uses_tools_and_gets_their_results(seen: Seen) -> None:
+    talk = seen["model"]["tools"]
+    assert text(talk) == (False, "2 looked up: Zurich.")
+    first, second = (one["params"] for one in talk["asked"])
+    assert (first["toolChoice"], second["toolChoice"]) == ({"mode": "required"}, {"mode": "none"})
+    question, said, results = second["messages"]
+    assert [question] == first["messages"]
+    assert [one["id"] for one in said["content"]] == ["call-0", "call-1"]
+    assert [(one["toolUseId"], one["content"][0]["text"]) for one in results["content"]] == [
+        ("call-0", "432"),
+        ("call-1", "-3"),
+    ]
+
+
+def test_client_names_its_folders(seen: Seen) -> None:
+    folders = seen["folders"]["result"]["structuredContent"]
+    assert folders == [{"name": "Papers", "folder": "/home/ada/my papers"}]
+
+
+@spec("MRT-2")
+def test_several_questions_are_asked_in_one_round(seen: Seen) -> None:
+    talk = seen["rounds"]["one"]
+    assert text(talk) == (False, "Ada hears hello in my papers, metric")
+    keys = {one["key"] for one in talk["asked"]}
+    assert len(keys) == len(talk["asked"]) == 4
+    assert {"who", "units"} < keys
+    assert talk["statuses"] == [200, 200, 200]
+
+
+@spec("MRT-7", "MRT-13")
+def test_several_rounds_build_on_one_another(seen: Seen) -> None:
+    talk = seen["rounds"]["several"]
+    assert text(talk) == (False, "Welcome Ada, metric, Papers")
+    assert messages(talk) == ["Who are you?", "Ada, which units?"]
+    # The introduction, the call, and one call for each answer.
+    assert talk["statuses"] == [200] * 6
+
+
+@spec("HDR-12", "HDR-15")
+def test_every_round_mirrors_arguments_into_headers(seen: Seen) -> None:
+    talk = seen["rounds"]["headers"]
+    assert text(talk) == (False, "shipped to the north")
+    # The introduction, the list, the call, and the call that has the answer.
+    assert talk["statuses"] == [200] * 4
+
+
+@spec("ASK-13", "ASK-16", "MRT-12")
+def test_user_visits_a_page_before_or_after_consenting(seen: Seen) -> None:
+    pages = seen["pages"]
+    for talk in (pages["visited"], pages["later"]):
+        question = talk["asked"][-1]["params"]
+        assert question["mode"] == "url"
+        interaction_id = question["url"].rpartition("/")[2]
+        assert text(talk) == (False, f"connected {interaction_id}")
+    first, again = pages["later"]["asked"]
+    assert (first["key"], first["params"]["url"]) == (again["key"], again["params"]["url"])
+    assert again["params"]["message"].startswith("This is not finished yet.")
+    assert text(pages["declined"]) == (True, "The user declined to answer.")
+
+
+@spec("MRT-1", "CCH-1")
+def test_prompts_and_resources_ask(seen: Seen) -> None:
+    others = seen["others"]
+    (message,) = others["prompt"]["result"]["messages"]
+    assert message["content"]["text"] == "Write a warm letter about fog."
+    assert others["declined"]["failed"]["code"] == INVALID_PARAMS
+    assert [one["contents"][0]["text"] for one in others["resource"]["result"]] == [
+        "Fog in Oslo",
+        "Fog in Rome",
+    ]
+    (room,) = others["template"]["result"]["contents"]
+    assert room["text"] == "Room 7, imperial"
+
+
+@spec("PRG-2", "LOG-4", "MRT-11", "MRT-13")
+@pytest.mark.parametrize("tool", ["pack", "pack_later"])
+def test_streamed_call_asks_in_the_middle_and_says_everything_once(seen: Seen, tool: str) -> None:
+    talk = seen[tool]
+    assert text(talk) == (False, "packed the large box")
+    steps = [{"progress": n, "total": 4, "message": f"step {n}"} for n in range(1, 5)]
+    # The client reports rounds of its own through the same function, without a total.
+    mine = {"progress": 1, "message": "Fulfilling input required by 'tools/call' (round 1)"}
+    assert talk["heard"] == [*steps[:2], mine, *steps[2:]]
+    assert talk["logged"] == [step["message"] for step in steps]
+
+
+@spec("ASK-1", "MRT-3")
+@pytest.mark.parametrize(
+    ("client", "missing"),
+    [
+        ("nothing", {"elicitation": {}}),
+        ("only_pages", {"elicitation": {}}),
+        ("only_forms", {"elicitation": {"url": {}}}),
+        ("no_tools", {"sampling": {"tools": {}}}),
+    ],
+)
+def test_client_is_not_asked_what_it_did_not_declare(
+    seen: Seen, client: str, missing: dict[str, Any]
+) -> None:
+    talk = seen["poorer"][client]
+    assert talk["asked"] == []
+    assert talk["failed"]["code"] == MISSING_CAPABILITY
+    assert talk["failed"]["data"] == {"requiredCapabilities": missing}
+    assert talk["statuses"][-1] == 400
+
+
+@spec("MRT-4", "MRT-7")
+def test_another_client_goes_on_at_the_other_mount(seen: Seen) -> None:
+    by_hand = seen["by_hand"]
+    assert by_hand["first"]["result"]["resultType"] == "input_required"
+    assert text(by_hand["second"]) == (False, "Hello, Ada.")
+    assert by_hand["forged"]["failed"]["code"] == INVALID_PARAMS
+
+
+def test_client_met_no_other_errors(seen: Seen) -> None:
+    def every(value: Any) -> list[str]:
+        if isinstance(value, list):
+            return [one for item in value for one in every(item)]
+        if not isinstance(value, dict):
+            return []
+        return [*value.get("errors", []), *(one for item in value.values() for one in every(item))]
+
+    assert every(seen) == []

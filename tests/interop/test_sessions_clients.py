@@ -1,0 +1,203 @@
+"""Other people's clients at every handshake revision, over every mount and over HTTP+SSE.
+
+`clients/journey.py` says what each does there; each test looks at a part of what they all saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.interop import clients, node
+from tests.interop.session_server import MIGRATE_SECONDS, RESUMABLE, session_site, targets
+from tests.interop.session_site import HANDSHAKES
+from tests.interop.session_site.components import LEVELS, WATCHED
+from tests.processes import START_SECONDS
+from tests.spec import spec
+
+INVALID_PARAMS = -32602
+LATEST = "2025-11-25"
+# Where a client goes, and what is agreed on there.
+PLACES = {**dict.fromkeys(("raw", "view", "sse"), LATEST), **{one: one for one in HANDSHAKES}}
+BROKEN = [*(f"broken at {version}" for version in RESUMABLE), "closed"]
+QUESTION, CONSENT, SUMMARY = "What is your name?", "Please agree.", "Summarize: Long."
+
+Seen = dict[str, Any]
+Run = Callable[[Any], dict[str, Any]]
+
+
+def _python(script: str, environment: str | None) -> Run:
+    return partial(clients.run, script, environment=environment)
+
+
+def _typescript(project: Any) -> Run:
+    def run(given: Any) -> dict[str, Any]:
+        node.install(project)
+        return node.run("sessions.mjs", given, project=project)
+
+    return run
+
+
+NODE = pytest.mark.requires("node", "npm")
+CLIENTS = pytest.mark.requires("clients")
+SHARED = pytest.mark.requires("shared")
+# Each client with what it takes, and the number of processes that serve it.
+WAYS: Mapping[str, tuple[Run, int, tuple[pytest.MarkDecorator, ...]]] = {
+    "mcp 1": (_python("python1.py", "mcp1"), 1, (CLIENTS,)),
+    "mcp 2": (_python("python2.py", None), 1, ()),
+    "fastmcp": (_python("fast.py", "fastmcp"), 1, (CLIENTS,)),
+    "sdk": (_typescript(node.OLDER_PROJECT), 1, (NODE,)),
+    "client": (_typescript(node.PROJECT), 1, (NODE,)),
+    "mcp 1, three workers": (_python("python1.py", "mcp1"), 3, (CLIENTS, SHARED)),
+    "client, three workers": (_typescript(node.PROJECT), 3, (NODE, SHARED)),
+}
+
+pytestmark = pytest.mark.timeout(
+    MIGRATE_SECONDS + START_SECONDS + node.INSTALL_SECONDS + clients.SCRIPT_SECONDS
+)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], str]]:
+    """The site with so many processes, started once."""
+    found: dict[int, str] = {}
+    with ExitStack() as stack:
+
+        def start(workers: int) -> str:
+            if workers not in found:
+                directory = tmp_path_factory.mktemp("sessions")
+                found[workers] = stack.enter_context(session_site(directory, workers=workers))
+            return found[workers]
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def travel(site: Callable[[int], str]) -> Callable[[str], dict[str, Seen]]:
+    """What a client saw, which goes once."""
+    found: dict[str, dict[str, Seen]] = {}
+
+    def travel(way: str) -> dict[str, Seen]:
+        if way not in found:
+            run, workers, _ = WAYS[way]
+            found[way] = run({"targets": targets(site(workers), way)})
+        return found[way]
+
+    return travel
+
+
+def everywhere(places: Any) -> pytest.MarkDecorator:
+    """Each client in each of these places."""
+    return pytest.mark.parametrize(
+        ("way", "place"),
+        [
+            pytest.param(way, place, marks=marks, id=f"{way} at {place}")
+            for way, (_, _, marks) in WAYS.items()
+            for place in places
+        ],
+    )
+
+
+at_every_place = everywhere(PLACES)
+
+
+@pytest.fixture
+def seen(way: str, place: str, travel: Callable[[str], dict[str, Seen]]) -> Seen:
+    return travel(way)[place]
+
+
+def said(text: str) -> Seen:
+    return {"text": text, "structured": None, "failed": False}
+
+
+def needs(tool: str, capability: str) -> Seen:
+    text = f"tool {tool!r} needs a client that declares {capability}."
+    return {"text": text, "structured": None, "failed": True}
+
+
+@spec("VER-13")
+@at_every_place
+def test_client_agrees_on_what_the_server_speaks(seen: Seen, place: str) -> None:
+    assert seen["version"] == PLACES[place]
+    assert seen["name"] == {"sse": "old"}.get(place, place)
+    completions = ["completions"] if seen["version"] > "2024-11-05" else []
+    assert seen["capabilities"] == [*completions, "logging", "prompts", "resources", "tools"]
+
+
+@at_every_place
+def test_client_uses_what_it_lists(seen: Seen) -> None:
+    assert {"add", "count", "greet", "wait"} < set(seen["tools"])
+    assert seen["added"] == said("5")
+    assert seen["unknown"] == {"code": INVALID_PARAMS}
+    assert seen["board"] == "Nothing new."
+    assert seen["letter"] == "Write a letter about fog."
+    assert seen["suggested"] == ["paris", "park", "party"]
+
+
+@at_every_place
+def test_client_hears_progress_in_order(seen: Seen, way: str, place: str) -> None:
+    assert seen["counted"] == said("counted to 4")
+    expected = [1, 2, 3, 4]
+    if place == "sse" and way in TAKES_THE_RESPONSE_FIRST:
+        expected = expected[: len(seen["progress"])]
+    assert seen["progress"] == expected
+
+
+# Of messages that come together over HTTP+SSE the TypeScript clients take the response before the
+# progress that precedes it, and have then forgotten whom that was for.
+TAKES_THE_RESPONSE_FIRST = ("sdk", "client", "client, three workers")
+
+
+@at_every_place
+def test_user_is_asked_where_the_revision_has_questions_to_him(seen: Seen) -> None:
+    if seen["version"] < "2025-06-18":
+        assert seen["greeted"] == seen["declined"] == needs("greet", "elicitation")
+    else:
+        assert seen["greeted"] == said("Hello, Ada.")
+        assert seen["declined"] == said("Hello, stranger (decline).")
+
+
+@at_every_place
+def test_user_is_sent_to_a_page_where_the_revision_has_pages(seen: Seen) -> None:
+    has_pages = seen["version"] == LATEST
+    assert seen["agreed"] == (said("agreed") if has_pages else needs("consent", "elicitation.url"))
+
+
+@at_every_place
+def test_model_and_folders_are_asked_at_every_revision(seen: Seen) -> None:
+    assert seen["summarized"] == said("small says: Short.")
+    assert seen["folders"] == said("file:///home/ada")
+    asked = [QUESTION] * 2 if seen["version"] >= "2025-06-18" else []
+    asked += [CONSENT] if seen["version"] == LATEST else []
+    assert seen["asked"] == [*asked, SUMMARY]
+
+
+@at_every_place
+def test_client_hears_as_much_of_the_log_as_it_set(seen: Seen) -> None:
+    said = [[level, f"this is {level}"] for level in LEVELS]
+    assert seen["logged_at_debug"] == said
+    assert seen["logged_at_error"] == said[-1:]
+    # Before a level was set it is the server's choice; an answer may come without a stream then.
+    assert seen["logged"] in ([], said[1:])
+
+
+@at_every_place
+def test_client_hears_of_changes_while_it_wants_to(seen: Seen) -> None:
+    assert seen["updated"] == WATCHED
+    assert seen["updated_later"] == 0
+
+
+@at_every_place
+def test_call_that_is_cancelled_stops(seen: Seen) -> None:
+    assert seen["stopped"] == "true"
+
+
+@everywhere(BROKEN)
+def test_client_comes_back_for_the_rest_of_an_answer(seen: Seen) -> None:
+    assert seen["answered"] == said("here again")
+    assert seen["progress"] == [1, 2, 3]
+    assert seen["added"] == said("2")

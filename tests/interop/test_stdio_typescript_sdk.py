@@ -1,0 +1,121 @@
+"""The official TypeScript client over stdio, at 2026-07-28: it starts the server itself.
+
+`typescript/stdio.mjs` does everything once, in Node; each test looks at a part of what it saw.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.interop import node
+from tests.interop.demo_site import DemoServer
+from tests.processes import REPOSITORY
+from tests.spec import spec
+
+REVISION = "2026-07-28"
+INVALID_PARAMS = -32602
+
+pytestmark = [
+    pytest.mark.requires("node", "npm"),
+    # The first test waits for the installation, the demo and the script.
+    pytest.mark.timeout(node.INSTALL_SECONDS + 2 * node.SCRIPT_SECONDS),
+]
+# What the script saw, by the names of its functions.
+Seen = dict[str, Any]
+
+
+def command(*arguments: str, **environ: str) -> dict[str, Any]:
+    """How a host is told to start a server."""
+    return {
+        "command": sys.executable,
+        "args": ["manage.py", "mcp", "stdio", *arguments],
+        "cwd": str(REPOSITORY),
+        "env": {**environ, "PYTHONUNBUFFERED": ""},
+    }
+
+
+@pytest.fixture(scope="session")
+def seen(installed: None, demo_server: DemoServer) -> Seen:
+    """What the script printed."""
+    demo = {
+        "DEMO_VAR": str(demo_server.var),
+        "DJANGO_SETTINGS_MODULE": "demo_project.settings",
+    }
+    asking = {"DJANGO_SETTINGS_MODULE": "tests.interop.asking_site.settings"}
+    servers = {
+        "guest": command("--user", "guest", **demo),
+        "desk": command("--server", "staff", **demo, MCP_DJANGO_TOKEN=demo_server.staff_token),
+        "nobody": command(**demo),
+        "asking": command("--server", "asking", **asking),
+    }
+    return node.run("stdio.mjs", servers)
+
+
+@spec("IO-11", "VER-7", "VER-21")
+@pytest.mark.parametrize("mode", ["auto", "pinned"])
+def test_client_discovers_whom_it_talks_to(seen: Seen, mode: str) -> None:
+    found = seen[mode]
+    assert (found["version"], found["era"]) == (REVISION, "modern")
+    assert found["server"]["title"] == "Airport operations desk"
+
+
+@spec("IO-1", "PRG-1", "PRG-2")
+@pytest.mark.parametrize("mode", ["auto", "pinned"])
+def test_client_does_everything(seen: Seen, mode: str) -> None:
+    found = seen[mode]
+    assert {"find_route", "search_airports"} < set(found["tools"])
+    assert found["distance"] == 5539.6
+    airports = found["country"]["structuredContent"]["airports"]
+    assert {one["total"] for one in found["progress"]} == {airports}
+    assert all(
+        earlier["progress"] < later["progress"] for earlier, later in pairwise(found["progress"])
+    )
+    assert found["image"]["content"][0]["mimeType"] == "image/png"
+    assert json.loads(found["airport"]["contents"][0]["text"])["iata"] == "HKG"
+    assert "early shift" in found["briefing"]["messages"][0]["content"]["text"]
+    assert found["completed"]["completion"]["values"] == ["ZRH"]
+    assert found["unknown"]["code"] == INVALID_PARAMS
+
+
+@spec("CAN-1", "IO-5")
+def test_client_leaves_a_long_call_and_goes_on(seen: Seen) -> None:
+    assert seen["leave"]["left"]["message"] == "enough"
+    assert seen["leave"]["next"] == 5539.6
+
+
+@spec("IO-7", "SUB-7", "SUB-8", "SUB-14")
+def test_client_listens_and_works_on_one_channel(seen: Seen) -> None:
+    heard = seen["listen"]
+    assert heard["honored"] == {"resourceSubscriptions": ["notices://ENBR"]}
+    assert heard["uri"] == "notices://ENBR"
+    assert heard["number"]
+    assert heard["closed"] == "local"
+    assert heard["after"] is True
+
+
+@spec("SUB-12", "SUB-13")
+def test_client_takes_the_leave_of_a_stopping_server_for_what_it_is(seen: Seen) -> None:
+    assert seen["dismissed"]["closed"] == "graceful"
+
+
+@spec("IO-9")
+def test_client_that_says_nothing_is_told_what_to_say(seen: Seen) -> None:
+    assert "--user USERNAME" in seen["turned_away"]["message"]
+
+
+@spec("IO-3", "MRT-1")
+def test_user_and_model_are_asked(seen: Seen) -> None:
+    asked = seen["ask"]
+    assert asked["refund"]["content"][0]["text"] == "7: refunded, late"
+    assert asked["summary"]["structuredContent"]["text"] == "Short."
+
+
+@spec("IO-2", "IO-3")
+def test_client_met_no_errors(seen: Seen) -> None:
+    for name in ("auto", "pinned", "leave", "listen", "ask"):
+        assert seen[name]["errors"] == []

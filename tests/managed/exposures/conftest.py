@@ -1,0 +1,27 @@
+"""Servers whose exposures the tests make, as the admin does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mcp_django import MCPServer
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.managed.exposures.hearing import ears
+from mcp_django.managed.freshness import freshness
+
+
+@pytest.fixture(autouse=True)
+def _rows_are_read() -> Iterator[None]:
+    """The database is asked, and nothing is listened to before or after."""
+    freshness.forget()
+    ears.listen_to([])
+    yield
+    ears.listen_to([])
+
+
+@pytest.fixture
+def server() -> MCPServer:
+    """A server that code leaves empty."""
+    return MCPServer("desk", permission=AllowAny)

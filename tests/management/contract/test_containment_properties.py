@@ -1,0 +1,197 @@
+"""What is called contained is contained: no value that the inner schema takes is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from mcp_django.management.contract.schemas.containment import gaps_between
+
+jsonschema = pytest.importorskip("jsonschema")
+
+NAMES = st.sampled_from(["a", "b", "c"])
+SCALARS = st.sampled_from([None, True, False, 0, 1, 2, 3, 1.0, 2.5, -1, "", "a", "ab", "abc"])
+TYPES = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
+SMALL = st.integers(-1, 4)
+COUNT = st.integers(0, 3)
+
+
+def keywords(inner: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[Any]]:
+    return {
+        "type": st.one_of(TYPES, st.lists(TYPES, min_size=1, max_size=3, unique=True)),
+        "enum": st.lists(SCALARS, min_size=1, max_size=4),
+        "const": SCALARS,
+        "minimum": SMALL,
+        "exclusiveMinimum": st.one_of(SMALL, st.just(0.5)),
+        "maximum": st.one_of(SMALL, st.just(2.5)),
+        "exclusiveMaximum": SMALL,
+        "multipleOf": st.sampled_from([1, 2, 4, 0.5]),
+        "minLength": COUNT,
+        "maxLength": COUNT,
+        "pattern": st.sampled_from(["^a", "b$"]),
+        "minItems": COUNT,
+        "maxItems": COUNT,
+        "uniqueItems": st.booleans(),
+        "items": inner,
+        "prefixItems": st.lists(inner, min_size=1, max_size=2),
+        "contains": inner,
+        "minContains": COUNT,
+        "required": st.lists(NAMES, max_size=2, unique=True),
+        "minProperties": COUNT,
+        "maxProperties": COUNT,
+        "properties": st.dictionaries(NAMES, inner, max_size=2),
+        "patternProperties": st.dictionaries(st.sampled_from(["^a", "b|c"]), inner, max_size=1),
+        "additionalProperties": inner,
+        "propertyNames": st.sampled_from([{"pattern": "^a"}, {"maxLength": 0}, {"enum": ["a"]}]),
+        "anyOf": st.lists(inner, min_size=1, max_size=2),
+        "oneOf": st.lists(inner, min_size=1, max_size=2),
+        "allOf": st.lists(inner, min_size=1, max_size=2),
+        "not": inner,
+        "if": inner,
+        "then": inner,
+        "$ref": st.sampled_from(["#/$defs/one", "#/$defs/two", "#"]),
+    }
+
+
+def objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    known = keywords(inner)
+
+    @st.composite
+    def schema(draw: st.DrawFn) -> dict[str, Any]:
+        chosen = draw(st.lists(st.sampled_from(sorted(known)), max_size=3, unique=True))
+        return {name: draw(known[name]) for name in chosen}
+
+    return schema()
+
+
+SCHEMAS = st.recursive(
+    st.one_of(st.booleans(), TYPES.map(lambda one: {"type": one})), objects, max_leaves=6
+)
+
+
+@st.composite
+def roots(draw: st.DrawFn) -> Any:
+    """A whole schema, whose references lead somewhere and not round in a ring."""
+    schema = draw(SCHEMAS)
+    if not isinstance(schema, dict):
+        return schema
+    definitions = {"one": draw(SCHEMAS), "two": {"type": "object", "properties": {"a": schema}}}
+    return {**schema, "$defs": definitions}
+
+
+def changed(schema: Any, rng: random.Random) -> Any:
+    """The schema with something in it taken away, added, or made wider or narrower."""
+    if not isinstance(schema, dict) or not schema:
+        return rng.choice([True, {"type": "string"}, schema])
+    copy = dict(schema)
+    name = rng.choice(sorted(copy))
+    match copy[name]:
+        case bool():
+            copy[name] = not copy[name]
+        case int() as number:
+            copy[name] = max(0, number + rng.choice([-1, 1]))
+        case list() as values if values and isinstance(values[0], dict | bool):
+            copy[name] = [changed(values[0], rng), *values[1:]]
+        case dict() as value:
+            copy[name] = changed(value, rng)
+        case _:
+            del copy[name]
+    return copy if jsonschema_accepts(copy) else schema
+
+
+def jsonschema_accepts(schema: Any) -> bool:
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError:
+        return False
+    return True
+
+
+def values(rng: random.Random, depth: int = 2) -> Any:
+    """Any small value of the kinds that the schemas speak about."""
+    kind = rng.randrange(8 if depth else 6)
+    if kind == 6:
+        return [values(rng, depth - 1) for _ in range(rng.randrange(4))]
+    if kind == 7:
+        names = rng.sample(["a", "b", "c", "d"], rng.randrange(4))
+        return {name: values(rng, depth - 1) for name in names}
+    return rng.choice([None, True, False, 0, 1, 2, 3, 4, -1, 0.5, 2.5, 1.0, "", "a", "ab", "bab"])
+
+
+LEAVES = st.sampled_from(
+    [True, {"type": "integer"}, {"type": "number", "minimum": 1}, {"enum": [1, "a"]}, {"const": 1}]
+)
+ARGUMENTS = st.fixed_dictionaries(
+    {
+        "type": st.just("object"),
+        "properties": st.dictionaries(NAMES, LEAVES, max_size=3),
+        "required": st.lists(NAMES, max_size=2, unique=True),
+    },
+    optional={"additionalProperties": LEAVES | st.just(False), "minProperties": COUNT},
+)
+
+
+def members(rng: random.Random) -> Any:
+    """An object of the kind that tools take."""
+    names = rng.sample(["a", "b", "c"], rng.randrange(4))
+    return {name: rng.choice([1, 1, 2, 0.5, "a"]) for name in names}
+
+
+def refused(
+    inner: Any, outer: Any, rng: random.Random, make: Callable[..., Any] = values
+) -> list[Any]:
+    """Values that the inner schema takes and the outer one does not."""
+    mine = jsonschema.Draft202012Validator(inner)
+    theirs = jsonschema.Draft202012Validator(outer)
+    found = []
+    for _ in range(40):
+        value = make(rng)
+        try:
+            if mine.is_valid(value) and not theirs.is_valid(value):
+                found.append(value)
+        except RecursionError:
+            assume(False)  # a reference that leads to itself means nothing
+    return found
+
+
+@settings(max_examples=40)
+@given(inner=roots(), seed=st.integers(0, 2**32), steps=st.integers(0, 3))
+def test_nothing_is_contained_that_is_not(inner: Any, seed: int, steps: int) -> None:
+    rng = random.Random(seed)
+    outer = inner
+    for _ in range(steps):
+        outer = changed(outer, rng)
+    found = gaps_between(inner, outer)
+    event("contained" if not found else "not contained")
+    if not found:
+        assert refused(inner, outer, rng) == []
+
+
+@settings(max_examples=40)
+@given(inner=roots(), outer=roots(), seed=st.integers(0, 2**32))
+def test_nor_of_two_that_have_nothing_to_do_with_each_other(
+    inner: Any, outer: Any, seed: int
+) -> None:
+    if not gaps_between(inner, outer):
+        assert refused(inner, outer, random.Random(seed)) == []
+
+
+@settings(max_examples=30)
+@given(inner=ARGUMENTS, outer=ARGUMENTS, seed=st.integers(0, 2**32))
+def test_nor_of_the_arguments_of_tools(inner: Any, outer: Any, seed: int) -> None:
+    rng = random.Random(seed)
+    for other in (changed(inner, rng), {**inner, "required": outer["required"]}, outer):
+        if not gaps_between(inner, other):
+            assert refused(inner, other, rng, members) == []
+
+
+@settings(max_examples=25)
+@given(schema=roots())
+def test_a_schema_contains_itself(schema: Any) -> None:
+    assert gaps_between(schema, schema) == []
+    assert gaps_between(schema, True) == []

@@ -1,0 +1,222 @@
+"""`manage.py mcp connect`: every client gets what it can read, and no token by accident."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from typing import Any
+
+import pytest
+
+from mcp_django.management.clients.hosts import HOSTS
+from mcp_django.management.clients.target import Credential, Target
+from mcp_django.management.clients.writing import document, text
+from mcp_django.protocol.revisions import REVISIONS
+from tests.management.console import run
+
+URL = "https://shop.example/staff/mcp"
+NAME = "staff-desk"
+JSON_CLIENTS = [slug for slug, host in HOSTS.items() if host.format == "json"]
+
+
+@pytest.fixture(autouse=True)
+def _address(settings: Any) -> None:
+    settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens"]}
+
+
+def connected(client: str, *options: str) -> Any:
+    """The configuration for the server of staff, as the client's own format reads."""
+    out = run("connect", client, "--server", "staff", *options).out
+    return tomllib.loads(out) if client == "codex" else json.loads(out)
+
+
+def command_of(*arguments: str) -> list[str]:
+    return shlex.split(run("connect", *arguments).out)
+
+
+def test_vscode_asks_for_the_token_itself() -> None:
+    assert connected("vscode") == {
+        "inputs": [
+            {
+                "type": "promptString",
+                "id": f"{NAME}-token",
+                "description": f"Access token for {NAME}",
+                "password": True,
+            }
+        ],
+        "servers": {
+            NAME: {
+                "type": "http",
+                "url": URL,
+                "headers": {"Authorization": f"Bearer ${{input:{NAME}-token}}"},
+            }
+        },
+    }
+    assert "asks for it once" in run("connect", "vscode").err
+
+
+@pytest.mark.parametrize(
+    ("client", "root", "entry"),
+    [
+        ("vscode", "servers", {"type": "http", "url": URL, "headers": "Bearer ${env:T}"}),
+        ("cursor", "mcpServers", {"url": URL, "headers": "Bearer ${env:T}"}),
+        ("gemini-cli", "mcpServers", {"httpUrl": URL, "headers": "Bearer ${T}"}),
+    ],
+)
+def test_a_token_is_read_from_the_environment(client: str, root: str, entry: Any) -> None:
+    headers = {"Authorization": entry["headers"]}
+    found = connected(client, "--token-env", "T")
+    assert found == {root: {NAME: {**entry, "headers": headers}}}
+    assert "export T=…" in run("connect", client, "--token-env", "T").err
+
+
+def test_codex_is_told_the_variable_of_the_bare_token() -> None:
+    assert connected("codex") == {
+        "mcp_servers": {NAME: {"url": URL, "bearer_token_env_var": "MCP_TOKEN"}}
+    }
+    assert connected("codex", "--token-env", "T")["mcp_servers"][NAME] == {
+        "url": URL,
+        "bearer_token_env_var": "T",
+    }
+    assert connected("codex", "--token", 'mcp_"x"')["mcp_servers"][NAME] == {
+        "url": URL,
+        "http_headers": {"Authorization": 'Bearer mcp_"x"'},
+    }
+
+
+def test_the_inspector_is_told_to_begin_without_a_handshake() -> None:
+    assert connected("inspector") == {
+        "mcpServers": {
+            NAME: {
+                "type": "http",
+                "url": URL,
+                "protocolEra": "modern",
+                "headers": {"Authorization": "Bearer YOUR_TOKEN"},
+            }
+        }
+    }
+
+
+def test_claude_desktop_reaches_the_server_over_a_bridge() -> None:
+    assert connected("claude-desktop") == {
+        "mcpServers": {
+            NAME: {
+                "command": "npx",
+                "args": [
+                    *("-y", "mcp-remote", URL, "--transport", "http-only"),
+                    *("--header", "Authorization:${AUTHORIZATION}"),
+                ],
+                "env": {"AUTHORIZATION": "Bearer YOUR_TOKEN"},
+            }
+        }
+    }
+    entry = connected("claude-desktop", "--url", "http://10.0.0.1/mcp")["mcpServers"][NAME]
+    assert "--allow-http" in entry["args"]
+
+
+def test_claude_code_gets_a_command_and_a_file() -> None:
+    words = command_of("claude-code", "--server", "staff")
+    assert words == [
+        *("claude", "mcp", "add", "--transport", "http", "--scope", "project", NAME, URL),
+        *("--header", "Authorization: Bearer ${MCP_TOKEN}"),
+    ]
+    words = command_of("claude-code", "--server", "staff", "--token", "mcp_x")
+    assert "--scope" not in words
+    assert words[-1] == "Authorization: Bearer mcp_x"
+    file = json.loads(run("connect", "claude-code", "--server", "staff", "--json").out)
+    assert file["mcpServers"][NAME]["headers"] == {"Authorization": "Bearer ${MCP_TOKEN}"}
+
+
+@pytest.mark.parametrize("client", ["chatgpt", "copilot"])
+def test_a_client_in_a_cloud_is_told_the_address_and_no_token(client: str) -> None:
+    outcome = run("connect", client, "--server", "staff")
+    assert outcome.out == f"{URL}\n"
+    assert "OAuth" in outcome.err
+    assert "token create" not in outcome.err
+    assert "public https://" not in outcome.err
+    assert json.loads(run("connect", client, "--json").out) == {"url": "https://shop.example/mcp"}
+    local = run("connect", client, "--url", "http://127.0.0.1:8000/mcp").err
+    assert "needs a public https:// address" in local
+
+
+@pytest.mark.parametrize("client", HOSTS)
+def test_json_is_one_document_on_the_standard_output(client: str) -> None:
+    outcome = run("connect", client, "--json")
+    found = json.loads(outcome.out)
+    assert outcome.out.count("\n") == 1
+    if HOSTS[client].format in ("json", "toml"):
+        plain = run("connect", client).out
+        assert found == (tomllib.loads(plain) if client == "codex" else json.loads(plain))
+
+
+@pytest.mark.parametrize("client", HOSTS)
+def test_a_token_stands_there_only_when_it_was_given(client: str) -> None:
+    for options in ([], ["--json"]):
+        outcome = run("connect", client, *options)
+        assert "mcp_" not in outcome.out.replace("mcp_servers", "")
+    if not HOSTS[client].is_cloud:
+        given = run("connect", client, "--token", "mcp_given")
+        assert "mcp_given" in given.out
+        assert "mcp_given" not in given.err
+        assert "plain text" in given.err
+
+
+@pytest.mark.parametrize("client", [slug for slug in HOSTS if not HOSTS[slug].is_cloud])
+def test_an_open_server_needs_no_token(client: str) -> None:
+    outcome = run("connect", client, "--server", "open")
+    assert "Bearer" not in outcome.out
+    assert "oken" not in outcome.out
+    assert "https://shop.example/open/mcp" in outcome.out
+    named = run("connect", client, "--server", "open", "--token", "mcp_given")
+    assert "mcp_given" in named.out
+
+
+@pytest.mark.parametrize("client", HOSTS)
+def test_what_to_do_then_is_said_beside_it(client: str) -> None:
+    outcome = run("connect", client)
+    for step in HOSTS[client].next_steps:
+        assert step in outcome.err
+    for _, path in HOSTS[client].files:
+        assert path in outcome.err
+    assert not {*HOSTS[client].revisions} - {*REVISIONS}
+
+
+def test_files_are_named_for_each_system() -> None:
+    for client in ("claude-desktop", "vscode", "cursor", "gemini-cli", "codex"):
+        places = " ".join(where for where, _ in HOSTS[client].files)
+        assert all(system in places for system in ("macOS", "Windows", "Linux"))
+
+
+def test_several_servers_go_into_one_document() -> None:
+    targets = [Target(name=name, url=f"https://x/{name}", credential=Credential()) for name in "ab"]
+    for client in JSON_CLIENTS:
+        found = document(HOSTS[client], targets)
+        assert {*found[HOSTS[client].root]} == {"a", "b"}
+    assert len(document(HOSTS["vscode"], targets)["inputs"]) == 2
+    assert {*tomllib.loads(text(HOSTS["codex"], targets))["mcp_servers"]} == {"a", "b"}
+    assert len(text(HOSTS["claude-code"], targets).splitlines()) == 2
+
+
+def test_odd_names_stay_valid() -> None:
+    found = connected("codex", "--name", 'Ünï "co" de', "--token", "t\\n")
+    assert found["mcp_servers"]['Ünï "co" de']["http_headers"] == {"Authorization": "Bearer t\\n"}
+    words = command_of("claude-code", "--name", "two words")
+    assert "two words" in words
+
+
+@pytest.mark.parametrize("client", [slug for slug, host in HOSTS.items() if host.signs_in])
+def test_a_client_that_can_sign_in_needs_no_token(client: str, settings: Any) -> None:
+    settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens", "oauth"]}
+    outcome = run("connect", client, "--server", "staff")
+    assert "Authorization" not in outcome.out
+    assert "MCP_TOKEN" not in outcome.out
+    assert "token create" not in outcome.err
+    assert HOSTS[client].is_cloud or "opens a browser to sign in" in outcome.err
+    if not HOSTS[client].is_cloud:
+        assert "tok-en" in run("connect", client, "--server", "staff", "--token", "tok-en").out
+
+
+def test_a_request_by_hand_needs_a_token_however_others_sign_in(settings: Any) -> None:
+    settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens", "oauth"]}
+    assert "Authorization: Bearer $MCP_TOKEN" in run("connect", "curl").out

@@ -1,0 +1,155 @@
+"""`manage.py mcp connect`: which server, where it is, who calls, and a request that is answered."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from mcp_django.management import lookups
+from mcp_django.management.clients.hosts import HOSTS
+from tests.management.console import attempt, fails, run, server_of
+from tests.servers import person, token_for
+
+
+@pytest.fixture(autouse=True)
+def _address(settings: Any) -> None:
+    settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens"]}
+
+
+def test_the_address_is_that_of_the_settings_and_the_urlconf() -> None:
+    outcome = run("connect", "chatgpt", "--server", "staff")
+    assert outcome.out == "https://shop.example/staff/mcp\n"
+    assert "BASE_URL" not in outcome.err
+
+
+def test_a_site_that_does_not_know_its_address_is_taken_to_be_local(settings: Any) -> None:
+    settings.MCP_DJANGO = {}
+    outcome = run("connect", "curl")
+    assert "curl -sS http://127.0.0.1:8000/mcp " in outcome.out
+    assert "MCP_DJANGO['BASE_URL'] is not set" in outcome.err
+    assert "BASE_URL" not in run("connect", "curl", "--url", "https://x.example/mcp").err
+
+
+def test_a_server_that_is_not_mounted_needs_its_address() -> None:
+    server = server_of()
+    assert "give it with --url" in fails("connect", "cursor", "--server", server.name)
+    given = ("--url", "https://x.example/mcp")
+    out = run("connect", "cursor", "--server", server.name, *given).out
+    assert json.loads(out)["mcpServers"][server.name] == {"url": "https://x.example/mcp"}
+
+
+def test_a_site_without_a_default_server_has_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = [server_of(), server_of()]
+    monkeypatch.setattr(lookups, "all_servers", lambda: servers)
+    url = ("--url", "https://x.example/mcp")
+    first, second = sorted(one.name for one in servers)
+    assert f"Choose with --server: {first}, {second}" in fails("connect", "cursor", *url)
+    servers.pop()
+    assert servers[0].name in run("connect", "cursor", *url).out
+    servers.clear()
+    assert "This site has no MCP server" in fails("connect", "cursor", *url)
+    assert run("list").out == "This site has no MCP server.\n"
+
+
+@pytest.mark.django_db
+def test_the_user_is_named_in_the_command_that_makes_a_token() -> None:
+    person()
+    assert "mcp token create ada" in run("connect", "cursor", "--user", "ada").err
+    assert "There is no user 'adam'. Did you mean ada?" in fails(
+        "connect", "cursor", "--user", "adam"
+    )
+    # Somebody in particular is somebody with a token, also where nobody needs one.
+    assert "Bearer" in run("connect", "cursor", "--server", "open", "--user", "ada").out
+
+
+def test_a_client_of_revisions_that_are_not_served_is_told(settings: Any) -> None:
+    settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": ["2026-07-28"]}
+    assert (
+        "Gemini CLI was seen to speak 2025-06-18; this site serves 2026-07-28."
+        in run("connect", "gemini-cli").err
+    )
+    assert "was seen to speak" not in run("connect", "claude-code").err
+    assert "was seen to speak 2025-11-25;" in run("connect", "claude-code", "--stdio").err
+
+
+def test_without_a_client_all_are_listed_a_line_each() -> None:
+    lines = run("connect").out.splitlines()
+    assert [line.split()[0] for line in lines] == list(HOSTS)
+    assert max(map(len, lines)) <= 80
+    described = json.loads(run("connect", "--json").out)
+    assert [one["client"] for one in described] == list(HOSTS)
+    able = {one["client"] for one in described if one["stdio"]}
+    assert able == {slug for slug, host in HOSTS.items() if host.stdio is not None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["cursr"], "There is no client 'cursr' here. Did you mean cursor"),
+        (["cursor", "--server", "stuff"], "Did you mean staff?"),
+        (["cursor", "--url", "shop.example/mcp"], "--url 'shop.example/mcp' is no address"),
+        (["cursor", "--url", "ftp://x/mcp"], "is no address"),
+        (["cursor", "--token-env", "A-B"], "--token-env 'A-B' is no name"),
+        (["claude-desktop", "--token-env", "T"], "reads no token from the environment"),
+        (["inspector", "--token-env", "T"], "reads no token from the environment"),
+        (["curl", "--stdio"], "curl starts no servers; leave out --stdio, or use: claude-code"),
+        (["chatgpt", "--stdio"], "ChatGPT starts no servers"),
+        (["cursor", "--stdio", "--token", "t"], "--token is for HTTP"),
+        (["cursor", "--stdio", "--token-env", "T"], "--token-env is for HTTP"),
+        (["cursor", "--stdio", "--url", "https://x/mcp"], "--url is for HTTP"),
+        (["cursor", "--user", "ada", "--token", "t"], "not allowed with argument"),
+    ],
+)
+def test_a_mistake_is_named_with_the_way_out(arguments: list[str], words: str) -> None:
+    assert words in fails("connect", *arguments)
+
+
+def test_a_mistake_prints_nothing_else() -> None:
+    assert attempt("connect", "cursr").out == ""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_request_of_curl_is_answered(live_server: Any) -> None:
+    _, token = token_for(person())
+    line = run("connect", "curl", "--url", f"{live_server.url}/mcp").out
+    assert _sent(line, MCP_TOKEN=token)["result"]["tools"]
+    assert _sent(line, MCP_TOKEN="mcp_wrong")["error"]
+    line = run("connect", "curl", "--url", f"{live_server.url}/open/mcp", "--server", "open").out
+    assert [one["name"] for one in _sent(line)["result"]["tools"]] == ["echo", "echo_sync"]
+    line = run("connect", "curl", "--url", f"{live_server.url}/mcp", "--token", token).out
+    assert _sent(line)["result"]["tools"]
+
+
+def _sent(line: str, **variables: str) -> Any:
+    """What the command prints; where there is no curl, what its request is answered with."""
+    if shutil.which("curl"):
+        done = subprocess.run(
+            ["sh", "-c", line],
+            env={**os.environ, "no_proxy": "*", **variables},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        return json.loads(done.stdout)
+    for name, value in variables.items():
+        line = line.replace(f"${name}", value)
+    words = shlex.split(line.replace("\\\n", ""))
+    pairs = list(zip(words[3::2], words[4::2], strict=True))
+    headers = dict(value.split(": ", 1) for option, value in pairs if option == "-H")
+    body = dict(pairs)["--data"].encode()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        response = opener.open(urllib.request.Request(words[2], body, headers))
+    except urllib.error.HTTPError as exc:
+        response = exc
+    with response:
+        return json.loads(response.read())

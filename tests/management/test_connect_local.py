@@ -1,0 +1,112 @@
+"""`manage.py mcp connect --stdio`: the command by which a client starts the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from mcp_django.management.clients.hosts import HOSTS
+from mcp_django.protocol import meta
+from tests.management.console import run
+from tests.servers import person
+
+REPOSITORY = Path(__file__).parents[2]
+NAME = "staff-desk"
+STDIO_CLIENTS = [slug for slug, host in HOSTS.items() if host.stdio is not None]
+
+
+@pytest.fixture
+def _manage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr(sys, "argv", ["manage.py", "mcp"])
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.settings")
+
+
+COMMAND = [
+    *(sys.executable, str(REPOSITORY / "manage.py"), "mcp", "stdio"),
+    *("--server", "staff", "--user", "ada"),
+]
+ENVIRONMENT = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("_manage")
+@pytest.mark.parametrize("client", STDIO_CLIENTS)
+def test_a_client_starts_the_server_from_anywhere(client: str) -> None:
+    person()
+    options = ("--server", "staff", "--stdio", "--user", "ada", "--json")
+    found = json.loads(run("connect", client, *options).out)
+    entry = found[HOSTS[client].root][NAME]
+    extra = {"claude-code": {"type": "stdio"}, "vscode": {"type": "stdio"}}
+    assert entry == {
+        "command": COMMAND[0],
+        "args": COMMAND[1:],
+        "env": ENVIRONMENT,
+        **extra.get(client, {}),
+        **({"protocolEra": "modern"} if client == "inspector" else {}),
+    }
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("_manage")
+def test_the_command_and_the_table_of_a_local_server_are_valid() -> None:
+    person()
+    options = ("--server", "staff", "--stdio", "--user", "ada")
+    assert shlex.split(run("connect", "claude-code", *options).out) == [
+        *("claude", "mcp", "add", "--env", "DJANGO_SETTINGS_MODULE=tests.settings"),
+        *("--transport", "stdio", NAME, "--", *COMMAND),
+    ]
+    assert tomllib.loads(run("connect", "codex", *options).out) == {
+        "mcp_servers": {NAME: {"command": COMMAND[0], "args": COMMAND[1:], "env": ENVIRONMENT}}
+    }
+
+
+def test_a_site_without_a_script_is_started_through_django(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for program in ("/usr/bin/django-admin", "/lib/django/__main__.py"):
+        monkeypatch.setattr(sys, "argv", [program, "mcp"])
+        found = json.loads(run("connect", "cursor", "--server", "staff", "--stdio").out)
+        entry = found["mcpServers"][NAME]
+        assert entry["args"] == [
+            *("-m", "django", "mcp", "--pythonpath", str(tmp_path)),
+            *("stdio", "--server", "staff"),
+        ]
+
+
+@pytest.mark.usefixtures("_manage")
+def test_the_command_starts_a_server_that_answers() -> None:
+    found = json.loads(run("connect", "cursor", "--server", "open", "--stdio", "--json").out)
+    entry = found["mcpServers"]["open"]
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/list",
+        "params": {"_meta": {meta.PROTOCOL_VERSION: "2026-07-28", meta.CLIENT_CAPABILITIES: {}}},
+    }
+    done = subprocess.run(
+        [entry["command"], *entry["args"]],
+        input=json.dumps(message) + "\n",
+        env={**os.environ, **entry["env"]},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    (line,) = done.stdout.splitlines()
+    tools = json.loads(line)["result"]["tools"]
+    assert [tool["name"] for tool in tools] == ["echo", "echo_sync"], done.stderr
+
+
+def test_nobody_in_particular_is_let_into_a_closed_server() -> None:
+    assert "lets nobody in without --user" in run("connect", "cursor", "--stdio").err
+    assert "without --user" not in run("connect", "cursor", "--stdio", "--server", "open").err

@@ -1,0 +1,166 @@
+"""`manage.py mcp doctor`: each host is replayed, and a step that fails is told with its remedy."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import load_command_class
+
+from mcp_django.management.doctor.hosts import HOSTS
+from tests.management.console import Outcome, attempt, fails, run
+
+pytest.importorskip("oauth2_provider")
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.oauth.urls"
+    settings.LOGIN_URL = "login"
+    settings.MCP_DJANGO = {
+        "BASE_URL": "https://shop.example",
+        "SCOPES": {
+            "mcp": "Use the tools of this site",
+            "mcp:write": "Change things",
+            "orders:refund": "Refund orders",
+        },
+    }
+    settings.ALLOWED_HOSTS = ["shop.example"]
+
+
+def examined(*options: str) -> dict[str, Any]:
+    """The steps of each host by their names, whatever came of them."""
+    outcome = attempt("doctor", "--server", "orders", "--json", *options)
+    return {one["host"]: one for one in json.loads(outcome.out)["hosts"]}
+
+
+def step(chart: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(one for one in chart["steps"] if one["step"] == name)
+
+
+def broken(host: str, name: str) -> dict[str, Any]:
+    """A step that has failed, which fails its host."""
+    outcome = attempt("doctor", "--server", "orders", "--host", host, "--json")
+    (chart,) = [one for one in json.loads(outcome.out)["hosts"] if one["host"] == host]
+    assert (outcome.status, chart["ok"]) == (1, False)
+    found = step(chart, name)
+    assert found["verdict"] == "failed"
+    return found
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_whole_site_is_well_for_every_host(host: str) -> None:
+    outcome: Outcome = attempt("doctor", "--server", "orders", "--host", host)
+    assert outcome.status == 0, outcome.out + outcome.error
+    assert "✗" not in outcome.out
+    lines = [line.strip() for line in outcome.out.splitlines()]
+    assert "✓ issuer: https://shop.example" in lines
+    assert "✓ PKCE: S256" in lines
+    assert any(line.startswith("✓ authorization: 302: sends the user to") for line in lines)
+    assert any(line.startswith("✓ token: refuses a made-up code with") for line in lines)
+
+
+def test_what_concerns_every_host_is_told_once() -> None:
+    chart = examined("--host", "vscode")["everybody"]
+    assert {one["step"] for one in chart["steps"]} == {
+        "foreign origin",
+        "spelling",
+        "compression",
+        "preflight",
+        "well-known",
+        "registration_endpoint",
+        "token_endpoint",
+    }
+    assert {one["verdict"] for one in chart["steps"]} == {"ok"}
+
+
+def test_nothing_that_was_registered_stays() -> None:
+    from oauth2_provider.models import get_application_model
+
+    run("doctor", "--server", "orders")
+    assert not get_application_model().objects.exists()
+
+
+def test_a_cloud_needs_a_public_address(settings: Any) -> None:
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "BASE_URL": "http://shop.example"}
+    assert "public https" in broken("chatgpt", "address")["fix"]
+    assert examined("--host", "vscode")["vscode"]["ok"]
+
+
+def test_a_site_that_does_not_know_its_address_is_not_blamed_for_it(settings: Any) -> None:
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "BASE_URL": ""}
+    settings.ALLOWED_HOSTS = ["localhost"]
+    chart = examined("--host", "claude-ai")["claude-ai"]
+    assert step(chart, "address")["verdict"] == "skipped"
+    assert chart["ok"]
+
+
+def test_a_site_without_oauth_is_for_hosts_that_take_a_token(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.urls"
+    settings.MCP_DJANGO = {"BASE_URL": "https://shop.example", "AUTH": ["tokens"]}
+    outcome = attempt("doctor", "--server", "default", "--json")
+    charts = {one["host"]: one for one in json.loads(outcome.out)["hosts"]}
+    assert {slug for slug in HOSTS if not charts[slug]["ok"]} == {"claude-ai", "chatgpt"}
+    assert "mcp_django.oauth" in step(charts["chatgpt"], "sign-in")["fix"]
+    assert "mcp connect" in step(charts["vscode"], "token")["found"]
+    assert outcome.error == "Something is in the way of: Claude, ChatGPT."
+
+
+def test_an_open_server_is_for_every_host(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.urls"
+    outcome = run("doctor", "--server", "open")
+    assert outcome.out.count("✓ endpoint: 200: open to everybody") == len(HOSTS)
+
+
+def test_a_host_that_is_not_allowed_is_told_with_the_setting(settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["other.example"]
+    found = broken("gemini-cli", "endpoint")
+    assert found["fix"] == "Add 'shop.example' to ALLOWED_HOSTS."
+
+
+def test_registration_that_is_off_stops_who_has_no_document(settings: Any) -> None:
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"DCR": "off"}}
+    assert "MCP_DJANGO['OAUTH']['DCR']" in broken("cursor", "registration")["fix"]
+    assert examined("--host", "claude-code")["claude-code"]["ok"]
+
+
+def test_a_missing_app_scheme_stops_the_one_who_has_it(settings: Any) -> None:
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"APP_REDIRECTS": []}}
+    found = broken("cursor", "registration")
+    assert "cursor://anysphere.cursor-mcp/oauth/callback" in found["fix"]
+    assert "APP_REDIRECTS" in found["fix"]
+
+
+def test_an_issuer_elsewhere_is_told_with_the_setting(settings: Any) -> None:
+    settings.MCP_DJANGO = {
+        **settings.MCP_DJANGO,
+        "OAUTH": {"ISSUER": "https://shop.example/tenant"},
+    }
+    found = broken("mcp-remote", "authorization server metadata")
+    assert "['ISSUER']" in found["fix"]
+    assert examined("--host", "vscode")["vscode"]["ok"]
+
+
+def test_a_mistake_on_the_command_line_is_named() -> None:
+    assert "There is no host 'vscod' here. Did you mean vscode?" in fails(
+        "doctor", "--host", "vscod"
+    )
+    assert "more than 0 seconds" in fails("doctor", "--timeout", "0")
+    assert "is no address" in fails("doctor", "ftp://x")
+    assert "a URL says which one" in fails("doctor", "https://x.example/mcp", "--server", "orders")
+
+
+def test_the_page_names_every_option_and_every_host() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
+    parser = load_command_class("mcp_django", "mcp").create_parser("manage.py", "mcp")
+    (choices,) = (one.choices for one in parser._actions if isinstance(one.choices, dict))
+    options = {name for action in choices["doctor"]._actions for name in action.option_strings}
+    named = re.findall(r"^\| `(--[a-z]+)", page, re.MULTILINE)
+    assert {*named} == options - {"-h", "--help"}
+    hosts = re.findall(r"^\| `([a-z][a-z0-9-]+)` \|", page, re.MULTILINE)
+    assert hosts == [*HOSTS]

@@ -1,0 +1,268 @@
+"""What `mcp doctor` says of answers that a site of this package does not give, but others do."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mcp_django.management.doctor.chart import Chart, Step
+from mcp_django.management.doctor.examination import examine
+from mcp_django.management.doctor.hosts import HOSTS
+from mcp_django.management.doctor.messages import Answer, Request
+
+URL = "https://shop.example/mcp"
+ORIGIN = "https://shop.example"
+RESOURCE = "/.well-known/oauth-protected-resource/mcp"
+SERVER = "/.well-known/oauth-authorization-server"
+CORS = {"access-control-allow-origin": "*"}
+
+
+def answer(status: int, body: Any = None, **headers: str) -> Answer:
+    """An answer with a JSON body; `_` in the name of a header stands for `-`."""
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Answer(
+        status=status,
+        headers={"content-type": "application/json", **CORS, **given},
+        body=b"" if body is None else json.dumps(body).encode(),
+    )
+
+
+class Site:
+    """A site that does everything right, apart from what a test replaces."""
+
+    def __init__(self) -> None:
+        self.resource: dict[str, Any] = {
+            "resource": URL,
+            "authorization_servers": [ORIGIN],
+            "scopes_supported": ["mcp"],
+        }
+        self.server: dict[str, Any] = {
+            "issuer": ORIGIN,
+            "authorization_endpoint": f"{ORIGIN}/authorize",
+            "token_endpoint": f"{ORIGIN}/token",
+            "registration_endpoint": f"{ORIGIN}/register",
+            "response_types_supported": ["code"],
+            "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": ["none"],
+            "scopes_supported": ["mcp"],
+        }
+        self.replaced: dict[tuple[str, str], Answer] = {}
+
+    def send(self, request: Request) -> Answer:
+        path = request.url.removeprefix(ORIGIN).partition("?")[0]
+        if request.method == "OPTIONS":
+            return self.replaced.get((request.method, path), answer(204))
+        if (request.method, path.rstrip("/")) in self.replaced:
+            return self.replaced[request.method, path.rstrip("/")]
+        return self._right(request, path.rstrip("/"))
+
+    def _right(self, request: Request, path: str) -> Answer:
+        if path == "/mcp":
+            challenge = f'Bearer scope="mcp", resource_metadata="{ORIGIN}{RESOURCE}"'
+            foreign = request.headers.get("Origin", ORIGIN) != ORIGIN
+            return answer(403) if foreign else answer(401, {}, www_authenticate=challenge)
+        if path == RESOURCE:
+            return answer(200, self.resource)
+        if path == SERVER:
+            return answer(200, self.server)
+        if path == "/register":
+            return self._registered(json.loads(request.body))
+        if path == "/authorize":
+            return answer(302, location="/login/?next=/authorize")
+        if path == "/token":
+            return answer(400, {"error": "invalid_grant"})
+        return answer(404)
+
+    def _registered(self, metadata: dict[str, Any]) -> Answer:
+        if not metadata:
+            return answer(400, {"error": "invalid_client_metadata"})
+        return answer(201, {**metadata, "client_id": "abc"})
+
+
+def charts(site: Site, host: str = "vscode") -> dict[str, Chart]:
+    found = examine(site, URL, [HOSTS[host]], may_register=True, is_sure=True)
+    return {chart.slug: chart for chart in found}
+
+
+def last(site: Site, host: str = "vscode") -> Step:
+    """The step at which a host is stopped."""
+    chart = charts(site, host)[host]
+    assert not chart.is_well
+    return next(step for step in chart.steps if step.verdict == "failed")
+
+
+def test_nothing_is_wrong_with_a_site_that_does_everything_right() -> None:
+    found = charts(Site())
+    assert {step.verdict for step in found["vscode"].steps} == {"ok"}
+    failed = [step for step in found["everybody"].steps if step.verdict == "failed"]
+    assert failed == []
+
+
+@pytest.mark.parametrize(
+    ("change", "step", "words"),
+    [
+        # Behind TLS, and not told so.
+        ({"resource": "http://shop.example/mcp"}, "resource", "SECURE_PROXY_SSL_HEADER"),
+        ({"resource": f"{URL}/"}, "resource", "BASE_URL"),
+        ({"authorization_servers": []}, "issuer", "mcp_django.oauth"),
+        (
+            {"authorization_servers": ["https://elsewhere.example"]},
+            "authorization server metadata",
+            "include(",
+        ),
+    ],
+)
+def test_resource_metadata(change: dict[str, Any], step: str, words: str) -> None:
+    site = Site()
+    site.resource |= change
+    found = last(site)
+    assert found.name == step
+    assert words in found.fix
+
+
+@pytest.mark.parametrize(
+    ("change", "step", "words"),
+    [
+        ({"issuer": f"{ORIGIN}/"}, "issuer", "ISSUER"),
+        ({"code_challenge_methods_supported": None}, "PKCE", "mcp_django.oauth"),
+        ({"token_endpoint": "http://shop.example/token"}, "addresses", "SECURE_PROXY_SSL_HEADER"),
+        ({"response_types_supported": ["token"]}, "addresses", "metadata"),
+        ({"token_endpoint_auth_methods_supported": ["tls"]}, "addresses", "client_secret_basic"),
+        ({"registration_endpoint": None}, "registration", "'DCR'"),
+    ],
+)
+def test_metadata_of_the_authorization_server(
+    change: dict[str, Any], step: str, words: str
+) -> None:
+    site = Site()
+    site.server |= change
+    found = last(site)
+    assert found.name == step
+    assert words in found.fix
+
+
+def test_an_issuer_elsewhere_is_the_one_to_be_mended() -> None:
+    site, issuer = Site(), "https://id.vendor.example"
+    site.resource["authorization_servers"] = [issuer]
+    document = {**site.server, "issuer": issuer, "code_challenge_methods_supported": None}
+    site.replaced["GET", f"{issuer}/.well-known/oauth-authorization-server"] = answer(200, document)
+    found = last(site)
+    assert found.name == "PKCE"
+    assert found.fix.startswith(f"Have {issuer} say")
+
+
+def _other_method(site: Site) -> None:
+    site.replaced["POST", "/register"] = answer(
+        201,
+        {
+            "client_id": "abc",
+            "client_secret": "s",
+            "redirect_uris": list(HOSTS["vscode"].redirects),
+            "token_endpoint_auth_method": "client_secret_basic",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("replace", "step", "words"),
+    [
+        (_other_method, "registration", "mcp_django.oauth"),
+        (
+            lambda site: site.replaced.update(
+                {("POST", "/register"): answer(400, {"error": "invalid_client_metadata"})}
+            ),
+            "registration",
+            "mcp_django.oauth",
+        ),
+        (
+            lambda site: site.replaced.update(
+                {("POST", "/register"): answer(429, {}, retry_after="30")}
+            ),
+            "registration",
+            "Wait 30 seconds",
+        ),
+        (
+            lambda site: site.replaced.update({("POST", "/register"): answer(401)}),
+            "registration",
+            "'DCR'",
+        ),
+        (
+            lambda site: site.replaced.update(
+                {("GET", "/authorize"): answer(302, location="http://x/?error=invalid_scope")}
+            ),
+            "authorization",
+            "SCOPES",
+        ),
+        (
+            lambda site: site.replaced.update({("GET", "/authorize"): answer(500)}),
+            "authorization",
+            "LOGIN_URL",
+        ),
+        (
+            lambda site: site.replaced.update(
+                {("POST", "/token"): answer(301, location="/token/")}
+            ),
+            "token",
+            "both spellings",
+        ),
+        (
+            lambda site: site.replaced.update(
+                {("POST", "/token"): answer(403, content_type="text/html")}
+            ),
+            "token",
+            "CSRF",
+        ),
+        (
+            lambda site: site.replaced.update({("POST", "/mcp"): answer(401)}),
+            "challenge",
+            "WWW-Authenticate",
+        ),
+    ],
+)
+def test_what_stops_a_host_later(replace: Callable[[Site], None], step: str, words: str) -> None:
+    site = Site()
+    replace(site)
+    found = last(site)
+    assert found.name == step
+    assert words in found.fix
+
+
+def test_streams_that_are_compressed_fail_every_host() -> None:
+    site = Site()
+    site.replaced["POST", "/mcp"] = answer(
+        200, content_type="text/event-stream", content_encoding="gzip"
+    )
+    steps = {step.name: step for step in charts(site)["everybody"].steps}
+    assert steps["compression"].verdict == "failed"
+    assert "gzip off" in steps["compression"].fix
+
+
+def test_browsers_are_warned_of_and_not_failed() -> None:
+    site = Site()
+    site.replaced["OPTIONS", "/token"] = answer(200, access_control_allow_origin="")
+    chart = charts(site)["everybody"]
+    warned = [step.name for step in chart.steps if step.verdict == "warned"]
+    assert "preflight" in warned
+    assert chart.is_well
+
+
+def test_a_foreign_origin_has_to_be_refused() -> None:
+    site = Site()
+    site.replaced["POST", "/mcp"] = answer(
+        401, {}, www_authenticate=f'Bearer resource_metadata="{ORIGIN}{RESOURCE}"'
+    )
+    steps = {step.name: step for step in charts(site)["everybody"].steps}
+    assert steps["foreign origin"].verdict == "failed"
+    assert "ALLOWED_ORIGINS" in steps["foreign origin"].fix
+
+
+def test_a_compressed_document_is_read_like_any_other() -> None:
+    body = gzip.compress(json.dumps({"a": 1}).encode())
+    packed = Answer(status=200, headers={"content-encoding": "gzip"}, body=body)
+    assert packed.json() == {"a": 1}
+    broken = Answer(status=200, headers={"content-encoding": "gzip"}, body=b"no")
+    assert broken.json() is None

@@ -1,0 +1,292 @@
+"""`manage.py mcp inspect`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+
+from mcp_django import ModelTools
+from mcp_django.auth.permissions import IsStaff
+from mcp_django.protocol.revisions import REVISIONS
+from mcp_django.protocol.shapes import project_tool
+from mcp_django.test import MCPClient
+from tests.example import mcp as example
+from tests.management.console import fails, run, server_of
+from tests.servers import person
+
+
+def inspected(*arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run("inspect", *arguments, "--json").out)
+    return found
+
+
+@pytest.mark.django_db
+def test_the_wire_shape_is_the_entry_that_a_client_finds() -> None:
+    client = MCPClient(user=person("bob", is_staff=True))
+    entries = {
+        **{one["name"]: one for one in client.list_tools()},
+        **{one["uri"]: one for one in client.list_resources()},
+        **{one["uriTemplate"]: one for one in client.list_resource_templates()},
+        **{one["name"]: one for one in client.list_prompts()},
+    }
+    assert len(entries) > 20
+    for key, entry in entries.items():
+        assert inspected(key, "--server", "default")["wire"] == entry
+
+
+@pytest.mark.parametrize("version", REVISIONS)
+def test_the_wire_shape_is_that_of_the_revision(version: str) -> None:
+    newest = inspected("takings")["wire"]
+    found = inspected("takings", "--protocol-version", version)
+    assert found["protocol_version"] == version
+    assert found["wire"] == project_tool(newest, REVISIONS[version])
+    assert ("outputSchema" in found["wire"]) == (REVISIONS[version].structured_output != "none")
+
+
+def test_everything_is_said_of_a_tool() -> None:
+    found = inspected("takings")
+    code = inspect.unwrap(example.takings).__code__
+    assert found["code"] == {
+        "module": "tests.example.mcp",
+        "name": "takings",
+        "file": code.co_filename,
+        "line": code.co_firstlineno,
+    }
+    assert found["arguments"] == [
+        {"name": "day", "type": "date", "required": True, "description": "The trading day"}
+    ]
+    assert found["input_schema"] == found["wire"]["inputSchema"]
+    assert found["output_schema"] == found["wire"]["outputSchema"]
+    assert found["hints"] == {
+        "readOnlyHint": True,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    }
+    assert found["audience"] == "Seen and used by callers that pass IsAuthenticated."
+    assert found["portability"] == []
+    text = run("inspect", "takings").out
+    assert f"tests.example.mcp:{code.co_firstlineno} takings()" in text
+    assert "  day  date  required  The trading day" in text
+    assert "readOnlyHint=true, idempotentHint=true, openWorldHint=false" in text
+    assert "on the wire at 2026-07-28" in text
+    assert "Nothing that a host is known to choke on." in text
+
+
+def test_what_a_host_chokes_on_is_found() -> None:
+    server = server_of()
+    schema = {
+        "type": "object",
+        "properties": {"x": {"type": ["integer", "null"]}, "many": {"type": "array"}},
+        "oneOf": [{"required": ["x"]}, {"required": ["many"]}],
+    }
+
+    @server.tool(input_schema=schema)
+    def tool(x: Any = None, many: Any = None) -> str:
+        """Do it."""
+        return ""
+
+    found = inspected("tool", "--server", server.name)["portability"]
+    assert "input: root: combines schemas with oneOf; some hosts drop the tool." in found
+    assert "input: properties/x: has several types; write anyOf." in found
+    assert "input: properties/many: is an array without items." in found
+    text = run("inspect", "tool", "--server", server.name).out
+    assert "portability\n  input: root: combines schemas with oneOf" in text
+
+
+def test_who_may_see_it_is_said_with_what_guards_it() -> None:
+    server = server_of(permission=IsStaff)
+
+    @server.tool(permission="auth.view_group", scopes=["groups:read"])
+    def tool() -> str:
+        """Do it."""
+        return ""
+
+    found = inspected("tool", "--server", server.name)
+    assert found["permission"] == ["auth.view_group"]
+    assert found["server_permission"] == ["IsStaff"]
+    assert found["audience"] == (
+        "Seen by callers that pass IsStaff and auth.view_group; "
+        "used with a credential that holds: groups:read."
+    )
+
+
+def test_the_filter_by_scopes_changes_who_sees_it(settings: Any) -> None:
+    settings.MCP_DJANGO = {"LIST_FILTER": "scopes"}
+    found = inspected("scoped_tool")
+    assert found["audience"].endswith("with a credential that holds: orders:write orders:read.")
+
+
+@pytest.mark.django_db
+def test_a_user_is_told_apart_from_one_who_may() -> None:
+    person()
+    person("bob", is_staff=True)
+    hidden = inspected("secret_tool", "--user", "ada")["seen_by"]
+    shown = inspected("secret_tool", "--user", "bob")["seen_by"]
+    assert hidden == {"user": "ada", "is_visible": False, "refused_by": ["IsStaff"]}
+    assert shown == {"user": "bob", "is_visible": True, "refused_by": []}
+    assert "ada may not see it: IsStaff." in run("inspect", "secret_tool", "--user", "ada").out
+    assert "bob may see it." in run("inspect", "secret_tool", "--user", "bob").out
+
+
+def test_a_template_is_found_by_name_by_template_and_by_uri() -> None:
+    for name in ("group", "shop://groups/{name}", "shop://groups/editors"):
+        found = inspected(name)
+        assert (found["kind"], found["uri"]) == ("template", "shop://groups/{name}")
+        assert found["completes"] == ["name"]
+    text = run("inspect", "group").out
+    assert "completes   name" in text
+    # Its schema is on no wire, so it is shown on its own.
+    assert "input schema\n" in text
+    assert "portability" not in text
+
+
+def test_the_arguments_of_a_prompt_are_in_words() -> None:
+    assert inspected("apologize")["arguments"] == [
+        {"name": "number", "type": "string", "required": True, "description": "The order"},
+        {
+            "name": "tone",
+            "type": '"formal" or "warm"',
+            "required": False,
+            "default": "warm",
+            "description": "",
+        },
+    ]
+    assert '  tone    "formal" or "warm"  = "warm"' in run("inspect", "apologize").out
+
+
+def test_types_are_said_in_words() -> None:
+    server = server_of()
+
+    @server.tool
+    def tool(a: int | None, b: list[int], c: dict[str, int], d: float = 1.5) -> str:
+        """Do it."""
+        return ""
+
+    found = {
+        one["name"]: one["type"] for one in inspected("tool", "--server", server.name)["arguments"]
+    }
+    assert found == {
+        "a": "integer or null",
+        "b": "array of integer",
+        "c": "object",
+        "d": "number",
+    }
+
+
+def test_a_name_of_several_kinds_has_to_be_chosen() -> None:
+    server = server_of()
+
+    def both() -> str:
+        """Do it."""
+        return ""
+
+    server.tool(both)
+    server.prompt(both)
+    message = fails("inspect", "both", "--server", server.name)
+    assert f"'both' is several things on server {server.name!r}. Choose:" in message
+    assert "--kind tools" in message
+    assert "--kind prompts" in message
+    for kind in ("tool", "prompt"):
+        assert inspected("both", "--server", server.name, "--kind", kind)["kind"] == kind
+
+
+def test_a_name_of_several_resources_has_to_be_chosen_by_uri() -> None:
+    server = server_of()
+
+    def both() -> str:
+        """Do it."""
+        return ""
+
+    server.resource("x://a")(both)
+    server.resource("x://b")(both)
+    assert "give one of: x://a, x://b" in fails("inspect", "both", "--server", server.name)
+    assert inspected("x://b", "--server", server.name)["uri"] == "x://b"
+
+
+def test_a_name_on_several_servers_means_the_default_one() -> None:
+    server = server_of()
+
+    @server.tool
+    def add() -> str:
+        """Do something else."""
+        return ""
+
+    assert inspected("add")["server"] == "default"
+    assert inspected("add", "--server", server.name)["server"] == server.name
+    assert inspected("staff_tool")["server"] == "staff"
+
+
+class Callable:
+    def __call__(self) -> str:
+        """Do it."""
+        return ""
+
+
+def wrapping(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        return function(*args)
+
+    return wrapper
+
+
+def test_the_code_is_found_behind_what_wraps_it() -> None:
+    server = server_of()
+
+    def tool() -> str:
+        """Do it."""
+        return ""
+
+    server.tool("wrapped")(wrapping(tool))
+    server.tool("partial")(functools.partial(tool))
+    server.tool("instance")(Callable())
+    for name in ("wrapped", "partial"):
+        code = inspected(name, "--server", server.name)["code"]
+        assert code["line"] == tool.__code__.co_firstlineno
+    code = inspected("instance", "--server", server.name)["code"]
+    assert (code["name"], code["line"]) == (
+        "Callable",
+        Callable.__call__.__code__.co_firstlineno,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ad", "--server", "default"], "no component 'ad' on server 'default'. Did you mean add"),
+        (["shop://abut"], "Did you mean shop://about"),
+        (["add", "--kind", "prompts"], "There is no prompt 'add'."),
+        (["echo", "--server", "staff"], "There is no component 'echo' on server 'staff'."),
+        (["add", "--protocol-version", "2026-07-27"], "Did you mean 2026-07-28"),
+        (["add", "--server", "defaut"], "Did you mean default?"),
+        (["add", "--kind", "x"], "'x' is no kind"),
+        ([], "name"),
+    ],
+)
+def test_a_mistake_is_named_with_what_is_near(arguments: list[str], words: str) -> None:
+    assert words in fails("inspect", *arguments)
+
+
+class CrowdMCP(ModelTools[Any]):
+    """A class whose tools are generated."""
+
+    fields = ("id", "name")
+
+
+def test_of_a_generated_tool_the_class_is_shown_that_it_was_made_for() -> None:
+    server = server_of()
+    server.register(Group, CrowdMCP)
+    assert inspected("list_groups", "--server", server.name)["code"] == {
+        "module": __name__,
+        "name": "CrowdMCP",
+        "file": __file__,
+        "line": inspect.getsourcelines(CrowdMCP)[1],
+    }
+    nowhere = type("Nowhere", (ModelTools,), {"fields": ["id"], "plural": "a", "name": "b"})
+    server.register(Group, nowhere)
+    assert inspected("list_a", "--server", server.name)["code"]["line"] is None

@@ -1,0 +1,1 @@
+"""The authorization server and the resource server, as a site with both has them."""

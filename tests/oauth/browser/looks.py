@@ -1,0 +1,41 @@
+"""The looks that a page has to have, and what is asked of a page in each."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.services import axe
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "narrow": {"viewport": {"width": 320, "height": 640}},
+    "right-to-left": {"locale": "ar"},
+    "forced-colors": {"forced_colors": "active", "reduced_motion": "reduce"},
+}
+
+
+class Looker:
+    """Looks at the page that a visitor is on; ``MCP_TEST_SCREENSHOTS`` keeps the pictures."""
+
+    def __init__(self, visitor: Any, look: str, otherwise: Path) -> None:
+        self.page = visitor.page
+        self.look = look
+        self.place = Path(os.environ.get("MCP_TEST_SCREENSHOTS", otherwise))
+
+    def look_at(self, name: str) -> None:
+        """Find that nothing is cut off and that axe-core has no complaint."""
+        picture = self.place / f"{self.look}-{name}.png"
+        self.page.screenshot(path=picture, full_page=True)
+        root = "document.documentElement"
+        assert self.page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth"), picture
+        source = axe()
+        assert source is not None
+        self.page.evaluate(source.read_text(encoding="utf-8"))
+        found = self.page.evaluate("axe.run({resultTypes: ['violations']})")
+        problems = [
+            (one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]
+        ]
+        assert problems == [], picture

@@ -1,0 +1,70 @@
+"""Django's admin with our pages in it, where the site allows no inline script or style."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oauth2_provider.models import get_access_token_model
+
+from mcp_django.oauth.models import ClientProfile, Consent
+from tests.oauth import parties
+
+pytestmark = pytest.mark.requires("outside", "chromium")
+
+
+@pytest.fixture
+def admin(site: Any, visit: Any) -> Any:
+    """An administrator's browser, signed in."""
+    site.MIDDLEWARE = ["tests.strict.strict", *site.MIDDLEWARE]
+    parties.make_user("root", is_staff=True, is_superuser=True)
+    visitor = visit()
+    visitor.open("/admin/")
+    visitor.sign_in("root")
+    return visitor
+
+
+def test_administrators_look_and_revoke_under_a_strict_policy(
+    admin: Any, ada: Any, program: Any, tmp_path: Path
+) -> None:
+    place = Path(os.environ.get("MCP_TEST_SCREENSHOTS", tmp_path))
+    resource = f"{admin.live}/mcp"
+    row = Consent.objects.create(
+        user=ada, client_id=program.client_id, resource=resource, scopes=["mcp"]
+    )
+    profile = ClientProfile.objects.get_or_create(client_id=program.client_id)[0]
+    parties.make_token(ada, program, resource=(resource,))
+    for name, path in {
+        "index": "",
+        "consents": "mcp_oauth/consent/",
+        "consent": f"mcp_oauth/consent/{row.pk}/change/",
+        "revoke": f"mcp_oauth/consent/{row.pk}/delete/",
+        "profiles": "mcp_oauth/clientprofile/",
+        "profile": f"mcp_oauth/clientprofile/{profile.pk}/change/",
+        "new-profile": "mcp_oauth/clientprofile/add/",
+    }.items():
+        admin.open(f"/admin/{path}")
+        assert admin.page.locator("#content").is_visible(), path
+        admin.page.screenshot(path=place / f"admin-{name}.png", full_page=True)
+    admin.open("/admin/mcp_oauth/consent/")
+    admin.page.locator("input.action-select").check()
+    admin.page.select_option("select[name=action]", label="Revoke access")
+    admin.page.get_by_role("button", name="Go").click()
+    admin.page.locator(".messagelist").wait_for()
+    assert admin.page.locator(".messagelist").inner_text() == "Access revoked."
+    assert not Consent.objects.exists()
+    assert not get_access_token_model().objects.exists()
+    # What the tests of pages count on: a broken policy is heard in the console.
+    assert admin.errors == []
+
+
+def test_our_pages_keep_their_own_policy_on_a_strict_site(
+    admin: Any, program: Any, callback: Any
+) -> None:
+    # `form-action` of the site would keep the answer from the client.
+    admin.connect(program)
+    admin.press("Allow")
+    admin.page.wait_for_url(f"{callback.url}?*")
+    assert callback.told["code"]

@@ -1,0 +1,1 @@
+"""An OAuth site in a process of its own, with its middleware and CSRF checks as a site has them."""

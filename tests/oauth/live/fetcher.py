@@ -1,0 +1,26 @@
+"""An internet of nothing but the metadata documents; every guard of the fetcher is in place."""
+
+from __future__ import annotations
+
+import json
+
+from mcp_django.oauth import cimd
+from mcp_django.oauth.fetching import Answer, FetchError, Target
+from tests.oauth.live.documents import DOCUMENTS
+
+PUBLIC_ADDRESS = "93.184.215.14"
+
+
+class Fetcher(cimd.Fetcher):
+    """The fetcher of a site, with a table for the internet."""
+
+    def __init__(self) -> None:
+        super().__init__(resolve=lambda host, port: [PUBLIC_ADDRESS], transport=_get)
+
+
+def _get(target: Target, max_bytes: int, seconds: float) -> Answer:
+    document = DOCUMENTS.get(f"https://{target.host}{target.path}")
+    if document is None:
+        raise FetchError("No connection.")
+    body = json.dumps(document).encode()
+    return Answer(status=200, headers={"content-type": "application/json"}, body=body)

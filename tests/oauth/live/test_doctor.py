@@ -1,0 +1,124 @@
+"""`manage.py mcp doctor URL` against a site in another process."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from mcp_django.management.doctor.hosts import HOSTS
+from tests.management.console import attempt
+from tests.oauth.live.site import Site
+from tests.processes import free_port
+
+pytestmark = [pytest.mark.requires("outside"), pytest.mark.timeout(600)]
+# The site is at an address of this machine.
+LOCAL = [host for host in HOSTS.values() if not host.is_cloud]
+
+
+def charts(*arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    outcome = attempt("doctor", *arguments, "--json")
+    found = json.loads(outcome.out)["hosts"]
+    return outcome.status, {
+        one["host"]: {step["step"]: step for step in one["steps"]} for one in found
+    }
+
+
+def clients(site: Site) -> int:
+    with closing(sqlite3.connect(site.database)) as connection:
+        (count,) = connection.execute("SELECT COUNT(*) FROM oauth2_provider_application").fetchone()
+    return int(count)
+
+
+def test_a_site_is_examined_over_http_and_left_as_it_was(live: Site) -> None:
+    before = clients(live)
+    names = [part for host in LOCAL for part in ("--host", host.slug)]
+    status, found = charts(live.mcp, *names)
+    assert status == 0
+    assert found["vscode"]["registration"]["verdict"] == "skipped"
+    assert "--register" in found["vscode"]["registration"]["found"]
+    # A document needs no registration, so its way is followed to the end.
+    assert found["claude-code"]["authorization"]["verdict"] == "ok"
+    assert found["claude-code"]["token"]["verdict"] == "ok"
+    assert clients(live) == before
+
+
+def test_a_host_is_registered_where_that_is_asked_for(live: Site) -> None:
+    before = clients(live)
+    status, found = charts(live.mcp, "--host", "vscode", "--register")
+    assert status == 0
+    assert {step["verdict"] for step in found["vscode"].values()} == {"ok"}
+    assert clients(live) == before + 1
+
+
+def test_a_cloud_cannot_call_this_machine(live: Site) -> None:
+    status, found = charts(live.mcp, "--host", "chatgpt")
+    assert status == 1
+    assert found["chatgpt"]["address"]["verdict"] == "failed"
+
+
+def test_a_prefix_is_no_hindrance_to_hosts_that_know_paths(prefixed: Site) -> None:
+    status, found = charts(prefixed.mcp, "--host", "vscode", "--register")
+    assert status == 0
+    assert found["vscode"]["issuer"]["found"] == prefixed.issuer
+
+
+def test_nobody_there_is_told(live: Site) -> None:
+    status, found = charts(f"http://127.0.0.1:{free_port()}/mcp", "--host", "vscode")
+    assert status == 1
+    assert "does not answer" in found["vscode"]["endpoint"]["found"]
+
+
+@contextmanager
+def answering(status: int, **headers: str) -> Iterator[str]:
+    """A server that gives everybody the same answer; the address of its endpoint."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+
+        do_GET = do_OPTIONS = do_POST
+
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/mcp"
+        finally:
+            server.shutdown()
+            thread.join(timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "step", "words"),
+    [
+        (301, {"Location": "https://x.example/mcp"}, "endpoint", "https:// address"),
+        (302, {"Location": "/login/"}, "endpoint", "LoginRequiredMiddleware"),
+        (403, {}, "endpoint", "firewall"),
+        (404, {}, "endpoint", "path('mcp', mcp.urls)"),
+        (405, {}, "endpoint", "pass POST"),
+        (500, {}, "endpoint", "log"),
+        (502, {}, "endpoint", "proxy"),
+        (401, {"WWW_Authenticate": 'Bearer resource_metadata="x"'}, "resource metadata", "include"),
+    ],
+)
+def test_what_stands_before_the_site_is_recognized(
+    status: int, headers: dict[str, str], step: str, words: str
+) -> None:
+    with answering(status, **headers) as url:
+        code, found = charts(url, "--host", "vscode")
+    assert code == 1
+    assert found["vscode"][step]["verdict"] == "failed"
+    assert words in found["vscode"][step]["fix"]

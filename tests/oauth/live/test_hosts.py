@@ -1,0 +1,159 @@
+"""Each host against a live site: from nothing to a call, and on after its token expired.
+
+The scripts send what the hosts send; what a host compares, they compare (`host.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from mcp_django.management.doctor.hosts import HOSTS
+from tests.oauth.live import documents
+from tests.oauth.live.browser import Browser
+from tests.oauth.live.host import Connection
+from tests.oauth.live.site import Site
+from tests.spec import spec
+
+# The first test starts the site.
+pytestmark = [pytest.mark.requires("outside"), pytest.mark.timeout(600)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A host, with what one of its ways of connecting has of its own."""
+
+    host: str
+    document_id: str = ""
+    redirect: str = ""
+
+
+WAYS = {
+    "Claude, registered": Way(host="claude-ai"),
+    "Claude, by its document": Way(host="claude-ai", document_id=documents.CLAUDE),
+    "Claude, at its second address": Way(
+        host="claude-ai",
+        document_id=documents.CLAUDE,
+        redirect="https://claude.com/api/mcp/auth_callback",
+    ),
+    "Claude Code, registered": Way(host="claude-code"),
+    "Claude Code, on localhost": Way(host="claude-code", document_id=documents.CLAUDE_CODE),
+    "Claude Code, on 127.0.0.1": Way(
+        host="claude-code",
+        document_id=documents.CLAUDE_CODE,
+        redirect="http://127.0.0.1:61234/callback",
+    ),
+    "ChatGPT, registered": Way(host="chatgpt"),
+    "ChatGPT, with several methods": Way(host="chatgpt", document_id=documents.CHATGPT),
+    "VS Code, in the browser": Way(host="vscode"),
+    "VS Code, on a loopback port": Way(host="vscode", redirect="http://127.0.0.1:33418/"),
+    "VS Code, when that port is taken": Way(host="vscode", redirect="http://127.0.0.1:51999/"),
+    "Cursor, as an app": Way(host="cursor"),
+    "Cursor, on a loopback port": Way(host="cursor", redirect="http://localhost:8787/callback"),
+    "Cursor, on the web": Way(
+        host="cursor", redirect="https://www.cursor.com/agents/mcp/oauth/callback"
+    ),
+    "Gemini CLI": Way(host="gemini-cli"),
+    "Gemini CLI, on another port": Way(
+        host="gemini-cli", redirect="http://localhost:41717/oauth/callback"
+    ),
+    "Copilot Studio": Way(host="copilot-studio"),
+    "mcp-remote": Way(host="mcp-remote"),
+    "Python SDK, by a document": Way(
+        host="python-sdk", document_id=documents.SDK, redirect="http://localhost:3030/callback"
+    ),
+    "Python SDK, registered": Way(host="python-sdk"),
+    "TypeScript SDK": Way(host="typescript-sdk"),
+    "A client of 2025-03-26": Way(host="revision-2025-03-26"),
+}
+
+
+@pytest.fixture(params=WAYS.values(), ids=[*WAYS])
+def connection(request: Any, live: Site, browser: Browser, http: httpx.Client) -> Connection:
+    """A host that knows nothing but the address of the endpoint."""
+    way = request.param
+    # With several servers, a client that names none is bound to all (MISSING_RESOURCE).
+    return Connection(
+        host=HOSTS[way.host],
+        url=live.mcp,
+        browser=browser,
+        http=http,
+        document_id=way.document_id,
+        redirect=way.redirect,
+    )
+
+
+def said(answer: httpx.Response) -> str:
+    """The one block of a tool's result."""
+    assert answer.status_code == 200, answer.text
+    (block,) = answer.json()["result"]["content"]
+    return str(block["text"])
+
+
+@spec("AUT-15", "AUT-16", "AUT-18", "AUT-19", "AUT-22", "AUT-25", "AUT-26", "AUT-27")
+def test_threat_28_every_host_connects_calls_and_refreshes(
+    connection: Connection, live: Site
+) -> None:
+    connection.discover()
+    connection.register()
+    connection.authorize()
+    assert said(connection.call("whoami")) == connection.browser.username
+    live.expire_access_tokens()
+    assert connection.call("whoami").status_code == 401
+    connection.refresh()
+    assert said(connection.call("whoami")) == connection.browser.username
+
+
+@spec("AUT-6", "AUT-23")
+def test_threat_28_every_host_gets_more_when_a_tool_needs_it_and_leaves_for_good(
+    connection: Connection,
+) -> None:
+    connection.discover()
+    connection.register()
+    connection.authorize()
+    refused = connection.call("refund", number="7")
+    assert refused.status_code == 403, refused.text
+    assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
+    # A client asks for what it has and what is missing (2026-07-28).
+    connection.authorize(scope="mcp mcp:write orders:refund")
+    assert said(connection.call("refund", number="7")) == "Refunded 7."
+    connection.revoke()
+    assert connection.call("whoami").status_code == 401
+
+
+def test_a_prefixed_site_serves_the_hosts_that_know_paths(
+    prefixed: Site, browser: Browser, http: httpx.Client
+) -> None:
+    for slug in ("claude-ai", "vscode", "gemini-cli"):
+        connection = Connection(host=HOSTS[slug], url=prefixed.mcp, browser=browser, http=http)
+        connection.discover()
+        assert connection.server["issuer"] == prefixed.issuer
+        connection.register()
+        connection.authorize()
+        assert said(connection.call("whoami")) == connection.browser.username
+
+
+@spec("AUT-19", "AUT-20")
+def test_a_client_of_2025_03_26_that_reads_nothing_guesses_the_addresses(
+    live: Site, browser: Browser, http: httpx.Client
+) -> None:
+    connection = Connection(
+        host=HOSTS["revision-2025-03-26"], url=live.mcp, browser=browser, http=http
+    )
+    connection.server = {
+        "issuer": live.issuer,
+        "authorization_endpoint": f"{live.base}/authorize",
+        "token_endpoint": f"{live.base}/token",
+        "registration_endpoint": f"{live.base}/register",
+        "scopes_supported": [],
+    }
+    connection.register()
+    connection.authorize()
+    assert said(connection.call("whoami")) == browser.username
+    connection.refresh()
+    # It names no resource, so its token is for every server of the site, as the user was told.
+    connection.url = f"{live.base}/billing/mcp"
+    assert said(connection.call("invoices")) == "None."

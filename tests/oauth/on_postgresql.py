@@ -1,0 +1,127 @@
+"""Two requests at once, each past every check that a single one meets, on a database with locks.
+
+`test_races.py` runs this file on PostgreSQL. Both threads wait for each other right before the row
+that decides between them, so they are always there together.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from oauth2_provider.models import get_access_token_model, get_refresh_token_model
+
+from mcp_django.models import AuthEvent, ExternalIdentity
+from mcp_django.oauth import signed
+from mcp_django.oauth.models import RedeemedCode, RefreshReplay, UsedAssertion
+from mcp_django.oauth.validator import Validator
+from tests.oauth.exchanges import call, error_of, make_code, post, redeem, refresh, sign_in
+from tests.oauth.parties import OTHER_RESOURCE, RESOURCE, make_app, make_user
+from tests.oauth.test_identity_assertions import SECRET, bring, trust, word
+from tests.sessions.conftest import at_once
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def user(transactional_db: None) -> Any:
+    return make_user()
+
+
+@pytest.fixture
+def app(transactional_db: None) -> Any:
+    return make_app()
+
+
+def together(monkeypatch: Any, owner: Any, name: str, count: int = 2) -> None:
+    """Let so many threads arrive at a function before any of them goes in."""
+    barrier, original = threading.Barrier(count), getattr(owner, name)
+
+    def gated(*args: Any, **kwargs: Any) -> Any:
+        barrier.wait(10)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, gated)
+
+
+def statuses(count: int, ask: Callable[[int], Any]) -> list[Any]:
+    return sorted(at_once(count, ask), key=lambda response: response.status_code)
+
+
+def test_threat_15_of_two_redemptions_at_once_one_wins(
+    user: Any, app: Any, monkeypatch: Any
+) -> None:
+    code, verifier = make_code(user, app)
+    together(monkeypatch, Validator, "_claim")
+    won, lost = statuses(2, lambda _: redeem(app, code, verifier))
+    assert won.status_code == 200
+    assert error_of(lost) == (400, "invalid_grant")
+    assert get_access_token_model().objects.count() == 1
+    assert get_refresh_token_model().objects.count() == 1
+    assert RedeemedCode.objects.count() == 1
+    assert call(won.json()["access_token"]).status_code == 200
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_threat_16_refreshes_at_once_get_the_same_pair(
+    user: Any, app: Any, monkeypatch: Any, count: int
+) -> None:
+    old = sign_in(user, app)["refresh_token"]
+    together(monkeypatch, RefreshReplay, "claim", count)
+    answers = [response.json() for response in at_once(count, lambda _: refresh(app, old))]
+    assert {"error"} & {*answers[0]} == set()
+    assert len({(one["access_token"], one["refresh_token"]) for one in answers}) == 1
+    assert get_access_token_model().objects.count() == 1
+    assert get_refresh_token_model().objects.filter(revoked=None).count() == 1
+    assert not AuthEvent.objects.filter(kind="reuse").exists()
+    assert call(answers[0]["access_token"]).status_code == 200
+
+
+def test_a_refused_refresh_hands_over_to_the_one_that_waits(
+    user: Any, app: Any, monkeypatch: Any
+) -> None:
+    old = sign_in(user, app)["refresh_token"]
+    together(monkeypatch, RefreshReplay, "claim")
+    scopes = ["mcp", "orders:refund"]
+    won, lost = statuses(2, lambda number: refresh(app, old, scope=scopes[number]))
+    assert won.status_code == 200
+    assert error_of(lost)[0] == 400
+    assert call(won.json()["access_token"]).status_code == 200
+    assert RefreshReplay.objects.count() == 1
+
+
+def test_two_wishes_at_once_are_not_one_answer(user: Any, app: Any, monkeypatch: Any) -> None:
+    old = sign_in(user, app, resource=(RESOURCE, OTHER_RESOURCE))["refresh_token"]
+    together(monkeypatch, RefreshReplay, "claim")
+    wishes = [RESOURCE, OTHER_RESOURCE]
+    won, lost = statuses(2, lambda number: refresh(app, old, resource=wishes[number]))
+    assert won.status_code == 200
+    assert error_of(lost) == (400, "invalid_grant")
+    assert get_refresh_token_model().objects.filter(revoked=None).count() == 1
+
+
+def test_threat_25_of_one_assertion_twice_at_once_one_is_taken(
+    user: Any, site: Any, monkeypatch: Any
+) -> None:
+    trust(site)
+    client = make_app(
+        client_type="confidential", client_secret=SECRET, registration_source="manual"
+    )
+    ExternalIdentity.objects.create(
+        issuer="https://login.company.example", subject="u-1", user=user
+    )
+    together(monkeypatch, signed, "use")
+    assertion = word(client)
+    won, lost = statuses(2, lambda _: bring(client, assertion))
+    assert won.status_code == 200
+    assert error_of(lost) == (400, "invalid_grant")
+    assert UsedAssertion.objects.count() == 1
+    assert get_access_token_model().objects.count() == 1
+
+
+def test_odd_characters_are_refused_and_not_stored(app: Any) -> None:
+    for value in ("a\x00b", "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "\u2028"):
+        form = {"grant_type": "refresh_token", "refresh_token": value, "client_id": value}
+        assert post(form).status_code in (400, 401)

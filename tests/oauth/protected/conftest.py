@@ -1,0 +1,44 @@
+"""Every test here runs on the site of the vault; `mount` is each mount in turn, WSGI included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import SyncToAsync
+from django.db import connections
+
+pytest.importorskip("oauth2_provider")
+
+from tests.oauth import parties, vault
+from tests.oauth.vault_asking import EVERY_MOUNT, Holder
+
+
+@pytest.fixture(autouse=True)
+def _vault(settings: Any) -> Iterator[None]:
+    settings.ROOT_URLCONF = "tests.oauth.vault"
+    scopes = {**parties.SETTINGS["SCOPES"], "vault": "Look into the vault"}
+    settings.MCP_DJANGO = {**parties.SETTINGS, "SCOPES": scopes}
+    vault.executed.clear()
+    _close()
+    yield
+    _close()
+
+
+def _close() -> None:
+    """Async ORM calls leave a connection to asgiref's thread."""
+    SyncToAsync.single_thread_executor.submit(connections.close_all).result()
+
+
+@pytest.fixture(params=EVERY_MOUNT)
+def mount(request: pytest.FixtureRequest) -> str:
+    """The name of one mount after the other."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def ada(transactional_db: None) -> Holder:
+    """A user with a client, and no token yet."""
+    return Holder(parties.make_user(), parties.make_app())

@@ -1,0 +1,283 @@
+"""“Connected assistants”, the same for administrators, and the one function behind both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission
+from django.test import Client
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_application_model,
+    get_grant_model,
+    get_refresh_token_model,
+)
+
+from mcp_django.models import AuthEvent
+from mcp_django.oauth.models import ClientProfile, Consent
+from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_everything
+from tests.oauth import parties
+from tests.oauth.asking import answer, ask
+
+pytestmark = pytest.mark.django_db
+PAGE = "/oauth/connections/"
+ADMIN = "/admin/mcp_oauth/consent/"
+
+
+def consent(user: Any, app: Any, **more: Any) -> Consent:
+    values = {"resource": parties.RESOURCE, "scopes": ["mcp"], "redirect_host": "client.example"}
+    return Consent.objects.create(user=user, client_id=app.client_id, **(values | more))
+
+
+def live(user: Any) -> tuple[int, int]:
+    """How many access tokens and how many refresh tokens still work."""
+    refreshes = get_refresh_token_model().objects.filter(user=user, revoked__isnull=True)
+    return get_access_token_model().objects.filter(user=user).count(), refreshes.count()
+
+
+def test_the_page_is_for_whoever_is_signed_in(client: Client, user: Any) -> None:
+    assert client.get(PAGE)["Location"] == f"/login/?next={PAGE}"
+    client.force_login(user)
+    assert b"No assistant is connected." in client.get(PAGE).content
+
+
+def test_the_page_says_who_may_do_what_where_and_since_when(
+    client: Client, user: Any, app: Any
+) -> None:
+    client.force_login(user)
+    answer(client, ask(client, app, scope="mcp mcp:write"), scope=["mcp:write"])
+    page = client.get(PAGE).content.decode()
+    for text in ("Example Client", "not verified", "Orders", parties.RESOURCE, "client.example"):
+        assert text in page
+    assert "Change things" in page
+    assert "Not yet" in page
+    parties.make_token(user, app)
+    assert "Not yet" not in client.get(PAGE).content.decode()
+
+
+def test_the_page_costs_the_same_for_one_and_for_many(
+    client: Client, user: Any, django_assert_num_queries: Any
+) -> None:
+    client.force_login(user)
+    for number in range(3):
+        consent(user, parties.make_app(name=f"Client {number}"))
+    with django_assert_num_queries(6):  # session, user, consents, clients, two kinds of tokens
+        client.get(PAGE)
+
+
+def test_other_users_connections_are_not_seen_and_not_found(
+    client: Client, user: Any, app: Any
+) -> None:
+    row = consent(parties.make_user("grace"), app)
+    client.force_login(user)
+    assert "Example Client" not in client.get(PAGE).content.decode()
+    assert client.post(f"{PAGE}{row.pk}/disconnect/").status_code == 404
+    assert client.post(f"{PAGE}999999/disconnect/").status_code == 404
+    assert Consent.objects.filter(pk=row.pk).exists()
+
+
+def test_looking_disconnects_nothing(client: Client, user: Any, app: Any) -> None:
+    row = consent(user, app)
+    client.force_login(user)
+    assert client.get(f"{PAGE}{row.pk}/disconnect/").status_code == 405
+    assert Consent.objects.exists()
+
+
+def test_disconnecting_ends_one_client_at_one_server(client: Client, user: Any, app: Any) -> None:
+    other = parties.make_app(name="Other")
+    row = consent(user, app)
+    consent(user, app, resource=parties.OTHER_RESOURCE)
+    consent(user, other)
+    parties.make_token(user, app)
+    parties.make_token(user, app, resource=(parties.OTHER_RESOURCE,))
+    parties.make_token(user, other)
+    parties.make_token(parties.make_user("grace"), app)
+    client.force_login(user)
+    response = client.post(f"{PAGE}{row.pk}/disconnect/", follow=True)
+    assert b"The assistant is disconnected." in response.content
+    assert live(user) == (2, 2)
+    assert get_access_token_model().objects.count() == 3
+    assert not Consent.objects.filter(pk=row.pk).exists()
+    [event] = AuthEvent.objects.filter(kind=AuthEvent.Kind.REVOKE)
+    assert (event.user, event.client_id) == (user, app.client_id)
+    assert client.post(f"{PAGE}{row.pk}/disconnect/").status_code == 404
+
+
+def test_disconnecting_all(client: Client, user: Any, app: Any) -> None:
+    for one in (app, parties.make_app(name="Other")):
+        consent(user, one)
+        parties.make_token(user, one)
+    client.force_login(user)
+    response = client.post(PAGE, follow=True)
+    assert b"2 connections ended." in response.content
+    assert live(user) == (0, 0)
+    assert b"0 connections ended." in client.post(PAGE, follow=True).content
+
+
+def test_a_client_that_is_gone_can_still_be_disconnected(
+    client: Client, user: Any, app: Any
+) -> None:
+    row = consent(user, app)
+    get_application_model().objects.all().delete()
+    client.force_login(user)
+    assert b"No longer registered" in client.get(PAGE).content
+    client.post(f"{PAGE}{row.pk}/disconnect/")
+    assert not Consent.objects.exists()
+
+
+def test_revoking_tells_open_streams_of_every_credential(
+    user: Any, app: Any, monkeypatch: Any, django_capture_on_commit_callbacks: Any
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(
+        "mcp_django.oauth.families.announce_revoked", lambda *names: told.extend(names)
+    )
+    parties.make_token(user, app)
+    parties.make_token(user, app, refresh=False)
+    families = get_refresh_token_model().objects.values_list("token_family", flat=True)
+    singles = get_access_token_model().objects.filter(refresh_token=None)
+    names = {f"family:{one}" for one in families}
+    names |= {f"checksum:{one.token_checksum}" for one in singles}
+    with django_capture_on_commit_callbacks(execute=True):
+        assert revoke_access(user, app.client_id) == 2
+        assert told == []
+    assert set(told) == names
+    assert revoke_access(user, app.client_id) == 0
+    assert AuthEvent.objects.filter(kind=AuthEvent.Kind.REVOKE).count() == 1
+
+
+def test_a_code_that_waits_is_ended_too(client: Client, user: Any, app: Any) -> None:
+    client.force_login(user)
+    answer(client, ask(client, app))
+    revoke_access(user, app.client_id, parties.RESOURCE)
+    assert not get_grant_model().objects.exists()
+
+
+def test_a_token_for_several_servers_ends_with_any_of_them(user: Any, app: Any) -> None:
+    parties.make_token(user, app, resource=(parties.RESOURCE, parties.OTHER_RESOURCE))
+    revoke_access(user, app.client_id, parties.OTHER_RESOURCE)
+    assert live(user) == (0, 0)
+
+
+def test_a_refresh_token_older_than_families_ends_too(user: Any, app: Any) -> None:
+    parties.make_token(user, app)
+    get_refresh_token_model().objects.update(token_family=None)
+    revoke_access(user, app.client_id)
+    assert live(user) == (0, 0)
+
+
+def test_everything_of_a_user_and_everything_of_a_client(user: Any, app: Any) -> None:
+    grace, other = parties.make_user("grace"), parties.make_app(name="Other")
+    for one in (user, grace):
+        for each in (app, other):
+            parties.make_token(one, each)
+    assert revoke_everything(user) == 2
+    assert (live(user), live(grace)) == ((0, 0), (2, 2))
+    assert revoke_client(app.client_id) == 1
+    assert live(grace) == (1, 1)
+
+
+def staff(name: str, *codenames: str) -> Any:
+    """A member of staff with these permissions."""
+    one = parties.make_user(name, is_staff=True)
+    one.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    return one
+
+
+def test_administrators_see_and_find_everybodys(client: Client, user: Any, app: Any) -> None:
+    row = consent(user, app)
+    client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
+    for address in ("", "?q=ada", "?q=client.example", f"?user__pk__exact={user.pk}"):
+        page = client.get(f"{ADMIN}{address}").content.decode()
+        assert "Example Client (Registered itself, not verified)" in page
+    assert "0 connected assistants" in client.get(f"{ADMIN}?q=nobody").content.decode()
+    assert client.get(f"{ADMIN}{row.pk}/change/").status_code == 200
+    assert client.get(f"{ADMIN}add/").status_code == 403
+
+
+def test_staff_without_the_permission_see_nothing(client: Client, user: Any, app: Any) -> None:
+    consent(user, app)
+    client.force_login(staff("clerk"))
+    assert client.get(ADMIN).status_code == 403
+
+
+def test_staff_who_may_look_may_not_revoke(client: Client, user: Any, app: Any) -> None:
+    row = consent(user, app)
+    client.force_login(staff("clerk", "view_consent"))
+    assert "Revoke access" not in client.get(ADMIN).content.decode()
+    client.post(ADMIN, {"action": "revoke", "_selected_action": [row.pk]})
+    assert Consent.objects.exists()
+
+
+def test_administrators_revoke_and_leave_a_trace(client: Client, user: Any, app: Any) -> None:
+    row = consent(user, app)
+    parties.make_token(user, app)
+    clerk = staff("clerk", "view_consent", "delete_consent")
+    client.force_login(clerk)
+    page = client.get(ADMIN).content.decode()
+    assert "Revoke access" in page
+    assert "delete_selected" not in page
+    client.post(ADMIN, {"action": "revoke", "_selected_action": [row.pk]})
+    assert live(user) == (0, 0)
+    assert not Consent.objects.exists()
+    assert LogEntry.objects.get().user == clerk
+    event = AuthEvent.objects.get(kind=AuthEvent.Kind.REVOKE)
+    assert (event.user, event.details["by"]) == (user, "clerk")
+
+
+def test_administrators_revoke_everything_of_a_user(client: Client, user: Any, app: Any) -> None:
+    row = consent(user, app)
+    other = parties.make_app(name="Other")
+    consent(user, other)
+    parties.make_token(user, other)
+    client.force_login(staff("clerk", "view_consent", "delete_consent"))
+    client.post(ADMIN, {"action": "revoke_users", "_selected_action": [row.pk]})
+    assert live(user) == (0, 0)
+    assert not Consent.objects.exists()
+    assert LogEntry.objects.count() == 2
+
+
+def test_deleting_a_consent_in_the_admin_ends_its_tokens(
+    client: Client, user: Any, app: Any
+) -> None:
+    row = consent(user, app)
+    parties.make_token(user, app)
+    client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
+    client.post(f"{ADMIN}{row.pk}/delete/", {"post": "yes"})
+    assert live(user) == (0, 0)
+
+
+def test_a_client_is_revoked_for_everybody(client: Client, user: Any, app: Any) -> None:
+    profile = ClientProfile.objects.create(client_id=app.client_id)
+    grace = parties.make_user("grace")
+    for one in (user, grace):
+        parties.make_token(one, app)
+    address = "/admin/mcp_oauth/clientprofile/"
+    action = {"action": "revoke", "_selected_action": [profile.pk]}
+    client.force_login(staff("clerk", "view_clientprofile", "change_clientprofile"))
+    client.post(address, action)
+    assert live(user) == (1, 1)
+    client.force_login(
+        staff("chief", "view_clientprofile", "change_clientprofile", "delete_consent")
+    )
+    assert "Example Client" in client.get(address).content.decode()
+    client.post(address, action)
+    assert (live(user), live(grace)) == ((0, 0), (0, 0))
+    assert LogEntry.objects.get().object_id == str(profile.pk)
+
+
+@pytest.mark.parametrize("model", ["consent", "clientprofile"])
+def test_the_lists_of_the_admin_cost_the_same_for_one_and_for_many(
+    client: Client, user: Any, model: str, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(5):
+        one = parties.make_app(name=f"Client {number}")
+        consent(parties.make_user(f"user-{number}"), one)
+        ClientProfile.objects.create(client_id=one.client_id)
+    ClientProfile.objects.create(client_id="gone")
+    client.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
+    with django_assert_max_num_queries(9):
+        page = client.get(f"/admin/mcp_oauth/{model}/").content.decode()
+    assert all(f"Client {number}" in page for number in range(5))

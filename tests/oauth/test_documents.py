@@ -1,0 +1,549 @@
+"""Clients that are documents: which of them are accepted, and who can have one fetched at all."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from django.test import Client
+from django.utils import timezone
+from oauth2_provider.cimd import CIMDError, resolve_cimd_application
+from oauth2_provider.models import get_application_model
+
+from mcp_django.oauth import fetching
+from mcp_django.oauth.cimd import Fetcher, SignedInOnly, accepted, signed_in
+from mcp_django.oauth.fetching import Answer, FetchError, Target, https_get, is_public
+from tests.oauth import documents
+from tests.oauth.documents import CLIENT, answer, document, fetcher, publish
+from tests.oauth.parties import RESOURCE, SETTINGS, make_app, pkce
+
+
+@pytest.fixture(autouse=True)
+def web(settings: Any) -> Iterator[None]:
+    """An empty web, of which our fetcher alone knows."""
+    path = "tests.oauth.documents.PublishedFetcher"
+    settings.OAUTH2_PROVIDER = {**settings.OAUTH2_PROVIDER, "CIMD_METADATA_FETCHER": path}
+    documents.asked.clear()
+    documents.published.clear()
+    yield
+    documents.asked.clear()
+    documents.published.clear()
+
+
+# What a document may say ----------------------------------------------------------------------
+
+
+@pytest.mark.spec("AUT-26")
+def test_a_good_document_is_accepted() -> None:
+    found, seconds = fetcher(answer(document())).fetch(CLIENT)
+    assert found == document()
+    assert seconds == 86400
+    (target,) = documents.asked
+    assert target == Target(
+        address=documents.PUBLIC, host="client.example", port=443, path="/metadata.json"
+    )
+
+
+@pytest.mark.spec("AUT-26")
+def test_what_goes_too_far_is_left_out() -> None:
+    found = accepted(
+        document(
+            client_name="  Cli\u202eent\n ",
+            token_endpoint_auth_method="private_key_jwt",
+            token_endpoint_auth_methods_supported=["none", "private_key_jwt"],
+            grant_types=["authorization_code", "refresh_token", "client_credentials", "x", "x"],
+            redirect_uris=["javascript:alert(1)", "https://a.example/cb", "http://a.example/"],
+        ),
+        CLIENT,
+    )
+    assert found["client_name"] == "Client"
+    assert found["token_endpoint_auth_method"] == "none"
+    assert found["grant_types"] == ["authorization_code", "refresh_token"]
+    assert found["redirect_uris"] == ["https://a.example/cb"]
+
+
+@pytest.mark.spec("AUT-26")
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"client_id": "https://other.example/metadata.json"},
+        {"client_id": CLIENT + "/"},
+        {"client_name": None},
+        {"client_name": ""},
+        {"client_name": " \u202e\u200b "},
+        {"client_name": {"a": 1}},
+        {"redirect_uris": None},
+        {"redirect_uris": []},
+        {"redirect_uris": "https://a.example/"},
+        {"redirect_uris": ["javascript:alert(1)", "http://a.example/", 5]},
+        {"redirect_uris": [f"https://a.example/{one}" for one in range(21)]},
+        {"grant_types": ["client_credentials"]},
+        {"grant_types": ["refresh_token"]},
+        {"grant_types": "authorization_code"},
+        {"grant_types": [["authorization_code"]]},
+        {"token_endpoint_auth_method": "private_key_jwt"},
+        {"token_endpoint_auth_method": "client_secret_basic"},
+        {
+            "token_endpoint_auth_method": "private_key_jwt",
+            "token_endpoint_auth_methods_supported": "none",
+        },
+    ],
+)
+def test_threat_08_a_document_that_is_no_client_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(CIMDError):
+        accepted(document(**more), CLIENT)
+
+
+@pytest.mark.spec("AUT-26")
+@pytest.mark.parametrize(
+    "given",
+    [
+        Answer(status=301, headers={"location": "https://169.254.169.254/"}, body=b""),
+        Answer(status=404, headers={}, body=b""),
+        answer(b"<html>", headers={"content-type": "text/html"}),
+        answer(document(), headers={"content-type": "text/json"}),
+        answer(document(), headers={"content-type": ""}),
+        answer(document(), headers={"content-encoding": "gzip"}),
+        answer(b"{"),
+        answer(b"\xff"),
+        answer(b"[" * 10_000),
+        answer([document()]),
+        answer(json.dumps(document()).encode().ljust(20 * 1024)),
+    ],
+)
+def test_threat_08_an_answer_that_is_no_document_is_refused(given: Answer) -> None:
+    with pytest.raises(CIMDError):
+        fetcher(given).fetch(CLIENT)
+    assert len(documents.asked) == 1
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/vnd.x+json"])
+def test_json_has_several_names(kind: str) -> None:
+    found, _ = fetcher(answer(document(), headers={"content-type": kind})).fetch(CLIENT)
+    assert found["client_id"] == CLIENT
+
+
+@pytest.mark.spec("AUT-26")
+@pytest.mark.parametrize(
+    ("control", "expected"),
+    [
+        ("", 86400),
+        ("max-age=600", 600),
+        ("public, max-age=600", 600),
+        ("max-age=1", 300),
+        ("max-age=99999999", 86400),
+        ("no-store", 300),
+        ("no-cache, max-age=600", 300),
+        ("s-maxage=600", 86400),
+    ],
+)
+def test_a_document_is_kept_as_long_as_its_host_says(control: str, expected: int) -> None:
+    given = answer(document(), headers={"cache-control": control})
+    assert fetcher(given).fetch(CLIENT)[1] == expected
+
+
+# Where a document may be ----------------------------------------------------------------------
+
+
+@pytest.mark.spec("AUT-26")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://client.example/metadata.json",
+        "https://client.example",
+        "https://user@client.example/metadata.json",
+        "https://user:secret@client.example/metadata.json",
+        "https://@client.example/metadata.json",
+        "https://client.example/metadata.json#x",
+        "https://client.example/a/../metadata.json",
+        "https://client.example/a/%2e%2E/metadata.json",
+        "https://client.example/./metadata.json",
+        "https://client.example:0/metadata.json",
+        "https://client.example:99999/metadata.json",
+        "https://client.example\\@evil.example/",
+        "https://client.example/a b",
+        "https://client.example/\r\nHost: x",
+        "https://[::1/x",
+        "https:///metadata.json",
+        "https://client.example/" + "a" * 255,
+        "ftp://client.example/x",
+    ],
+)
+def test_threat_08_an_address_that_hides_something_is_not_called(url: str) -> None:
+    with pytest.raises(CIMDError):
+        fetcher(answer(document(client_id=url))).fetch(url)
+    assert documents.asked == []
+
+
+INSIDE = [
+    "127.0.0.1",
+    "127.8.8.8",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "0.0.0.0",
+    "255.255.255.255",
+    "224.0.0.1",
+    "192.0.2.1",
+    "::1",
+    "::",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fc00::1",
+    "fec0::1",
+    "ff02::1",
+    "2001:db8::1",
+    "::ffff:127.0.0.1",
+    "::ffff:169.254.169.254",
+    "::127.0.0.1",
+    "64:ff9b::7f00:1",
+    "64:ff9b::a9fe:a9fe",
+    "64:ff9b:1::a00:1",
+    "2002:7f00:1::",
+    "2001:0:a00:1::",
+    "no address",
+    "2130706433",
+    "0x7f000001",
+]
+
+
+@pytest.mark.spec("AUT-26")
+@pytest.mark.parametrize("address", INSIDE)
+def test_threat_08_an_address_inside_is_not_called(address: str) -> None:
+    assert not is_public(address)
+    with pytest.raises(CIMDError, match="not public"):
+        fetcher(answer(document()), lambda host, port: [address]).fetch(CLIENT)
+    # One address inside among public ones is enough.
+    with pytest.raises(CIMDError, match="not public"):
+        fetcher(answer(document()), lambda host, port: [documents.PUBLIC, address]).fetch(CLIENT)
+    assert documents.asked == []
+
+
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "203.0.114.10", "2606:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8"]
+)
+def test_a_public_address_is_called(address: str) -> None:
+    assert is_public(address)
+
+
+def test_a_literal_address_is_looked_at_like_any_other() -> None:
+    assert fetching.resolve("127.0.0.1", 443) == ["127.0.0.1"]
+    for url in ("https://127.0.0.1/x", "https://[::1]/x", "https://2130706433/x"):
+        with pytest.raises(CIMDError):
+            Fetcher(transport=documents.transport).fetch(url)
+    assert documents.asked == []
+
+
+@pytest.mark.spec("AUT-26")
+def test_threat_08_a_name_is_looked_up_once(web: None) -> None:
+    looked_up = []
+
+    def rebinding(host: str, port: int) -> list[str]:
+        looked_up.append(host)
+        return [documents.PUBLIC] if len(looked_up) == 1 else ["127.0.0.1"]
+
+    fetcher(answer(document()), rebinding).fetch(CLIENT)
+    assert looked_up == ["client.example"]
+    assert [one.address for one in documents.asked] == [documents.PUBLIC]
+
+
+@pytest.mark.parametrize("problem", [OSError("no such host"), UnicodeError("label too long")])
+def test_a_host_that_does_not_exist_has_no_document(problem: Exception) -> None:
+    def missing(host: str, port: int) -> list[str]:
+        raise problem
+
+    for resolve in (missing, lambda host, port: []):
+        with pytest.raises(CIMDError):
+            fetcher(answer(document()), resolve).fetch(CLIENT)
+
+
+def test_the_next_address_is_tried() -> None:
+    tried = []
+
+    def second(target: Target, max_bytes: int, seconds: float) -> Answer:
+        tried.append(target.address)
+        if len(tried) == 1:
+            raise FetchError("No connection.")
+        return answer(document())
+
+    both = lambda host, port: ["8.8.8.8", "2606:4700::1111"]  # noqa: E731
+    assert Fetcher(both, second).fetch(CLIENT)[0]["client_id"] == CLIENT
+    assert tried == ["8.8.8.8", "2606:4700::1111"]
+
+
+# The connection itself, to a host of this machine ----------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of client.example that nobody vouches for, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "client.example")])
+    now = timezone.now()
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName("client.example")]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("certificate") / "both.pem"
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        + made.public_bytes(serialization.Encoding.PEM)
+    )
+    return path
+
+
+class Host:
+    """Answers one connection with some bytes, then drips until it is let go, or is done."""
+
+    def __init__(self, certificate: Path, *chunks: bytes, drips: bool = False) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(certificate)
+        self.chunks, self.drips = chunks, drips
+        self.request = b""
+        self.released = threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(20)
+        self.thread = threading.Thread(target=self.serve)
+
+    def serve(self) -> None:
+        try:
+            plain, _ = self.listener.accept()
+            with plain, self.context.wrap_socket(plain, server_side=True) as secure:
+                self.request = secure.recv(10_000)
+                for chunk in self.chunks:
+                    secure.sendall(chunk)
+                # Never silent for as long as a timeout of the socket lasts.
+                while self.drips and not self.released.wait(0.02):
+                    secure.sendall(b"1")
+        except OSError:
+            # The client hung up, which is what some of the tests are about.
+            return
+
+    def __enter__(self) -> Target:
+        self.thread.start()
+        port = self.listener.getsockname()[1]
+        return Target(address="127.0.0.1", host="client.example", port=port, path="/x?y=1")
+
+    def __exit__(self, *exc: object) -> None:
+        self.released.set()
+        self.thread.join(20)
+        self.listener.close()
+
+
+def trusting(certificate: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate))
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
+
+
+def test_a_document_is_fetched_by_tls(certificate: Path) -> None:
+    host = Host(certificate, HEAD + b"Content-Length: 2\r\n\r\n{}")
+    with host as target:
+        found = https_get(target, 100, 20, context=trusting(certificate))
+    assert (found.status, found.body) == (200, b"{}")
+    assert found.headers["content-type"] == "application/json"
+    assert host.request.startswith(b"GET /x?y=1 HTTP/1.1\r\n")
+    assert b"Host: client.example:%d\r\n" % target.port in host.request
+    assert b"Cookie" not in host.request
+    assert b"Authorization" not in host.request
+
+
+def test_threat_08_a_redirect_is_not_followed(certificate: Path) -> None:
+    moved = b"HTTP/1.1 302 Found\r\nLocation: https://127.0.0.1/\r\nContent-Length: 0\r\n\r\n"
+    with Host(certificate, moved) as target:
+        assert https_get(target, 100, 20, context=trusting(certificate)).status == 302
+
+
+def test_threat_08_a_large_body_is_not_read_to_its_end(certificate: Path) -> None:
+    large = HEAD + b"Content-Length: 100000000\r\n\r\n" + b"x" * 20_000
+    with Host(certificate, large) as target:
+        assert len(https_get(target, 16_384, 20, context=trusting(certificate)).body) == 16_385
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [(), (b"HTTP/1.1 200 OK\r\nX: ",), (HEAD + b"Content-Length: 100000\r\n\r\n", b"{")],
+    ids=["from the start", "within the head", "within the body"],
+)
+def test_threat_08_a_slow_host_is_hung_up_on(certificate: Path, chunks: tuple[bytes, ...]) -> None:
+    # At that pace it would take half an hour: that it ends at all is the watchdog's doing.
+    with Host(certificate, *chunks, drips=True) as target:
+        try:
+            found = https_get(target, 100_000, 0.3, context=trusting(certificate))
+        except FetchError:
+            return
+        assert len(found.body) < 100_000
+
+
+def test_threat_08_a_host_has_to_prove_its_name(certificate: Path) -> None:
+    with Host(certificate, HEAD) as target, pytest.raises(FetchError):
+        https_get(target, 100, 20)
+    other = Host(certificate, HEAD)
+    with other as target:
+        elsewhere = replace(target, host="other.example")
+        with pytest.raises(FetchError):
+            https_get(elsewhere, 100, 20, context=trusting(certificate))
+    assert other.request == b""
+
+
+def test_a_closed_port_is_no_host() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(FetchError, match="No connection"):
+        https_get(Target(address="127.0.0.1", host="x", port=port, path="/"), 100, 5)
+
+
+# Who can have a document fetched ---------------------------------------------------------------
+
+
+@pytest.mark.spec("AUT-26")
+@pytest.mark.parametrize(
+    ("is_signed_in", "oauth", "expected"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (None, {}, False),
+        (True, {"CIMD": False}, False),
+        (True, {"CIMD_HOSTS": ["client.example"]}, True),
+        (True, {"CIMD_HOSTS": [".example"]}, True),
+        (True, {"CIMD_HOSTS": ["other.example"]}, False),
+        (True, {"CIMD_HOSTS": []}, False),
+    ],
+)
+def test_only_a_signed_in_user_has_documents_fetched(
+    settings: Any, is_signed_in: bool | None, oauth: dict[str, Any], expected: bool
+) -> None:
+    settings.MCP_DJANGO = {**SETTINGS, "OAUTH": oauth}
+    token = signed_in.set(is_signed_in)
+    try:
+        assert SignedInOnly().has_permission(None, CLIENT) is expected
+        assert SignedInOnly().has_permission(None, "https://u@client.example/x") is False
+    finally:
+        signed_in.reset(token)
+
+
+def authorize_query(client_id: str, **more: str) -> str:
+    return urlencode(
+        {
+            "response_type": "code",
+            "client_id": client_id,
+            "redirect_uri": "https://client.example/callback",
+            "code_challenge": pkce()[1],
+            "code_challenge_method": "S256",
+            "resource": RESOURCE,
+            "scope": "mcp",
+            "state": "s",
+            **more,
+        }
+    )
+
+
+def stale() -> Any:
+    return make_app(
+        client_id=CLIENT,
+        registration_source="cimd",
+        cimd_expires_at=timezone.now() - timedelta(days=1),
+    )
+
+
+@pytest.mark.django_db
+@pytest.mark.spec("AUT-26")
+@pytest.mark.parametrize("is_known", [False, True])
+def test_threat_08_nobody_else_has_a_document_fetched(client: Client, is_known: bool) -> None:
+    publish()
+    if is_known:
+        stale()
+    requests = [
+        ("get", f"/oauth/authorize?{authorize_query(CLIENT)}", {}),
+        ("get", f"/oauth/authorize?{authorize_query(CLIENT, prompt='none')}", {}),
+        ("get", f"/oauth/authorize/?{authorize_query(CLIENT, prompt='login')}", {}),
+        ("get", f"/authorize?{authorize_query(CLIENT)}", {}),
+        ("post", "/oauth/authorize", {"client_id": CLIENT, "allow": "true"}),
+        *(
+            ("post", path, {"client_id": CLIENT, **form})
+            for path in ("/oauth/token", "/oauth/token/", "/token", "/oauth/revoke")
+            for form in (
+                {"grant_type": "authorization_code", "code": "x", "code_verifier": "y" * 43},
+                {"grant_type": "refresh_token", "refresh_token": "x"},
+                {"grant_type": "client_credentials", "client_secret": "x"},
+                {"grant_type": "password", "username": "a", "password": "b"},
+                {"token": "x"},
+            )
+        ),
+    ]
+    for method, path, form in requests:
+        getattr(client, method)(path, form)
+    client.get("/mcp", headers={"Authorization": f"Bearer {CLIENT}"})
+    assert documents.asked == []
+    assert get_application_model().objects.count() == int(is_known)
+
+
+@pytest.mark.django_db
+@pytest.mark.spec("AUT-26")
+def test_a_signed_in_user_has_the_document_of_a_client_fetched(client: Client, user: Any) -> None:
+    publish()
+    client.force_login(user)
+    response = client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
+    assert response.status_code == 200
+    app = get_application_model().objects.get(client_id=CLIENT)
+    assert (app.name, app.client_type, app.registration_source) == (
+        "Example Client",
+        "public",
+        "cimd",
+    )
+    assert app.authorization_grant_type == "authorization-code"
+    client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
+    assert len(documents.asked) == 1
+
+
+@pytest.mark.django_db
+def test_a_document_that_is_gone_locks_nobody_out(client: Client, user: Any) -> None:
+    stale()
+    client.force_login(user)
+    response = client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
+    assert response.status_code == 200
+    assert len(documents.asked) == 1
+    # It is not asked for again at once.
+    client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
+    assert len(documents.asked) == 1
+
+
+@pytest.mark.django_db
+def test_a_document_never_replaces_a_client_that_was_registered_by_hand() -> None:
+    publish()
+    make_app(client_id=CLIENT, registration_source="manual", name="Ours")
+    token = signed_in.set(True)
+    try:
+        assert resolve_cimd_application(CLIENT, None) is None
+    finally:
+        signed_in.reset(token)
+    assert get_application_model().objects.get().name == "Ours"

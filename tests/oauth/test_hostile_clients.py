@@ -1,0 +1,231 @@
+"""What a client or user who means ill tries at the authorization server."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import timedelta
+from io import BytesIO
+from typing import Any
+
+import pytest
+from django.core.handlers.asgi import ASGIRequest
+from django.test import Client
+from django.utils import timezone
+from oauth2_provider.models import get_grant_model
+
+from mcp_django.auth.addresses import source_of
+from mcp_django.auth.events import SOME_OF_ONE, sparingly
+from mcp_django.models import AuthEvent
+from mcp_django.oauth.models import Consent
+from mcp_django.oauth.validator import Validator
+from mcp_django.oauth.views import register
+from mcp_django.oauth.views.authorize import LIMIT
+from mcp_django.oauth.views.endpoint import MAX_BODY_BYTES
+from mcp_django.oauth.views.revoke import RevokeView
+from tests.oauth import parties
+from tests.oauth.asking import answer, ask, told
+from tests.oauth.exchanges import (
+    FORM,
+    REVOKE,
+    SECRET,
+    TOKEN,
+    call,
+    error_of,
+    make_code,
+    post,
+    redeem,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet() -> None:
+    sparingly.clear()
+
+
+@pytest.fixture
+def browser(user: Any) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def remembering(site: Any) -> Any:
+    """A client whose approvals are remembered for an hour."""
+    site.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"REMEMBER_CONSENT": 3600}}
+    return parties.make_app(
+        registration_source="cimd",
+        client_id="https://client.example/metadata.json",
+        redirect_uris=f"{parties.REDIRECT} https://other.example/callback",
+    )
+
+
+@pytest.mark.parametrize("signed_in", [True, False])
+def test_threat_27_asking_too_often_does_not_fill_the_security_log(
+    user: Any, app: Any, signed_in: bool
+) -> None:
+    client = Client()
+    if signed_in:
+        client.force_login(user)
+    statuses = [ask(client, app, prompt="none").status_code for _ in range(LIMIT + 20)]
+    assert statuses[-1] == 429
+    assert AuthEvent.objects.filter(kind="rate_limit").count() == SOME_OF_ONE
+
+
+def test_threat_27_a_code_that_is_replayed_again_and_again_does_not_fill_the_security_log(
+    user: Any, app: Any
+) -> None:
+    code, verifier = make_code(user, app)
+    issued = redeem(app, code, verifier).json()["access_token"]
+    for _ in range(20):
+        assert redeem(app, code, verifier).status_code == 400
+    assert call(issued).status_code == 401
+    assert AuthEvent.objects.filter(kind="replay").count() == 1 + SOME_OF_ONE
+
+
+def test_threat_11_an_approval_renews_only_what_it_was_of(
+    browser: Client, remembering: Any
+) -> None:
+    wide = {"scope": "mcp mcp:write"}
+    told(answer(browser, ask(browser, remembering, **wide), scope=["mcp:write"]))
+    assert "code" in told(ask(browser, remembering, **wide))
+    Consent.objects.update(updated_at=timezone.now() - timedelta(hours=2))
+    told(answer(browser, ask(browser, remembering, scope="mcp")))
+    assert "code" in told(ask(browser, remembering, scope="mcp"))
+    assert ask(browser, remembering, **wide).status_code == 200
+    # What the assistant still holds is shown all the same.
+    assert Consent.objects.get().scopes == ["mcp", "mcp:write"]
+
+
+def test_threat_11_an_approval_for_one_address_is_none_for_another(
+    browser: Client, remembering: Any
+) -> None:
+    wide = {"scope": "mcp mcp:write"}
+    told(answer(browser, ask(browser, remembering, **wide), scope=["mcp:write"]))
+    other = {"redirect_uri": "https://other.example/callback"}
+    told(answer(browser, ask(browser, remembering, scope="mcp", **other)))
+    assert ask(browser, remembering, **wide, **other).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("address", "source"),
+    [
+        ("203.0.113.7", "203.0.113.7"),
+        ("::ffff:203.0.113.7", "203.0.113.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::1", "::/64"),
+    ],
+)
+def test_threat_27_the_addresses_of_one_subscriber_are_one_source(
+    address: str, source: str
+) -> None:
+    assert source_of(address) == source
+
+
+def _register(body: str, **more: Any) -> int:
+    return Client().post("/oauth/register", body, "application/json", **more).status_code
+
+
+def test_threat_09_who_has_many_addresses_of_ipv6_registers_no_more_clients() -> None:
+    for number in range(register.PER_ADDRESS_PER_HOUR):
+        assert _register("{}", REMOTE_ADDR=f"2001:db8::{number + 1:x}") == 400
+    assert _register("{}", REMOTE_ADDR="2001:db8::ffff:1") == 429
+    assert _register("{}", REMOTE_ADDR="2001:db8:0:1::1") == 400
+
+
+def test_threat_09_behind_an_unknown_proxy_one_client_does_not_shut_out_the_others() -> None:
+    for _ in range(register.PER_ADDRESS_PER_HOUR + 1):
+        found = _register("{}", REMOTE_ADDR="127.0.0.1", HTTP_X_FORWARDED_FOR="203.0.113.7")
+        assert found == 400
+
+
+class _Endless(BytesIO):
+    """A body that goes on as long as somebody reads, which is counted."""
+
+    taken = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        assert size is not None
+        assert size > 0, "Somebody reads to the end."
+        self.taken += size
+        return b"a" * size
+
+
+def test_threat_27_a_body_without_a_length_is_not_read_to_its_end() -> None:
+    body = _Endless()
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/oauth/revoke",
+        "query_string": b"",
+        "headers": [(b"content-type", FORM.encode()), (b"transfer-encoding", b"chunked")],
+    }
+    response = RevokeView.as_view()(ASGIRequest(scope, body))
+    assert response.status_code == 413
+    assert body.taken == MAX_BODY_BYTES + 1
+
+
+@pytest.mark.parametrize("path", [TOKEN, REVOKE])
+@pytest.mark.parametrize("charset", ["utf-16", "iso-8859-1", "utf8"])
+def test_threat_20_a_form_in_another_charset_is_refused_in_json(path: str, charset: str) -> None:
+    response = Client().post(path, b"token=x", content_type=f"{FORM}; charset={charset}")
+    assert error_of(response) == (400, "invalid_request")
+    assert response["Access-Control-Allow-Origin"] == "*"
+
+
+def test_threat_15_a_client_cannot_authenticate_as_one_and_ask_as_another(user: Any) -> None:
+    confidential = {"client_type": "confidential", "client_secret": SECRET}
+    mine, theirs = parties.make_app(**confidential), parties.make_app(**confidential)
+    pair = b64encode(f"{mine.client_id}:{SECRET}".encode()).decode()
+    for owner in (mine, theirs):
+        code, verifier = make_code(user, owner)
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "code_verifier": verifier,
+            "redirect_uri": parties.REDIRECT,
+            "client_id": theirs.client_id,
+        }
+        refused = post(form, Authorization=f"Basic {pair}")
+        assert error_of(refused) == (401, "invalid_client")
+    token = {"token": parties.make_token(user, mine), "client_id": theirs.client_id}
+    refused = post(token, path=REVOKE, Authorization=f"Basic {pair}")
+    assert error_of(refused) == (401, "invalid_client")
+    assert call(token["token"]).status_code == 200
+
+
+@pytest.mark.parametrize("source", ["dcr", "cimd"])
+@pytest.mark.parametrize(
+    "more", [{}, {"response_type": "token"}, {"resource": "https://a.example/"}]
+)
+def test_threat_02_a_link_to_this_site_leads_nobody_on_who_is_not_signed_in(
+    user: Any, app: Any, source: str, more: dict[str, str]
+) -> None:
+    app.registration_source = source
+    app.save()
+    response = ask(Client(), app, prompt="none", **more)
+    assert response.status_code == 400
+    assert "Location" not in response
+    app.registration_source = "manual"
+    app.save()
+    assert "error" in told(ask(Client(), app, prompt="none", **more))
+
+
+@pytest.mark.parametrize(
+    "step", ["get_code_challenge", "get_code_challenge_method", "confirm_redirect_uri"]
+)
+def test_threat_15_a_code_that_is_gone_halfway_is_an_error_like_any_other(
+    user: Any, app: Any, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    code, verifier = make_code(user, app)
+    usual = getattr(Validator, step)
+
+    def meanwhile(self: Validator, *args: Any, **kwargs: Any) -> Any:
+        get_grant_model().objects.all().delete()
+        return usual(self, *args, **kwargs)
+
+    monkeypatch.setattr(Validator, step, meanwhile)
+    assert error_of(redeem(app, code, verifier)) == (400, "invalid_grant")

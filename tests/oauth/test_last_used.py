@@ -1,0 +1,74 @@
+"""The page of connected assistants says when each was last used, and a call hardly pays for it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from oauth2_provider.models import get_access_token_model
+
+from mcp_django.oauth.models import Consent
+from mcp_django.oauth.views.connections import connections_of
+from tests.oauth import parties
+from tests.oauth.exchanges import call
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def token(user: Any, app: Any) -> str:
+    """A token that was issued half an hour ago and not used since."""
+    plaintext = parties.make_token(user, app, refresh=False)
+    Consent.objects.create(
+        user=user, client_id=app.client_id, resource=parties.RESOURCE, scopes=["mcp"]
+    )
+    aged(minutes=30)
+    return plaintext
+
+
+def aged(minutes: int) -> Any:
+    """Let the token have been used this long ago; when that was."""
+    then = timezone.now() - timedelta(minutes=minutes)
+    get_access_token_model().objects.update(created=then, updated=then)
+    return then
+
+
+def last_used(user: Any, rf: Any) -> Any:
+    request = rf.get("/")
+    request.user = user
+    [connection] = connections_of(request)
+    return connection.last_used
+
+
+def test_last_used_is_the_last_call(user: Any, token: str, rf: Any) -> None:
+    before = timezone.now()
+    assert last_used(user, rf) < before
+    assert call(token).status_code == 200
+    assert last_used(user, rf) >= before
+
+
+def test_a_call_that_is_refused_is_no_use(user: Any, token: str, rf: Any) -> None:
+    then = aged(minutes=30)
+    assert call(token, path="/billing/mcp", tool="invoices").status_code == 401
+    assert last_used(user, rf) == then
+
+
+@pytest.mark.spec("AUT-3")
+def test_threat_29_a_call_is_noted_every_ten_minutes_at_most(
+    token: str, django_assert_num_queries: Any
+) -> None:
+    with django_assert_num_queries(2):
+        call(token)
+    with django_assert_num_queries(1):
+        call(token)
+    aged(minutes=9)
+    with django_assert_num_queries(1):
+        call(token)
+
+
+def test_the_page_shows_no_other_accounts_where_there_are_none(client: Client, user: Any) -> None:
+    client.force_login(user)
+    assert b"Accounts elsewhere" not in client.get("/oauth/connections/").content

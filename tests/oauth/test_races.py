@@ -1,0 +1,20 @@
+"""Races are decided by the database, so they are run on one that lets two writers in at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sessions.test_other_databases import run_under
+
+HERE = Path(__file__).parent
+# In runs that each end well within their time on a busy machine.
+FILES = ["on_postgresql.py", "test_codes.py", "test_refreshing.py"]
+
+
+@pytest.mark.requires("outside", "shared")
+@pytest.mark.parametrize("name", FILES)
+def test_threats_15_16_and_25_are_met_on_postgresql_as_well(name: str) -> None:
+    output = run_under("tests.sessions.settings_postgres", HERE / name)
+    assert "skipped" not in output, output

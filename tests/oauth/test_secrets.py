@@ -1,0 +1,226 @@
+"""Threat 23: no secret is found again, wherever somebody may look later.
+
+Secrets are issued by every means there is; then everything that is kept or shown is searched.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.contrib.admin.sites import site as admin_site
+from django.core.cache import cache
+from django.db import connection
+from django.db.models import QuerySet
+from django.test import Client, RequestFactory
+from django.urls import reverse
+from django.views.debug import ExceptionReporter
+from oauth2_provider.models import get_grant_model
+
+from mcp_django.auth.authentication import authenticate
+from mcp_django.auth.backends import get_backend
+from mcp_django.auth.credentials import Credentials
+from mcp_django.models import AccessToken
+from mcp_django.protocol.headers import Headers
+from tests.oauth import asking, parties
+from tests.oauth.exchanges import REVOKE, call, post, redeem, refresh, sign_in
+from tests.servers import token_for
+
+pytestmark = pytest.mark.django_db
+
+# A client authenticates with it, and it is somebody's to keep.
+CLIENT_SECRET = "kept-by-a-confidential-client-0123456789"
+
+
+class Log(logging.Handler):
+    """Everything that any logger says, with what a formatter could find in it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.text = io.StringIO()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        seen = {name: value for name, value in vars(record).items() if name != "request"}
+        self.text.write(f"{self.format(record)} {seen!r}\n")
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    """The log at DEBUG; statements of the database have their own place to be looked at."""
+    handler, root = Log(), logging.getLogger()
+    level = root.level
+    quiet = logging.getLogger("django.db.backends")
+    was = quiet.level
+    quiet.setLevel(logging.INFO)
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield handler
+    root.removeHandler(handler)
+    root.setLevel(level)
+    quiet.setLevel(was)
+
+
+def _code_from_the_consent_page(user: Any, app: Any) -> str:
+    browser = Client()
+    browser.force_login(user)
+    page = asking.ask(browser, app)
+    assert page.status_code == 200, page.content
+    return asking.told(asking.answer(browser, page))["code"]
+
+
+def issue_everything(user: Any, app: Any) -> dict[str, str]:
+    """One secret of each kind, after all that clients do with them, right and wrong."""
+    secrets = {"own token": token_for(user, "mcp")[1]}
+    confidential = parties.make_app(
+        name="Confidential", client_type="confidential", client_secret=CLIENT_SECRET
+    )
+    secrets["client secret"] = CLIENT_SECRET
+    secrets["authorization code"] = _code_from_the_consent_page(user, app)
+    assert get_grant_model().objects.exists()
+
+    first = sign_in(user, app)
+    secrets |= {"access token": first["access_token"], "refresh token": first["refresh_token"]}
+    second = refresh(app, first["refresh_token"]).json()
+    secrets["refreshed access"] = second["access_token"]
+    secrets["refreshed refresh"] = second["refresh_token"]
+    # A replay keeps the pair for a while, and has to keep it sealed.
+    assert refresh(app, first["refresh_token"]).json()["access_token"] == second["access_token"]
+
+    registered = Client().post(
+        "/oauth/register",
+        json.dumps(
+            {
+                "client_name": "Registered",
+                "redirect_uris": [parties.REDIRECT],
+                "token_endpoint_auth_method": "client_secret_post",
+            }
+        ),
+        content_type="application/json",
+    )
+    assert registered.status_code == 201, registered.content
+    secrets["registered secret"] = registered.json()["client_secret"]
+
+    for token in (secrets["own token"], secrets["refreshed access"]):
+        call(token)
+        call(token, tool="nothing-like-this")
+        call(token, path="/billing/mcp")
+    call(secrets["own token"] + "x")
+    redeem(app, secrets["authorization code"], "v" * 43)
+    redeem(app, secrets["authorization code"], "w" * 43)
+    basic = b64encode(f"{confidential.client_id}:{CLIENT_SECRET}x".encode()).decode()
+    post({"grant_type": "refresh_token", "refresh_token": "r"}, AUTHORIZATION=f"Basic {basic}")
+    form = {"token": secrets["refreshed access"], "client_id": app.client_id}
+    post({**form, "client_id": "unknown"}, path=REVOKE)
+    return secrets
+
+
+def dump() -> str:
+    """Every column of every row of every table."""
+    found = []
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
+            found += [f"{table} {row!r}" for row in cursor.fetchall()]
+    return "\n".join(found)
+
+
+def assert_absent(secrets: dict[str, str], where: str, text: str) -> None:
+    for name, secret in secrets.items():
+        found = [line for line in text.splitlines() if secret in line]
+        assert not found, f"The {name} is in {where}."
+
+
+def test_threat_23_no_secret_is_in_the_database_or_the_log(user: Any, app: Any, log: Log) -> None:
+    secrets = issue_everything(user, app)
+    text = dump()
+    assert "oauth2_provider_accesstoken" in text
+    assert_absent(secrets, "the database", text)
+    assert "mcp_django.security" in log.text.getvalue()
+    assert_absent(secrets, "the log", log.text.getvalue())
+
+
+def test_threat_23_no_secret_is_in_the_cache(user: Any, app: Any) -> None:
+    secrets = issue_everything(user, app)
+    held = cache._cache  # type: ignore[attr-defined]  # of the local-memory cache
+    assert held
+    assert_absent(secrets, "the cache", repr(held))
+
+
+def test_threat_23_the_admin_shows_no_secret(user: Any, app: Any, few_servers: None) -> None:
+    secrets = issue_everything(user, app)
+    browser = Client()
+    browser.force_login(parties.make_user("root", is_staff=True, is_superuser=True))
+    seen = 0
+    for model in admin_site._registry:
+        if model._meta.app_label not in ("oauth2_provider", "mcp_django", "mcp_oauth"):
+            continue
+        name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
+        pages = [reverse(f"{name}_changelist")]
+        for row in model._default_manager.all():
+            pages += [reverse(f"{name}_{page}", args=[row.pk]) for page in ("change", "delete")]
+        for page in pages:
+            answer = browser.get(page)
+            assert answer.status_code in (200, 403), page
+            assert_absent(secrets, page, answer.content.decode())
+            seen += answer.status_code == 200
+    assert seen > 3
+
+
+def credentials_of(bearer: str, path: str = "/mcp") -> Credentials:
+    request = RequestFactory().post(path, headers={"Authorization": f"Bearer {bearer}"})
+    raw = [(b"authorization", f"Bearer {bearer}".encode())]
+    return Credentials(headers=Headers(raw), query="", request=lambda: request)
+
+
+@pytest.mark.parametrize("kind", ["own token", "refreshed access"])
+def test_threat_23_no_repr_shows_a_secret(user: Any, app: Any, kind: str) -> None:
+    secret = issue_everything(user, app)[kind]
+    credentials = credentials_of(secret)
+    principal = authenticate(("tokens", "oauth"), credentials)
+    assert principal.is_authenticated
+    rows = [*AccessToken.objects.all(), *get_grant_model().objects.all()]
+    for one in (credentials, principal, *rows, *map(vars, rows)):
+        assert_absent({kind: secret}, type(one).__name__, repr(one))
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("kind", ["own token", "refreshed access"])
+def test_threat_23_no_error_report_shows_a_bearer(
+    user: Any, app: Any, kind: str, debug: bool, settings: Any
+) -> None:
+    secret = issue_everything(user, app)[kind]
+    settings.DEBUG = debug
+    credentials = credentials_of(secret)
+    with patch.object(type(get_backend("tokens")), "authenticate", side_effect=ZeroDivisionError):
+        try:
+            authenticate(("tokens",), credentials)
+        except ZeroDivisionError as exc:
+            # The frame of this test is left out; it knows the secret.
+            within = exc.__traceback__ and exc.__traceback__.tb_next
+            reporter = ExceptionReporter(credentials.request(), type(exc), exc, within)
+    for text in (reporter.get_traceback_text(), reporter.get_traceback_html()):
+        assert "ZeroDivisionError" in text
+        assert_absent({kind: secret}, "the error report", text)
+
+
+@pytest.mark.parametrize("kind", ["own token", "refreshed access"])
+def test_threat_23_no_report_of_a_failing_database_shows_a_bearer(
+    user: Any, app: Any, kind: str, settings: Any
+) -> None:
+    secret = issue_everything(user, app)[kind]
+    credentials = credentials_of(secret)
+    with patch.object(QuerySet, "first", side_effect=ZeroDivisionError):
+        try:
+            authenticate(("tokens", "oauth"), credentials)
+        except ZeroDivisionError as exc:
+            within = exc.__traceback__ and exc.__traceback__.tb_next
+            reporter = ExceptionReporter(credentials.request(), type(exc), exc, within)
+    for text in (reporter.get_traceback_text(), reporter.get_traceback_html()):
+        assert "ZeroDivisionError" in text
+        assert_absent({kind: secret}, "the error report", text)

@@ -1,0 +1,375 @@
+"""From the consent to the provider and back (AUT-30, AUT-32)."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import timedelta
+from html import unescape
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+from django.utils import timezone
+from django.views.debug import ExceptionReporter
+from oauth2_provider.models import get_access_token_model, get_grant_model
+
+from mcp_django.models import AuthEvent
+from mcp_django.oauth.models import Consent, UpstreamBinding, UpstreamGrant, UpstreamTransaction
+from mcp_django.oauth.upstream import transactions
+from mcp_django.oauth.upstream.sealing import unseal
+from tests.oauth.parties import REDIRECT, RESOURCE, make_app, make_user, pkce
+from tests.oauth.upstream.parties import ISSUER, FakeProvider, asked_by, dumped, make_grant
+
+pytestmark = pytest.mark.django_db
+CALLBACK = "/oauth/upstream/acme/callback"
+OURS = "http://testserver"
+
+
+class Browser:
+    """A user's browser, on the way from an MCP client to the provider and back."""
+
+    def __init__(self, user: Any, app: Any) -> None:
+        self.client = Client(enforce_csrf_checks=False)
+        self.client.force_login(user)
+        self.app = app
+        self.verifier, self.challenge = pkce()
+
+    def open(self, **changes: Any) -> Any:
+        asked = {
+            "response_type": "code",
+            "client_id": self.app.client_id,
+            "redirect_uri": REDIRECT,
+            "scope": "mcp",
+            "state": "the-client's",
+            "code_challenge": self.challenge,
+            "code_challenge_method": "S256",
+            "resource": RESOURCE,
+            **changes,
+        }
+        return self.client.get("/oauth/authorize", asked)
+
+    def answer(self, page: Any, decision: str = "allow") -> Any:
+        signed = re.search(r'name="request" value="([^"]+)"', page.content.decode())
+        assert signed is not None
+        form = {"request": unescape(signed[1]), "decision": decision, "scope": ["mcp"]}
+        return self.client.post("/oauth/authorize", form)
+
+    def sent_on(self) -> dict[str, str]:
+        """The request that the provider gets once the user has approved."""
+        answer = self.answer(self.open())
+        assert answer.status_code == 302
+        return asked_by(answer["Location"])
+
+    def come_back(self, **query: str) -> Any:
+        return self.client.get(f"{CALLBACK}?{urlencode(query)}")
+
+
+@pytest.fixture
+def browser(acme: FakeProvider, user: Any, app: Any) -> Browser:
+    return Browser(user, app)
+
+
+def told(answer: Any) -> dict[str, str]:
+    """What the MCP client learns by the redirect to it."""
+    assert answer.status_code == 302
+    assert answer["Location"].startswith(f"{REDIRECT}?")
+    query = parse_qs(urlsplit(answer["Location"]).query)
+    return {name: values[0] for name, values in query.items()}
+
+
+@pytest.mark.spec("AUT-30", "AUT-31")
+def test_user_signs_in_upstream_and_the_client_gets_a_token_of_ours(
+    acme: FakeProvider, browser: Browser
+) -> None:
+    asked = browser.sent_on()
+    assert asked["client_id"] == "our-site"
+    assert asked["redirect_uri"] == f"{OURS}{CALLBACK}"
+    assert asked["scope"] == "openid files"
+    assert asked["code_challenge_method"] == "S256"
+    acme.nonce = asked["nonce"]
+    code = told(browser.come_back(code="upstream-code", state=asked["state"]))
+    assert code["state"] == "the-client's"
+    assert code["iss"] == OURS
+    grant = UpstreamGrant.objects.get()
+    assert (grant.subject, grant.session_id) == ("ada.at.acme", "session-1")
+    sent = acme.forms[0]
+    assert (sent["code"], sent["redirect_uri"]) == ("upstream-code", f"{OURS}{CALLBACK}")
+    assert not UpstreamTransaction.objects.exists()
+    answer = Client().post(
+        "/oauth/token",
+        {
+            "grant_type": "authorization_code",
+            "code": code["code"],
+            "redirect_uri": REDIRECT,
+            "client_id": browser.app.client_id,
+            "code_verifier": browser.verifier,
+            "resource": RESOURCE,
+        },
+    )
+    assert answer.status_code == 200
+    ours = answer.json()
+    assert ours["access_token"] != unseal(grant.access_cipher)
+    binding = UpstreamBinding.objects.get()
+    assert binding.grant == grant
+    assert binding.checksum == get_access_token_model().objects.get().token_checksum
+
+
+@pytest.mark.spec("AUT-31", "AUT-32")
+def test_threat_26_nothing_is_stored_before_the_user_has_consented(
+    acme: FakeProvider, browser: Browser
+) -> None:
+    page = browser.open()
+    assert page.status_code == 200
+    assert not UpstreamTransaction.objects.exists()
+    assert "mcp_django_upstream" not in browser.client.session
+    denied = told(browser.answer(page, "deny"))
+    assert denied["error"] == "access_denied"
+    assert not UpstreamTransaction.objects.exists()
+    assert acme.asked == []
+    browser.sent_on()
+    assert Consent.objects.exists()
+    assert UpstreamTransaction.objects.count() == 1
+
+
+@pytest.mark.spec("AUT-32")
+def test_threat_11_second_client_asks_for_consent_of_its_own(
+    acme: FakeProvider, user: Any, browser: Browser
+) -> None:
+    asked = browser.sent_on()
+    acme.nonce = asked["nonce"]
+    told(browser.come_back(code="c", state=asked["state"]))
+    other = Browser(user, make_app(name="Other"))
+    page = other.open()
+    assert page.status_code == 200
+    assert "Other" in page.content.decode()
+    # The access is there already, so the code is given without another sign-in.
+    assert "code" in told(other.answer(page))
+
+
+@pytest.mark.spec("AUT-31")
+def test_threat_26_callback_with_another_state_is_refused(
+    acme: FakeProvider, browser: Browser
+) -> None:
+    browser.sent_on()
+    answer = browser.come_back(code="c", state="made-up")
+    assert answer.status_code == 400
+    assert "Location" not in answer
+    assert browser.come_back(code="c").status_code == 400
+    assert acme.count("/token") == 0
+
+
+@pytest.mark.spec("AUT-31")
+def test_threat_26_callback_of_another_user_is_refused(
+    acme: FakeProvider, browser: Browser
+) -> None:
+    asked = browser.sent_on()
+    stranger = Client()
+    stranger.force_login(make_user("mallory"))
+    query = urlencode({"code": "c", "state": asked["state"]})
+    assert stranger.get(f"{CALLBACK}?{query}").status_code == 400
+    # The state is in the session, which another account then took over.
+    session = browser.client.session
+    kept = session["mcp_django_upstream"]
+    browser.client.force_login(make_user("eve"))
+    session = browser.client.session
+    session["mcp_django_upstream"] = kept
+    session.save()
+    assert browser.come_back(code="c", state=asked["state"]).status_code == 400
+    assert Client().get(f"{CALLBACK}?{query}").status_code == 400
+    assert acme.count("/token") == 0
+
+
+@pytest.mark.spec("AUT-31")
+def test_threat_26_callback_after_ten_minutes_is_refused(
+    acme: FakeProvider, browser: Browser
+) -> None:
+    asked = browser.sent_on()
+    UpstreamTransaction.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert browser.come_back(code="c", state=asked["state"]).status_code == 400
+    assert acme.count("/token") == 0
+
+
+def test_threat_26_callback_works_once(acme: FakeProvider, browser: Browser) -> None:
+    asked = browser.sent_on()
+    acme.nonce = asked["nonce"]
+    told(browser.come_back(code="c", state=asked["state"]))
+    assert browser.come_back(code="c", state=asked["state"]).status_code == 400
+    assert acme.count("/token") == 1
+
+
+def test_threat_26_answer_of_another_provider_is_refused(
+    acme: FakeProvider, browser: Browser
+) -> None:
+    asked = browser.sent_on()
+    answer = browser.come_back(code="c", state=asked["state"], iss="https://evil.example")
+    assert answer.status_code == 400
+    cache.clear()
+    acme.metadata = {"authorization_response_iss_parameter_supported": True}
+    asked = browser.sent_on()
+    assert browser.come_back(code="c", state=asked["state"]).status_code == 400
+    asked = browser.sent_on()
+    acme.nonce = asked["nonce"]
+    assert "code" in told(browser.come_back(code="c", state=asked["state"], iss=ISSUER))
+    assert acme.count("/token") == 1
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ({"nonce": "another"}, "made for another sign-in"),
+        ({"aud": "another"}, "made for another client"),
+        ({"aud": ["our-site", "another"]}, "no authorized party"),
+        ({"iss": "https://evil.example"}, "another issuer"),
+        ({"exp": 1}, "expired"),
+        ({"sub": None}, "nobody"),
+    ],
+)
+def test_id_token_that_does_not_hold_gives_no_access(
+    acme: FakeProvider, browser: Browser, claims: dict[str, Any], why: str
+) -> None:
+    asked = browser.sent_on()
+    acme.nonce = asked["nonce"]
+    acme.claims = claims
+    refused = told(browser.come_back(code="c", state=asked["state"]))
+    assert refused["error"] == "access_denied", why
+    assert not UpstreamGrant.objects.exists()
+    assert not get_grant_model().objects.exists()
+
+
+def test_missing_id_token_gives_no_access(acme: FakeProvider, browser: Browser) -> None:
+    asked = browser.sent_on()
+    acme.answer = {"id_token": None}
+    assert told(browser.come_back(code="c", state=asked["state"]))["error"] == "access_denied"
+
+
+@pytest.mark.spec("AUT-31")
+def test_denial_upstream_reaches_the_client(acme: FakeProvider, browser: Browser) -> None:
+    asked = browser.sent_on()
+    answer = browser.come_back(
+        error="access_denied", error_description="<b>evil</b>", state=asked["state"]
+    )
+    refused = told(answer)
+    assert refused["error"] == "access_denied"
+    assert refused["state"] == "the-client's"
+    assert refused["iss"] == OURS
+    assert "evil" not in answer["Location"]
+
+
+@pytest.mark.spec("AUT-31")
+def test_provider_that_fails_is_told_to_the_client(acme: FakeProvider, browser: Browser) -> None:
+    asked = browser.sent_on()
+    acme.refusal = (502, {})
+    refused = told(browser.come_back(code="c", state=asked["state"]))
+    assert refused["error"] == "temporarily_unavailable"
+
+
+def test_provider_without_metadata_is_told_to_the_client(
+    acme: FakeProvider, browser: Browser
+) -> None:
+    acme.metadata = {"issuer": "https://evil.example"}
+    refused = told(browser.answer(browser.open()))
+    assert refused["error"] == "temporarily_unavailable"
+    assert not UpstreamTransaction.objects.exists()
+
+
+def test_client_that_is_gone_when_the_user_comes_back_gets_nothing(
+    acme: FakeProvider, browser: Browser
+) -> None:
+    asked = browser.sent_on()
+    acme.nonce = asked["nonce"]
+    browser.app.redirect_uris = "https://elsewhere.example/callback"
+    browser.app.save()
+    answer = browser.come_back(code="c", state=asked["state"])
+    assert answer.status_code == 400
+    assert not get_grant_model().objects.exists()
+
+
+@pytest.mark.spec("AUT-31")
+def test_state_verifier_and_nonce_are_stored_as_digests_or_encrypted(
+    acme: FakeProvider, browser: Browser
+) -> None:
+    asked = browser.sent_on()
+    kept = dumped()
+    assert browser.app.client_id in kept
+    assert asked["state"] not in kept
+    assert asked["nonce"] not in kept
+    verifier = unseal(UpstreamTransaction.objects.get().verifier_cipher)
+    assert verifier not in kept
+    acme.nonce = asked["nonce"]
+    browser.come_back(code="c", state=asked["state"])
+    assert acme.forms[0]["code_verifier"] == verifier
+
+
+def test_another_account_upstream_ends_what_stood_on_the_first(
+    acme: FakeProvider, browser: Browser, user: Any
+) -> None:
+    grant = make_grant(user, subject="ada.elsewhere", status=UpstreamGrant.Status.REVOKED)
+    UpstreamBinding.objects.create(grant=grant, checksum="c" * 64)
+    asked = browser.sent_on()
+    acme.nonce = asked["nonce"]
+    told(browser.come_back(code="c", state=asked["state"]))
+    assert UpstreamGrant.objects.get().subject == "ada.at.acme"
+    assert not UpstreamBinding.objects.exists()
+
+
+def test_security_log_tells_what_was_granted_and_no_secret(
+    acme: FakeProvider, browser: Browser
+) -> None:
+    asked = browser.sent_on()
+    acme.nonce = asked["nonce"]
+    browser.come_back(code="upstream-code", state=asked["state"])
+    event = AuthEvent.objects.get(kind=AuthEvent.Kind.UPSTREAM)
+    assert event.client_id == browser.app.client_id
+    assert event.details == {
+        "provider": "acme",
+        "change": "granted",
+        "scopes": ["openid", "files"],
+    }
+    logged = str(list(AuthEvent.objects.values()))
+    access = unseal(UpstreamGrant.objects.get().access_cipher)
+    secrets = (asked["state"], "upstream-code", access, acme.refresh_token)
+    assert not [one for one in secrets if one in logged]
+
+
+def test_pages_of_an_unknown_provider_do_not_exist(acme: FakeProvider, user: Any) -> None:
+    client = Client()
+    client.force_login(user)
+    for page in ("callback", "connect"):
+        assert client.get(f"/oauth/upstream/evil/{page}").status_code == 404
+
+
+def test_answers_of_the_callback_cannot_be_framed_or_kept(
+    acme: FakeProvider, browser: Browser
+) -> None:
+    answer = browser.come_back(state="made-up")
+    assert answer["X-Frame-Options"] == "DENY"
+    assert "frame-ancestors 'none'" in answer["Content-Security-Policy"]
+    assert answer["Cache-Control"] == "no-store"
+
+
+@pytest.mark.spec("AUT-31")
+def test_threat_23_error_reports_show_no_secret(
+    acme: FakeProvider, browser: Browser, rf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = browser.sent_on()
+    transaction = UpstreamTransaction.objects.get()
+    verifier = unseal(transaction.verifier_cipher)
+    acme.nonce = asked["nonce"]
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(UpstreamGrant.objects, "update_or_create", fail)
+    request = rf.get(CALLBACK, {"state": "s", "code": "upstream-code"})
+    request.user = transaction.user
+    try:
+        transactions.complete(request, transaction)
+    except RuntimeError:
+        frames = ExceptionReporter(request, *sys.exc_info()).get_traceback_frames()
+    shown = str([one["vars"] for one in frames if "mcp_django" in one["filename"]])
+    assert "tokens" in shown
+    access_tokens = [acme.refresh_token, verifier, "upstream-code"]
+    assert not [one for one in access_tokens if one in shown]

@@ -1,0 +1,68 @@
+"""What clients declare, read and said by dotted names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_django.protocol.capabilities import ASKABLE, check_askable, declares, requirement
+from tests.spec import spec
+
+
+@spec("ASK-1")
+@pytest.mark.parametrize(
+    ("declared", "found"),
+    [
+        ({}, ""),
+        ({"elicitation": {}}, "elicitation"),
+        ({"elicitation": {"form": {}}}, "elicitation"),
+        ({"elicitation": {"url": {}}}, "elicitation.url"),
+        ({"elicitation": {"form": {}, "url": {}}}, "elicitation elicitation.url"),
+        ({"elicitation": {"other": {}}}, ""),
+        ({"sampling": {}}, "sampling"),
+        ({"sampling": {"tools": {}, "context": {}}}, "sampling sampling.tools"),
+        ({"roots": {"listChanged": True}}, "roots"),
+        ({"elicitation": None, "sampling": True, "roots": []}, ""),
+        ({"elicitation": {"form": True, "url": None}, "sampling": {"tools": 1}}, "sampling"),
+    ],
+)
+def test_a_declaration_is_read_as_the_specification_means_it(
+    declared: dict[str, Any], found: str
+) -> None:
+    assert [name for name in ASKABLE if declares(declared, name)] == found.split()
+
+
+@spec("MRT-3")
+@pytest.mark.parametrize(
+    ("names", "required"),
+    [
+        ([], {}),
+        (["roots"], {"roots": {}}),
+        (["elicitation"], {"elicitation": {}}),
+        (["elicitation.url"], {"elicitation": {"url": {}}}),
+        (["sampling"], {"sampling": {}}),
+        (["sampling.tools", "sampling", "sampling"], {"sampling": {"tools": {}}}),
+        (["elicitation", "elicitation.url"], {"elicitation": {"form": {}, "url": {}}}),
+    ],
+)
+def test_what_is_required_is_an_object(names: list[str], required: dict[str, Any]) -> None:
+    assert requirement(names) == required
+    assert requirement(iter(names)) == required
+
+
+@spec("MRT-3")
+@given(st.lists(st.sampled_from(ASKABLE)))
+def test_whoever_declares_what_is_required_has_it(names: list[str]) -> None:
+    required = requirement(names)
+    assert all(declares(required, name) for name in names)
+
+
+def test_other_names_are_mistakes() -> None:
+    for name in ASKABLE:
+        check_askable(name)
+    for name in ("", "tools", "elicitation.form", "Roots"):
+        with pytest.raises(ValueError, match=r"use 'elicitation', 'elicitation\.url', 'roots'"):
+            check_askable(name)

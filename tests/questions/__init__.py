@@ -1,0 +1,1 @@
+"""Questions to the user and the client, over all the rounds that they take."""

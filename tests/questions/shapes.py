@@ -1,0 +1,294 @@
+"""What may stand in `inputRequests` at 2026-07-28, member by member (schema: InputRequest).
+
+Closed, unlike the schema: a member that the specification does not name costs the question with
+hosts that check strictly. Absent is the only way to leave something out; null is not.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
+
+from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter
+from typing_extensions import TypedDict
+
+CLOSED = ConfigDict(extra="forbid", strict=True)
+Priority: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+
+
+class Option(TypedDict):
+    """A choice with the words for it."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    const: str
+    title: str
+
+
+class _Field(TypedDict):
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    title: NotRequired[str]
+    description: NotRequired[str]
+
+
+class StringField(_Field):
+    """Text."""
+
+    type: Literal["string"]
+    minLength: NotRequired[int]
+    maxLength: NotRequired[int]
+    format: NotRequired[Literal["email", "uri", "date", "date-time"]]
+    default: NotRequired[str]
+
+
+class NumberField(_Field):
+    """A number."""
+
+    type: Literal["number", "integer"]
+    minimum: NotRequired[int | float]
+    maximum: NotRequired[int | float]
+    default: NotRequired[int | float]
+
+
+class BooleanField(_Field):
+    """Yes or no."""
+
+    type: Literal["boolean"]
+    default: NotRequired[bool]
+
+
+class UntitledChoice(_Field):
+    """One of several values; `enumNames` is how 2025-06-18 gave them words."""
+
+    type: Literal["string"]
+    enum: Annotated[list[str], Field(min_length=1)]
+    enumNames: NotRequired[list[str]]
+    default: NotRequired[str]
+
+
+class TitledChoice(_Field):
+    """One of several values with words."""
+
+    type: Literal["string"]
+    oneOf: Annotated[list[Option], Field(min_length=1)]
+    default: NotRequired[str]
+
+
+class UntitledItems(TypedDict):
+    """What may be in a list of values."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    type: Literal["string"]
+    enum: Annotated[list[str], Field(min_length=1)]
+
+
+class TitledItems(TypedDict):
+    """What may be in a list of values with words."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    anyOf: Annotated[list[Option], Field(min_length=1)]
+
+
+class Choices(_Field):
+    """Some of several values."""
+
+    type: Literal["array"]
+    items: UntitledItems | TitledItems
+    minItems: NotRequired[int]
+    maxItems: NotRequired[int]
+    default: NotRequired[list[str]]
+
+
+def _kind(field: Any) -> str:
+    if not isinstance(field, dict):
+        return "string"
+    return next((one for one in ("enum", "oneOf") if one in field), str(field.get("type")))
+
+
+AnyField: TypeAlias = Annotated[
+    Annotated[StringField, Tag("string")]
+    | Annotated[NumberField, Tag("number")]
+    | Annotated[NumberField, Tag("integer")]
+    | Annotated[BooleanField, Tag("boolean")]
+    | Annotated[UntitledChoice, Tag("enum")]
+    | Annotated[TitledChoice, Tag("oneOf")]
+    | Annotated[Choices, Tag("array")],
+    Discriminator(_kind),
+]
+
+Form = TypedDict(
+    "Form",
+    {
+        "$schema": NotRequired[str],
+        "type": Literal["object"],
+        "properties": dict[str, AnyField],
+        "required": NotRequired[list[str]],
+    },
+)
+Form.__pydantic_config__ = CLOSED  # type: ignore[attr-defined]
+
+
+class FormParams(TypedDict):
+    """A form to fill in."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    mode: NotRequired[Literal["form"]]
+    message: str
+    requestedSchema: Form  # type: ignore[valid-type]
+
+
+class URLParams(TypedDict):
+    """A page to visit."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    mode: Literal["url"]
+    message: str
+    url: Annotated[str, Field(pattern=r"^https?://[!-~]+$")]
+
+
+class TextBlock(TypedDict):
+    """Text of a message."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    type: Literal["text"]
+    text: str
+
+
+class MediaBlock(TypedDict):
+    """A picture or a sound of a message."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    type: Literal["image", "audio"]
+    data: str
+    mimeType: str
+
+
+class ToolUseBlock(TypedDict):
+    """A tool that the model wants to use."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class ToolResultBlock(TypedDict):
+    """What a tool gave."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    type: Literal["tool_result"]
+    toolUseId: str
+    content: list[dict[str, Any]]
+    isError: NotRequired[bool]
+
+
+SamplingBlock: TypeAlias = TextBlock | MediaBlock | ToolUseBlock | ToolResultBlock
+
+
+class SamplingMessage(TypedDict):
+    """One message of a conversation."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    role: Literal["user", "assistant"]
+    content: SamplingBlock | list[SamplingBlock]
+
+
+class Hint(TypedDict):
+    """A part of a model's name."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    name: NotRequired[str]
+
+
+class ModelPreferences(TypedDict):
+    """What matters in the choice of a model."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    hints: NotRequired[list[Hint]]
+    costPriority: NotRequired[Priority]
+    speedPriority: NotRequired[Priority]
+    intelligencePriority: NotRequired[Priority]
+
+
+class ObjectSchema(TypedDict):
+    """The schema of a tool's arguments."""
+
+    type: Literal["object"]
+
+
+class OfferedTool(TypedDict):
+    """A tool that the model may use."""
+
+    name: str
+    description: NotRequired[str]
+    inputSchema: ObjectSchema
+
+
+class ToolChoice(TypedDict):
+    """Whether the model uses tools."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    mode: Literal["auto", "required", "none"]
+
+
+class SamplingParams(TypedDict):
+    """A message to be written by a model; `includeContext` is deprecated (ASK-8)."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    messages: Annotated[list[SamplingMessage], Field(min_length=1)]
+    maxTokens: Annotated[int, Field(ge=1)]
+    systemPrompt: NotRequired[str]
+    temperature: NotRequired[float]
+    stopSequences: NotRequired[list[str]]
+    modelPreferences: NotRequired[ModelPreferences]
+    metadata: NotRequired[dict[str, Any]]
+    tools: NotRequired[list[OfferedTool]]
+    toolChoice: NotRequired[ToolChoice]
+
+
+class Elicitation(TypedDict):
+    """A question to the user."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    method: Literal["elicitation/create"]
+    params: FormParams | URLParams
+
+
+class Sampling(TypedDict):
+    """A question to the client's model."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    method: Literal["sampling/createMessage"]
+    params: SamplingParams
+
+
+class RootsNothing(TypedDict):
+    """Nothing to say."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+
+
+class Roots(TypedDict):
+    """A question for the user's folders."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    method: Literal["roots/list"]
+    params: NotRequired[RootsNothing]
+
+
+_requests: TypeAdapter[Any] = TypeAdapter(
+    dict[
+        Annotated[str, Field(min_length=1, max_length=128)],
+        Annotated[Elicitation | Sampling | Roots, Field(discriminator="method")],
+    ]
+)
+_forms: TypeAdapter[Any] = TypeAdapter(Form)
+
+
+def check_requests(requests: Any) -> None:
+    """Fail when `inputRequests` holds anything that a strict host would refuse."""
+    _requests.validate_python(requests)
+
+
+def check_form(schema: Any) -> None:
+    """Fail when a form has a keyword or a value that a strict host would refuse."""
+    _forms.validate_python(schema)

@@ -1,0 +1,3 @@
+"""Spans and measurements of every request."""
+
+from __future__ import annotations

@@ -1,0 +1,156 @@
+"""The reasons that the owner of the site is told are those that decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, User
+from django.test import override_settings
+
+from mcp_django import MCPServer
+from mcp_django.auth.permissions import AllowAny, BasePermission, HasCodename, InGroups, IsStaff
+from mcp_django.auth.principal import Principal
+from mcp_django.components.component import Component
+from mcp_django.exceptions import AccessRefused, AuthenticationRequired, InvalidParams
+from mcp_django.runtime.policy import admit, admit_connection, visible
+from mcp_django.runtime.reasons import barriers, hindrances
+
+
+class Yes(BasePermission):
+    """Says yes."""
+
+
+class No(BasePermission):
+    """Says no."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        return False
+
+
+class Refuses(BasePermission):
+    """Refuses in words of its own."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        raise AuthenticationRequired("Sign in once more.")
+
+
+class Objects(BasePermission):
+    """Has an error of the protocol for whoever asks."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        raise InvalidParams("Not today.")
+
+
+class Fails(BasePermission):
+    """Is broken."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        raise RuntimeError("oops")
+
+
+GUARDS = (Yes, No, Refuses, Objects, Fails)
+PERMISSIONS = [None, *GUARDS, *[list(two) for two in product(GUARDS, repeat=2)]]
+HELD = [None, frozenset(), frozenset({"a"}), frozenset({"a", "b"})]
+NEEDED = [(), ("a",), ("a", "b")]
+
+
+def named(declared: Any) -> str:
+    """The name of a case, the same in every process."""
+    each = declared if isinstance(declared, (list, tuple)) else [declared]
+    return "+".join(getattr(one, "__name__", type(one).__name__) for one in each) or "nothing"
+
+
+def component_of(permission: Any, scopes: tuple[str, ...]) -> Component:
+    server = MCPServer("reasons", permission=AllowAny)
+
+    @server.tool
+    def tool() -> str:
+        """Do something."""
+        return ""
+
+    return replace(server.tools["tool"], permission=permission, scopes=scopes)
+
+
+def caller(scopes: frozenset[str] | None, *, is_known: bool = True, **details: Any) -> Principal:
+    user = User(pk=1, username="ada") if is_known else AnonymousUser()
+    return Principal(key="k", user=user, scopes=scopes, **details)
+
+
+def is_admitted(principal: Principal, component: Component) -> bool:
+    try:
+        return admit(principal, component)
+    except (AccessRefused, InvalidParams):
+        return False
+
+
+@pytest.mark.parametrize("list_filter", ["permissions", "scopes"])
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("permission", PERMISSIONS, ids=named)
+def test_a_component_is_seen_when_there_is_no_reason_against_it(
+    permission: Any, is_known: bool, list_filter: str
+) -> None:
+    for held, needed in product(HELD, NEEDED):
+        principal = caller(held, is_known=is_known)
+        component = component_of(permission, needed)
+        with override_settings(MCP_DJANGO={"LIST_FILTER": list_filter}):
+            reasons = list(hindrances(principal, component))
+            assert visible(principal, component) is not bool(reasons)
+            of_scopes = [one for one in reasons if one.kind == "scopes"]
+            guarding = [one for one in reasons if one.kind == "permission"]
+            lacks = held is not None and not set(needed) <= held
+            assert bool(of_scopes) is (lacks and list_filter == "scopes")
+            assert is_admitted(principal, component) is not (bool(guarding) or lacks)
+        guards = permission if isinstance(permission, list) else [permission]
+        refusing = [one for one in guards if one not in (None, Yes)]
+        assert [type(one.guard) for one in guarding] == refusing
+
+
+def test_all_reasons_are_given_and_not_the_first_alone() -> None:
+    component = component_of([No, IsStaff, "auth.view_group", InGroups(["Editors"])], ("a", "b"))
+    principal = caller(frozenset({"a"}), is_known=False)
+    with override_settings(MCP_DJANGO={"LIST_FILTER": "scopes"}):
+        found = list(hindrances(principal, component))
+    kinds = [type(one.guard) for one in found if one.guard is not None]
+    assert kinds == [No, IsStaff, HasCodename, InGroups]
+    assert found[-1].scopes == ("b",)
+
+
+def nobody_connects(user: Any, server: Any, client_id: str) -> bool:
+    """A rule of the site."""
+    return client_id != "blocked"
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+@pytest.mark.parametrize("guards", [(), (Yes(),), (No(),), (No(), Yes())], ids=named)
+@pytest.mark.parametrize("permission", [AllowAny, IsStaff, [Yes, No]], ids=named)
+@pytest.mark.parametrize("is_known", [True, False])
+def test_whoever_may_not_enter_has_a_reason(
+    is_known: bool, permission: Any, guards: tuple[Any, ...], is_enabled: bool
+) -> None:
+    server: Any = MCPServer("reasons", permission=permission, scopes=("a", "b"))
+    offered = replace(server.offered, guards=guards, is_enabled=is_enabled)
+
+    class Door:
+        """The server as its owner narrowed it."""
+
+        def __getattr__(self, name: str) -> Any:
+            return offered if name == "offered" else getattr(server, name)
+
+    door: Any = Door()
+    rule = f"{__name__}.nobody_connects"
+    for held, audience, client in product(HELD, ("", "https://a.example"), ("blocked", "other")):
+        principal = caller(held, is_known=is_known, audience=audience, client_id=client)
+        with override_settings(MCP_DJANGO={"OAUTH": {"CAN_CONNECT": rule}}):
+            reasons = [one.kind for one in barriers(door, principal)]
+            if reasons:
+                with pytest.raises(AccessRefused):
+                    admit_connection(door, principal)
+            else:
+                admit_connection(door, principal)
+        assert ("disabled" in reasons) is not is_enabled
+        assert ("rule" in reasons) is bool(audience and client == "blocked")
+        lacks = held is not None and held != {"a", "b"}
+        assert ("scopes" in reasons) is bool(audience and lacks)

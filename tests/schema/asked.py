@@ -1,0 +1,34 @@
+"""A declared form as a host gets it, and what becomes of an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from mcp_django.schema.arguments import InvalidArguments
+from mcp_django.schema.elicitation import elicitation_form
+from tests.questions.shapes import check_form
+
+
+def schema_of(declared: Any) -> dict[str, Any]:
+    found = elicitation_form(declared).json_schema
+    check_form(found)
+    return found
+
+
+def read(declared: Any, content: Any) -> Any:
+    return elicitation_form(declared).read(content)
+
+
+def refusal(declared: Any) -> str:
+    with pytest.raises(ImproperlyConfigured) as caught:
+        elicitation_form(declared)
+    return str(caught.value)
+
+
+def problem(declared: Any, content: Any) -> str:
+    with pytest.raises(InvalidArguments) as caught:
+        read(declared, content)
+    return str(caught.value)

@@ -1,0 +1,294 @@
+"""Forms from every kind of declaration, and the values that their answers become."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, NotRequired, Optional
+from uuid import UUID
+
+import pytest
+from django import forms
+from django.db import models
+from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel
+from typing_extensions import TypedDict
+
+from mcp_django.schema.elicitation import elicitation_form
+from tests.schema.asked import problem, read, refusal, schema_of
+from tests.spec import spec
+
+
+class Color(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Size(models.TextChoices):
+    SMALL = "s", "Small"
+    LARGE = "l", "Large"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+@dataclass(frozen=True)
+class Inner:
+    x: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A field of most kinds, each with a default but the first."""
+
+    day: Annotated[date, "The day of arrival"]
+    floor: Annotated[int, Field(ge=0, le=40, description="Floor")] = 0
+    weight: float | None = None
+    gift: bool = False
+    color: Color = Color.RED
+    size: Optional[Size] = None  # noqa: UP045 - the older spelling
+    extras: list[Literal["card", "bow"]] = dataclasses.field(default_factory=list)
+
+
+class Wish(TypedDict):
+    name: Annotated[str, "Your name"]
+    age: NotRequired[Annotated[int, "Your age"]]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    the_name: Annotated[str, "A name"] = Field(alias="theName", max_length=3)
+    price: Decimal = Decimal("1.10")
+    at: datetime | None = None
+
+
+# One field ------------------------------------------------------------------------------------
+
+
+@spec("ASK-11", "ASK-14")
+@pytest.mark.parametrize(
+    ("declared", "member", "content", "value"),
+    [
+        (str, {"type": "string"}, "a", "a"),
+        (int, {"type": "integer"}, 5, 5),
+        (int, {"type": "integer"}, 5.0, 5),
+        (float, {"type": "number"}, 5, 5.0),
+        (bool, {"type": "boolean"}, False, False),
+        (date, {"type": "string", "format": "date"}, "2026-03-01", date(2026, 3, 1)),
+        (time, {"type": "string"}, "12:30", time(12, 30)),
+        (UUID, {"type": "string"}, str(UUID(int=1)), UUID(int=1)),
+        (Decimal, {"type": "string"}, "1.10", Decimal("1.10")),
+        (
+            AnyUrl,
+            {"type": "string", "format": "uri", "minLength": 1},
+            "https://a/",
+            AnyUrl("https://a/"),
+        ),
+        (Color, {"type": "string", "enum": ["red", "blue"]}, "blue", Color.BLUE),
+        (Size, {"type": "string", "enum": ["s", "l"]}, "l", Size.LARGE),
+        (Literal["a"], {"type": "string", "enum": ["a"]}, "a", "a"),
+        (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}, "b", "b"),
+        (
+            list[Color],
+            {"type": "array", "items": {"type": "string", "enum": ["red", "blue"]}},
+            ["blue", "red"],
+            [Color.BLUE, Color.RED],
+        ),
+        (
+            Annotated[set[Literal["a", "b"]], Field(min_length=1)],
+            {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1},
+            ["a", "a"],
+            {"a"},
+        ),
+        (Annotated[str, "Your name"], {"type": "string", "description": "Your name"}, "a", "a"),
+        (
+            Annotated[int, Field(gt=0, lt=10, title="N")],
+            {"type": "integer", "minimum": 1, "maximum": 9},
+            9,
+            9,
+        ),
+    ],
+)
+def test_a_single_type_is_one_field_without_its_wrapping(
+    declared: Any, member: Any, content: Any, value: Any
+) -> None:
+    found = schema_of(declared)
+    assert found == {"type": "object", "properties": {"value": member}, "required": ["value"]}
+    answer = read(declared, {"value": content, "more": 1})
+    assert (answer, type(answer)) == (value, type(value))
+
+
+@spec("ASK-14")
+@pytest.mark.parametrize(
+    "declared",
+    [str | None, int | None, Color | None, Literal["a"] | None, list[Color] | None],
+)
+def test_a_field_that_may_be_left_out_is_none_then(declared: Any) -> None:
+    assert "required" not in schema_of(declared)
+    assert read(declared, {}) is None
+    assert read(declared, {"value": None}) is None
+
+
+@spec("ASK-14")
+@pytest.mark.parametrize(
+    ("declared", "content", "text"),
+    [
+        (str, {}, "value: is required"),
+        (str, {"value": 5}, "value: must be a string (got 5)"),
+        (int, {"value": "many"}, 'value: must be an integer (got "many")'),
+        (bool, {"value": "perhaps"}, 'value: must be true or false (got "perhaps")'),
+        (date, {"value": "soon"}, 'value: must be a date like 2026-12-31 (got "soon")'),
+        (Literal["a", "b"], {"value": "c"}, 'value: must be one of "a", "b" (got "c")'),
+        (list[Color], {"value": ["green"]}, 'value[0]: must be one of "red", "blue" (got "green")'),
+        (Annotated[str, Field(pattern="^a")], {"value": "b"}, "value: must match the pattern"),
+        (Annotated[float, Field(gt=0)], {"value": 0}, "value: must be greater than 0 (got 0)"),
+    ],
+)
+def test_what_does_not_fit_is_said_by_the_name_of_the_field(
+    declared: Any, content: Any, text: str
+) -> None:
+    assert problem(declared, content).startswith(text)
+
+
+# Several fields -------------------------------------------------------------------------------
+
+
+@spec("ASK-11")
+def test_a_dataclass_has_a_field_for_each_member() -> None:
+    assert schema_of(Delivery) == {
+        "type": "object",
+        "properties": {
+            "day": {"type": "string", "format": "date", "description": "The day of arrival"},
+            "floor": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": 40,
+                "description": "Floor",
+                "default": 0,
+            },
+            "weight": {"type": "number"},
+            "gift": {"type": "boolean", "default": False},
+            "color": {"type": "string", "enum": ["red", "blue"], "default": "red"},
+            "size": {"type": "string", "enum": ["s", "l"]},
+            "extras": {"type": "array", "items": {"type": "string", "enum": ["card", "bow"]}},
+        },
+        "required": ["day"],
+    }
+    assert read(Delivery, {"day": "2026-03-01"}) == Delivery(day=date(2026, 3, 1))
+    full = {"day": "2026-03-01", "floor": 3, "weight": 1, "gift": True, "color": "blue"}
+    assert read(Delivery, {**full, "size": "l", "extras": ["bow"], "admin": True}) == Delivery(
+        date(2026, 3, 1), 3, 1.0, gift=True, color=Color.BLUE, size=Size.LARGE, extras=["bow"]
+    )
+
+
+@spec("ASK-14")
+def test_every_field_that_does_not_fit_is_named() -> None:
+    text = problem(Delivery, {"floor": 50, "gift": None, "color": "green"})
+    assert text.splitlines() == [
+        "day: is required",
+        "floor: must be at most 40 (got 50)",
+        'color: must be one of "red", "blue" (got "green")',
+    ]
+
+
+def test_a_typed_dict_becomes_a_dict() -> None:
+    assert schema_of(Wish) == {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": "Your name"},
+            "age": {"type": "integer", "description": "Your age"},
+        },
+        "required": ["name"],
+    }
+    assert read(Wish, {"name": "a", "more": 1}) == {"name": "a"}
+    assert read(Wish, {"name": "a", "age": 5}) == {"name": "a", "age": 5}
+
+
+def test_a_model_is_asked_for_by_its_aliases() -> None:
+    found = schema_of(Model)
+    assert list(found["properties"]) == ["theName", "price", "at"]
+    assert found["required"] == ["theName"]
+    assert found["properties"]["theName"]["description"] == "A name"
+    model = read(Model, {"theName": "ada", "price": 2, "the_name": "x"})
+    assert model == Model(theName="ada", price=Decimal(2))
+    assert problem(Model, {"theName": "too long"}).startswith("theName: must have at most 3")
+
+
+def test_a_model_made_within_a_function_is_read_as_pydantic_does() -> None:
+    class Kind(Enum):
+        A = "a"
+
+    class Local(BaseModel):
+        kind: Annotated[Kind, "lost"] = Kind.A
+
+    assert schema_of(Local)["properties"]["kind"]["enum"] == ["a"]
+    assert read(Local, {}).kind is Kind.A
+
+
+def test_nothing_declared_is_nothing_asked() -> None:
+    assert schema_of(None) == {"type": "object", "properties": {}}
+    assert read(None, {"value": 1}) is None
+
+
+# What no form can be made of ------------------------------------------------------------------
+
+
+@spec("ASK-11")
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        (Outer, "inner is no text, number, yes or no, date, choice or list of choices; a form is"),
+        (dict, "value is no text, number, yes or no"),
+        (Any, "value is no text, number, yes or no"),
+        (bytes, "value is no text, number, yes or no"),
+        (int | str, "value is no text, number, yes or no"),
+        (Inner | None, "value is no text, number, yes or no"),
+        (Annotated[Inner, "nested"], "value is no text, number, yes or no"),
+        (RootModel[int], "a form has named fields and no others"),
+        (Number, "value is a choice, and what is chosen is text"),
+        (Literal[1, 2], "value is a choice, and what is chosen is text"),
+        (list[str], "value is a list of something else than choices of text"),
+        (list[int | str], "value is a list of something else than choices of text"),
+        (list[Color | None], "value is a list of something else than choices of text"),
+        (list[Inner], "value is a list of something else than choices of text"),
+    ],
+)
+def test_what_is_not_flat_is_refused_by_name(declared: Any, text: str) -> None:
+    found = refusal(declared)
+    assert found.startswith("No form can be made of ")
+    assert text in found
+
+
+@pytest.mark.parametrize("declared", [5, object(), Path, forms.CharField()])
+def test_what_has_no_json_is_refused_without_names_of_ours(declared: Any) -> None:
+    text = refusal(declared)
+    assert text.startswith("The form ")
+    assert "mcp_django" not in text
+
+
+# Remembered forms -----------------------------------------------------------------------------
+
+
+def test_a_form_is_made_once() -> None:
+    assert elicitation_form(Delivery) is elicitation_form(Delivery)
+
+
+def test_equal_types_that_read_otherwise_are_other_forms() -> None:
+    for order in (["a", "b"], ["b", "a"]):
+        hint: Any = Literal[tuple(order)]  # type: ignore[valid-type]
+        assert schema_of(hint)["properties"]["value"]["enum"] == order
+
+
+def test_a_type_without_a_hash_is_no_trouble() -> None:
+    hint = Annotated[str, Field(json_schema_extra={"x": []}), {}]
+    assert read(hint, {"value": "a"}) == "a"

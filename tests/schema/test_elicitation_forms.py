@@ -1,0 +1,189 @@
+"""Forms from Django's forms and from schemas written by hand, and what their answers become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django import forms
+from django.contrib.auth.models import Group
+from django.test import override_settings
+from django.utils import translation
+from django.utils.translation import gettext_lazy
+
+from mcp_django.schema.elicitation import elicitation_form
+from tests.schema.asked import problem, read, refusal, schema_of
+from tests.spec import spec
+
+# Django forms ---------------------------------------------------------------------------------
+
+
+def shades() -> list[tuple[str, str]]:
+    return [(group.name, group.name.title()) for group in Group.objects.all()]
+
+
+class NoteForm(forms.Form):
+    subject = forms.CharField(max_length=60, help_text="In a few words", initial="Hello")
+    urgency = forms.ChoiceField(
+        choices=[("low", gettext_lazy("No")), ("high", gettext_lazy("Yes"))], help_text="How soon"
+    )
+    channels = forms.MultipleChoiceField(
+        choices=[("mail", "Mail"), ("Others", [("sms", "Text message")])], required=False
+    )
+    until = forms.DateField(required=False)
+    copies = forms.IntegerField(min_value=0, max_value=3, initial=1)
+    loud = forms.BooleanField(required=False, label="Read aloud")
+
+    def clean(self) -> dict[str, Any]:
+        if self.cleaned_data.get("loud") and self.cleaned_data.get("copies"):
+            raise forms.ValidationError("Either read it aloud or print it.")
+        return super().clean() or {}
+
+
+class GroupForm(forms.Form):
+    group = forms.ModelChoiceField(Group.objects.all())
+
+
+class ShadeForm(forms.Form):
+    shade = forms.ChoiceField(choices=shades)
+
+
+@spec("ASK-11")
+def test_a_django_form_is_shown_with_its_labels() -> None:
+    assert schema_of(NoteForm) == {
+        "type": "object",
+        "properties": {
+            "subject": {
+                "type": "string",
+                "maxLength": 60,
+                "description": "In a few words",
+                "default": "Hello",
+            },
+            "urgency": {
+                "type": "string",
+                "description": "How soon",
+                "oneOf": [
+                    {"const": "low", "title": "No"},
+                    {"const": "high", "title": "Yes"},
+                ],
+            },
+            "channels": {
+                "type": "array",
+                "items": {
+                    "anyOf": [
+                        {"const": "mail", "title": "Mail"},
+                        {"const": "sms", "title": "Text message"},
+                    ]
+                },
+            },
+            "until": {"type": "string", "format": "date"},
+            "copies": {"type": "integer", "minimum": 0, "maximum": 3, "default": 1},
+            "loud": {"type": "boolean", "description": "Read aloud"},
+        },
+        "required": ["urgency"],
+    }
+
+
+@spec("ASK-14")
+def test_a_django_form_comes_back_valid() -> None:
+    form = read(NoteForm, {"urgency": "high", "channels": ["sms"], "more": 1})
+    assert form.cleaned_data == {
+        "subject": "Hello",
+        "urgency": "high",
+        "channels": ["sms"],
+        "until": None,
+        "copies": 1,
+        "loud": False,
+    }
+    assert problem(NoteForm, {"urgency": "never", "until": "soon"}).splitlines() == [
+        'urgency: Select a valid choice. never is not one of the available choices (got "never")',
+        'until: Enter a valid date (got "soon")',
+    ]
+    assert problem(NoteForm, {"urgency": "low", "loud": True}) == (
+        "Either read it aloud or print it"
+    )
+
+
+@pytest.mark.django_db
+def test_a_row_is_chosen_by_its_key() -> None:
+    group = Group.objects.create(name="a")
+    assert schema_of(GroupForm)["properties"]["group"] == {"type": "integer"}
+    assert read(GroupForm, {"group": group.pk}).cleaned_data == {"group": group}
+    assert "Select a valid choice" in problem(GroupForm, {"group": group.pk + 1})
+    assert elicitation_form(GroupForm).uses_database
+    assert not elicitation_form(str).uses_database
+
+
+async def test_choices_that_are_computed_are_not_computed_for_the_form() -> None:
+    assert schema_of(ShadeForm)["properties"]["shade"] == {"type": "string"}
+
+
+@override_settings(USE_I18N=True, LANGUAGE_CODE="en")
+def test_a_form_is_shown_in_the_language_of_its_reader() -> None:
+    for language, no in (("en", "No"), ("de", "Nein"), ("fr", "Non"), ("de", "Nein")):
+        with translation.override(language):
+            assert schema_of(NoteForm)["properties"]["urgency"]["oneOf"][0]["title"] == no
+
+
+@spec("ASK-11", "ASK-15")
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        (forms.FileField(), "cannot be filled with JSON"),
+        (forms.JSONField(), "x is no text, number"),
+        (forms.ModelMultipleChoiceField(Group.objects.all()), "x is a list of something else"),
+        (forms.TypedChoiceField(choices=[(1, "One")], coerce=int), "x is a choice, and what is"),
+        (forms.CharField(widget=forms.PasswordInput), "x looks like a secret"),
+    ],
+)
+def test_fields_without_a_place_in_a_form_are_refused(field: forms.Field, text: str) -> None:
+    assert text in refusal(type("OddForm", (forms.Form,), {"x": field}))
+
+
+# By hand --------------------------------------------------------------------------------------
+
+BY_HAND = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2},
+        "channel": {"type": "array", "items": {"type": "string", "enum": ["mail", "sms"]}},
+    },
+    "required": ["name"],
+}
+
+
+@spec("ASK-11")
+def test_a_form_written_by_hand_is_shown_as_it_is() -> None:
+    assert schema_of(BY_HAND) == BY_HAND
+
+
+@spec("ASK-14")
+def test_its_answer_is_a_dict_of_what_was_asked() -> None:
+    content = {"name": "ada", "channel": ["sms"]}
+    assert read(BY_HAND, {**content, "admin": True}) == content
+    assert problem(BY_HAND, {}) == "name: is required"
+
+
+@spec("ASK-14")
+def test_its_answer_is_checked(engine: str) -> None:
+    assert problem(BY_HAND, {"name": "a"}) == 'name: must have at least 2 characters (got "a")'
+    assert "must be one of" in problem(BY_HAND, {"name": "ada", "channel": ["post"]})
+
+
+@spec("ASK-11")
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({}, "a form has named fields and no others"),
+        ({"type": "object"}, "a form has properties"),
+        ({"type": "object", "properties": {"a": {"type": "object"}}}, "a is no text, number"),
+        ({"type": "object", "properties": {"a": True}}, "a is no text, number"),
+        ({"type": "object", "properties": {"api_key": {"type": "string"}}}, "looks like a secret"),
+    ],
+)
+def test_a_form_written_by_hand_is_refused_where_no_host_could_show_it(
+    schema: Any, text: str
+) -> None:
+    found = refusal(schema)
+    assert found.startswith("The form's schema is refused: ")
+    assert text in found

@@ -1,0 +1,11 @@
+"""The endpoint as a worker process serves it."""
+
+from __future__ import annotations
+
+import django
+
+django.setup()
+
+from mcp_django.asgi import get_asgi_application  # noqa: E402
+
+application = get_asgi_application()

@@ -1,0 +1,16 @@
+"""Callers that a test declares."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+
+from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.principal import Principal, principal_for
+
+
+class Anybody(BaseBackend):
+    """Whoever calls is the first user there is."""
+
+    def authenticate(self, credentials: Credentials) -> Principal | None:
+        return principal_for(User.objects.first())

@@ -1,0 +1,21 @@
+"""A channel layer that loses messages, for processes whose bell has to be a hint and no more."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+from channels_redis.core import RedisChannelLayer
+
+DROP = float(os.environ.get("MCP_TEST_DROP", "0"))
+
+
+class LossyLayer(RedisChannelLayer):  # type: ignore[misc]
+    """Each process misses its own share of the rings."""
+
+    async def receive(self, channel: str) -> dict[str, Any]:
+        while True:
+            message: dict[str, Any] = await super().receive(channel)
+            if random.random() >= DROP:
+                return message

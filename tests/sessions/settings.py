@@ -1,0 +1,43 @@
+"""Settings of the worker processes that tests start: what they share is told by the environment.
+
+`MCP_TEST_DATABASE_URL` names a PostgreSQL database; without it they share the SQLite file of
+`MCP_TEST_DATABASE`. `MCP_TEST_REDIS_URL` makes them ring through Redis, over a layer that loses
+`MCP_TEST_DROP` of all rings; without it they poll.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tests.conformance import shared
+from tests.settings import *  # noqa: F403
+
+INSTALLED_APPS = [
+    "tests.sessions.apps.SessionsConfig" if app == "tests.example" else app
+    for app in INSTALLED_APPS  # noqa: F405
+]
+ROOT_URLCONF = "tests.sessions.urls"
+ASGI_APPLICATION = "tests.sessions.asgi.application"
+
+if url := os.environ.get("MCP_TEST_DATABASE_URL"):
+    DATABASES = {"default": shared.database(url)}
+
+CHANNEL_LAYERS = {}
+if redis := os.environ.get("MCP_TEST_REDIS_URL"):
+    CHANNEL_LAYERS = {
+        "default": {
+            "BACKEND": "tests.sessions.layers.LossyLayer",
+            "CONFIG": {"hosts": [redis], "prefix": os.environ["MCP_TEST_REDIS_PREFIX"]},
+        }
+    }
+
+MCP_DJANGO = {
+    # Of the store alone is asked what it holds; a call whose line cannot be written is refused.
+    "LOG_CALLS": False,
+    "THREADS": int(os.environ.get("MCP_TEST_THREADS", "8")),
+    # Often enough that a client soon finds out that its worker hangs.
+    "KEEPALIVE_SECONDS": 0.5,
+    # All tests call as the same nobody.
+    "SESSIONS_PER_PRINCIPAL": 1000,
+    "STREAMS_PER_PRINCIPAL": 1000,
+}

@@ -1,0 +1,83 @@
+"""The bell by itself: what becomes of a layer that says nothing, or fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from mcp_django.store import bell
+from mcp_django.store.topics import Topic
+from mcp_django.store.workers import worker_id
+from tests.transports.stage import PATIENCE
+
+TOOLS = Topic("store", "tools")
+
+
+class SilenceError(Exception):
+    """As the Redis client says it, whose class is none of Python's."""
+
+
+SilenceError.__name__ = "TimeoutError"
+
+
+class Layer:
+    """A layer that gives what a test put there, or raises it."""
+
+    def __init__(self, *given: Any) -> None:
+        self._given = deque(given)
+        self.done: list[str] = []
+
+    async def new_channel(self, prefix: str) -> str:
+        self.done.append("channel")
+        return f"{prefix}.1"
+
+    async def group_add(self, group: str, channel: str) -> None:
+        self.done.append("join")
+
+    async def group_discard(self, group: str, channel: str) -> None:
+        self.done.append("leave")
+
+    async def receive(self, channel: str) -> Any:
+        given = self._given.popleft()
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+
+def rung(sender: int) -> dict[str, Any]:
+    return {"type": bell.KIND, "from": sender, "topics": [["store", "tools", ""]]}
+
+
+async def first_ring(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> list[Topic]:
+    monkeypatch.setattr(bell, "shared_layer", lambda: layer)
+    monkeypatch.setattr(bell, "BACKOFF_SECONDS", 0)
+    async with asyncio.timeout(PATIENCE), aclosing(bell.rings()) as rings:
+        return await anext(rings)
+
+
+async def test_silence_is_no_reason_to_leave(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    layer = Layer(SilenceError(), TimeoutError(), rung(1))
+    assert await first_ring(layer, monkeypatch) == [TOOLS]
+    assert layer.done == ["channel", "join", "leave"]
+    assert caplog.messages == []
+
+
+async def test_a_layer_that_fails_is_joined_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    layer = Layer(ConnectionError("gone"), rung(1))
+    assert await first_ring(layer, monkeypatch) == [TOOLS]
+    assert layer.done == ["channel", "join", "channel", "join", "leave"]
+    assert caplog.messages == ["The channel layer cannot be heard."]
+
+
+async def test_nobody_hears_his_own_ring_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = {**rung(1), "topics": [["store", "prompts", ""]]}
+    layer = Layer(rung(worker_id()), other)
+    assert await first_ring(layer, monkeypatch) == [Topic("store", "prompts")]

@@ -1,0 +1,209 @@
+"""Calling a call off by its id (CAN)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from mcp_django.models import Inbox
+from mcp_django.transports import batches, owned
+from tests.servers import token_for
+from tests.sessions.asking import PARLOR, accept, answer, asking, ready
+from tests.sessions.handshakes import (
+    VERSIONS,
+    B,
+    C,
+    D,
+    Peer,
+    call,
+    initialize,
+    notification,
+    opened,
+)
+from tests.sessions.reading import Reader
+from tests.spec import spec
+from tests.transports.stage import gates, reached
+
+STREAMABLE = [B, C, D]
+
+
+async def cancel(peer: Peer, *, expected: int = 202, headers: Any = None, **params: Any) -> None:
+    """Post a cancellation, which is never answered."""
+    taken = await peer.send(notification("notifications/cancelled", **params), **(headers or {}))
+    assert taken.status == expected
+    assert taken.body == b"" or expected != 202
+
+
+@spec("CAN-1", "CAN-8", "CAN-9")
+@pytest.mark.parametrize("request_id", [7, 0, -1, "7", "é", ""])
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_stream_ends_without_a_response(
+    version: str, request_id: Any, streaming: str, gate: str
+) -> None:
+    peer = await opened(streaming, PARLOR, version=version)
+    async with peer.stream(call("stay", id=request_id, progress=1, gate=gate)) as connection:
+        await reached(gates[gate].entered)
+        await cancel(peer, requestId=request_id, reason="enough")
+        assert await Reader(connection).rest() == []
+    await reached(gates[gate].left)
+    assert gates[gate].outcome == "cancelled"
+
+
+@spec("CAN-1", "CAN-8", "CAN-9")
+@pytest.mark.parametrize("tool", ["stay", "stay_later"])
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_document_is_replaced_by_nothing(
+    version: str, tool: str, streaming: str, gate: str
+) -> None:
+    peer = await opened(streaming, PARLOR, version=version)
+    calling = asyncio.create_task(peer.send(call(tool, gate=gate)))
+    await reached(gates[gate].entered)
+    await cancel(peer, requestId=1)
+    sent = await calling
+    assert (sent.status, sent.body) == (202, b"")
+    await reached(gates[gate].left)
+    assert gates[gate].outcome == "cancelled"
+
+
+@spec("CAN-1", "BAT-4")
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_a_function_that_ends_before_its_task_is_stopped_is_not_answered(
+    is_batch: bool, streaming: str, gate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (owned, batches):
+        monkeypatch.setattr(module, "on_loop", lambda work: lambda: None)
+    peer = await opened(streaming, PARLOR, version=B if is_batch else D)
+    doomed = call("stay", id=7, progress=1, gate=gate)
+    async with peer.stream([doomed] if is_batch else doomed) as connection:
+        await reached(gates[gate].entered)
+        await cancel(peer, requestId=7)
+        assert await Reader(connection).rest() == []
+
+
+@spec("CAN-1", "PRG-2")
+async def test_a_cancelled_call_says_nothing_more(streaming: str, gate: str) -> None:
+    peer = await opened(streaming, PARLOR)
+    async with peer.stream(call("walk", id=7, progress=1, gate=gate)) as connection:
+        reader = Reader(connection)
+        assert (await reader.message())["method"] == "notifications/progress"
+        assert (await reader.message())["method"] == "notifications/message"
+        await reached(gates[gate].entered)
+        await cancel(peer, requestId=7)
+        gates[gate].opened.set()
+        assert await reader.rest() == []
+    # Nor to a client that comes back for more.
+    async with peer.standing(last_event_id=reader.ids[-1]) as connection:
+        assert await Reader(connection).rest() == []
+
+
+NOTHING: list[dict[str, Any]] = [
+    {},
+    {"requestId": None},
+    {"requestId": "7"},
+    {"requestId": 8},
+    {"requestId": 7.5},
+    {"requestId": [7]},
+    {"requestId": {"id": 7}},
+    {"requestId": True},
+    {"requestId": "x" * 10_000},
+]
+
+
+@spec("CAN-2", "CAN-4")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_names_no_call_is_ignored(version: str, streaming: str, gate: str) -> None:
+    peer = await opened(streaming, PARLOR, version=version)
+    async with peer.stream(call("stay", id=7, progress=1, gate=gate)) as connection:
+        await reached(gates[gate].entered)
+        for params in NOTHING:
+            await cancel(peer, **params)
+        gates[gate].opened.set()
+        (response,) = await Reader(connection).rest()
+    assert response["id"] == 7
+    # Late, and twice.
+    await cancel(peer, requestId=7)
+    await cancel(peer, requestId=7)
+    assert await peer.result("ping") == {}
+    assert await Inbox.objects.acount() == 0
+
+
+@spec("CAN-2")
+async def test_a_whole_number_is_the_same_in_both_spellings(streaming: str, gate: str) -> None:
+    peer = await opened(streaming, PARLOR)
+    async with peer.stream(call("stay", id=7, progress=1, gate=gate)) as connection:
+        await reached(gates[gate].entered)
+        await cancel(peer, requestId=7.0)
+        assert await Reader(connection).rest() == []
+
+
+@spec("CAN-3")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_initialize_cannot_be_taken_back(version: str, mount: str) -> None:
+    peer = Peer(mount, PARLOR, version=version)
+    begun = await peer.send(initialize(version, id="first"))
+    peer.headers["mcp_session_id"] = begun.headers["mcp-session-id"]
+    await cancel(peer, requestId="first")
+    assert await peer.result("ping") == {}
+
+
+@spec("CAN-4", "SES-6")
+@pytest.mark.parametrize("version", STREAMABLE)
+async def test_nobody_else_cancels_a_call(version: str, streaming: str, gate: str) -> None:
+    tokens = []
+    for username in ("ada", "ben"):
+        user = await sync_to_async(User.objects.create_user)(username)
+        tokens.append(f"Bearer {(await sync_to_async(token_for)(user))[1]}")
+    peer = await opened(streaming, PARLOR, version=version, token=tokens[0])
+    other = await opened(streaming, PARLOR, version=version, token=tokens[0])
+    async with peer.stream(call("stay", id=7, progress=1, gate=gate)) as connection:
+        await reached(gates[gate].entered)
+        await cancel(other, requestId=7)
+        for thief in (tokens[1], None):
+            await cancel(peer, expected=404, headers={"authorization": thief}, requestId=7)
+        gates[gate].opened.set()
+        (response,) = await Reader(connection).rest()
+    assert response["id"] == 7
+
+
+@spec("CAN-1", "ASK-5")
+@pytest.mark.parametrize("tool", ["name", "name_later"])
+async def test_a_call_that_waits_for_an_answer_is_cancelled(tool: str, streaming: str) -> None:
+    peer = await ready(streaming)
+    async with asking(peer, call(tool, id=7)) as reader:
+        question = await reader.message()
+        await cancel(peer, requestId=7)
+        assert await reader.rest() == []
+    await answer(peer, question, accept("Ada"))
+    assert await Inbox.objects.acount() == 0
+
+
+@spec("CAN-1", "BAT-4")
+async def test_one_member_of_a_batch_is_cancelled_and_the_other_answered(
+    streaming: str, gate: str
+) -> None:
+    peer = await opened(streaming, PARLOR, version=B)
+    both = [call("stay", id=1, progress=1, gate=gate), call("count", id=2, progress=2, n=1)]
+    async with peer.stream(both) as connection:
+        reader = Reader(connection)
+        await reached(gates[gate].entered)
+        while (await reader.message()).get("id") != 2:
+            pass
+        await cancel(peer, requestId=1)
+        assert [one["id"] for one in await reader.rest()] in ([], [1])
+    await reached(gates[gate].left)
+    assert gates[gate].outcome == "cancelled"
+
+
+@spec("SES-7")
+async def test_the_end_of_the_session_cancels_its_calls(streaming: str, gate: str) -> None:
+    peer = await opened(streaming, PARLOR)
+    async with peer.stream(call("stay", id=7, progress=1, gate=gate)) as connection:
+        await reached(gates[gate].entered)
+        assert (await peer.delete()).status == 204
+        assert await Reader(connection).rest() == []
+    await reached(gates[gate].left)
+    assert gates[gate].outcome == "cancelled"

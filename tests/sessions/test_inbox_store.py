@@ -1,0 +1,38 @@
+"""The inbox: what is put down for another process is taken once."""
+
+from __future__ import annotations
+
+from mcp_django.models import Inbox, Session
+from mcp_django.store import inbox
+from mcp_django.store.inbox import Letter
+from tests.sessions.conftest import at_once, open_session
+
+
+def test_a_letter_is_taken_by_who_waits_for_it(session: Session) -> None:
+    inbox.put(session.pk, "answer", "ask-1", '{"action": "accept"}')
+    inbox.put(session.pk, "answer", "ask-2")
+    other, _ = open_session()
+    assert inbox.take(other.pk, ["ask-1"]) == []
+    assert inbox.take(session.pk, ["ask-3"]) == []
+    taken = inbox.take(session.pk, ["ask-1", "ask-3"])
+    assert taken == [Letter(session.pk, "answer", "ask-1", '{"action": "accept"}')]
+    assert inbox.take(session.pk, ["ask-1"]) == []
+    assert inbox.take(session.pk, {"ask-2"}) == [Letter(session.pk, "answer", "ask-2", "")]
+
+
+def test_a_letter_is_taken_once_however_many_look(session: Session) -> None:
+    refs = [f"ask-{number}" for number in range(20)]
+    for ref in refs:
+        inbox.put(session.pk, "answer", ref)
+    taken = at_once(8, lambda _: inbox.take(session.pk, refs))
+    assert sorted(letter.ref for letters in taken for letter in letters) == sorted(refs)
+    assert not Inbox.objects.exists()
+
+
+def test_sessions_with_letters_are_known(session: Session) -> None:
+    other, _ = open_session()
+    assert inbox.waiting([session.pk, other.pk]) == set()
+    inbox.put(session.pk, "cancel", "7")
+    inbox.put(session.pk, "cancel", "8")
+    assert inbox.waiting([session.pk, other.pk]) == {session.pk}
+    assert inbox.waiting([]) == set()

@@ -1,0 +1,133 @@
+"""Changes as they are told to a session that lives in its connection (stdio, HTTP+SSE)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import threading
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import OperationalError
+
+from mcp_django import MCPServer
+from mcp_django.auth.principal import Principal, anonymous
+from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.protocol.jsonrpc import decode
+from mcp_django.protocol.revisions import REVISIONS
+from mcp_django.runtime.session import MemorySession
+from mcp_django.store.announcer import announce
+from mcp_django.store.topics import Topic
+from mcp_django.transports import local_changes
+from mcp_django.transports.local_changes import Standing, tell_changes
+from mcp_django.transports.local_session import LocalSession
+from tests.servers import open_to_all
+from tests.sessions.handshakes import initialize
+from tests.spec import spec
+from tests.transports.stage import PATIENCE
+
+BOARD = "local://board"
+
+
+@spec("SUB-2")
+@pytest.mark.parametrize("changed_before", [False, True])
+@pytest.mark.django_db(transaction=True)
+async def test_a_change_right_after_the_subscription_is_told(changed_before: bool) -> None:
+    server = open_to_all()
+    server.resource(BOARD)(lambda: "Nothing new.")
+    topic = Topic(server.name, "resource", BOARD)
+    session = MemorySession(revision=REVISIONS["2025-11-25"], client_info={}, capabilities={})
+    begun, go_on = threading.Event(), threading.Event()
+
+    def caller() -> Principal:
+        # The look at what the client has subscribed to, which a busy process takes late.
+        if session.uris:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+        return anonymous()
+
+    if changed_before:
+        await sync_to_async(announce)(topic)
+    told: asyncio.Queue[bytes] = asyncio.Queue()
+    telling = asyncio.create_task(tell_changes(server, session, caller, told.put))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.sleep(0)
+            # Once this returns, the client is answered and may do what it likes.
+            await sync_to_async(session.subscribe)(BOARD)
+            await asyncio.to_thread(begun.wait)
+            await sync_to_async(announce)(topic)
+            go_on.set()
+            hearing = asyncio.create_task(told.get())
+            await asyncio.wait([telling, hearing], return_when=asyncio.FIRST_COMPLETED)
+            assert not telling.done(), telling.exception()
+    finally:
+        go_on.set()
+        telling.cancel()
+    notice = json.loads(hearing.result())
+    assert notice["method"] == "notifications/resources/updated"
+    assert notice["params"] == {"uri": BOARD}
+
+
+class Admission:
+    """Lets the caller in once, and fails at every later look, until it is told not to."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failures = itertools.repeat(failure)
+        self.looked = 0
+
+    def __call__(self) -> Principal:
+        self.looked += 1
+        if self.looked > 1 and (failure := next(self.failures, None)) is not None:
+            raise failure
+        return anonymous()
+
+
+async def standing(caller: Admission, server: MCPServer) -> tuple[Standing, asyncio.Queue[Any]]:
+    """The tasks of a session, and what they say and end."""
+    local = LocalSession(server)
+    body = json.dumps(initialize("2025-11-25")).encode()
+    await sync_to_async(local.initialize)(decode(body))
+    said: asyncio.Queue[Any] = asyncio.Queue()
+    return Standing(server, local, caller, write=said.put, end=lambda: said.put_nowait("end")), said
+
+
+@spec("SUB-4", "SES-7")
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (AuthenticationRequired("The token is revoked.", error="invalid_token"), "may not stay"),
+        (RuntimeError("a bug of the site"), "told of changes no more"),
+    ],
+)
+@pytest.mark.django_db(transaction=True)
+async def test_a_session_that_cannot_be_told_any_more_is_ended(
+    failure: Exception, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="mcp_django"):
+        tasks, said = await standing(Admission(failure), open_to_all())
+        async with asyncio.timeout(PATIENCE):
+            assert await said.get() == "end"
+        tasks.end()
+    assert told in caplog.text
+
+
+@spec("SUB-4", "SUB-3")
+@pytest.mark.django_db(transaction=True)
+async def test_a_session_outlives_a_database_that_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_changes, "RETRY_SECONDS", 0.01)
+    server, caller = open_to_all(), Admission(OperationalError("away"))
+    caller.failures = itertools.repeat(OperationalError("away"), 2)
+    server.tool(name="here")(lambda: "here")
+    tasks, said = await standing(caller, server)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while caller.looked < 4:
+                await sync_to_async(announce)(Topic(server.name, "tools"))
+            notice = json.loads(await said.get())
+    finally:
+        tasks.end()
+    assert notice["method"] == "notifications/tools/list_changed"

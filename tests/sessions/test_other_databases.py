@@ -1,0 +1,77 @@
+"""The files of the store on other databases than the one of all tests, each in a run of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import REPOSITORY
+
+HERE = Path(__file__).parent
+TASKS = HERE.parent / "tasks" / "test_store.py"
+FILES = sorted([*HERE.glob("test_*_store.py"), HERE / "test_pruning.py", TASKS])
+POSTGRES_ALONE = [HERE / "test_locked_rows.py"]
+RUN_SECONDS = 400
+STOP_SECONDS = 8
+
+pytestmark = pytest.mark.timeout(RUN_SECONDS + 2 * STOP_SECONDS)
+
+
+def run_under(settings: str, *files: Path) -> str:
+    """What pytest says of these files under other settings; each of them has to pass."""
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--ds", settings, *files],
+        cwd=REPOSITORY,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        said, _ = run.communicate(timeout=RUN_SECONDS)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"It took more than {RUN_SECONDS} seconds.\n{_interrupted(run)}")
+    assert run.returncode == 0, said
+    return said
+
+
+def _interrupted(run: subprocess.Popen[str]) -> str:
+    """End a run in the way in which it still drops its database."""
+    run.send_signal(signal.SIGINT)
+    try:
+        return run.communicate(timeout=STOP_SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        run.kill()
+        return run.communicate()[0]
+
+
+@pytest.mark.requires("outside", "shared")
+def test_the_store_holds_on_postgresql() -> None:
+    output = run_under("tests.sessions.settings_postgres", *FILES, *POSTGRES_ALONE)
+    assert "skipped" not in output, output
+
+
+@pytest.mark.requires("outside", "shared")
+def test_odd_texts_are_refused_or_cleaned_on_postgresql() -> None:
+    output = run_under("tests.sessions.settings_postgres", HERE / "test_odd_texts.py")
+    assert "skipped" not in output, output
+
+
+@pytest.mark.requires("outside", "shared")
+def test_the_call_log_holds_on_postgresql() -> None:
+    runtime = HERE.parent / "runtime"
+    files = ("test_journal.py", "test_journal_values.py", "test_journal_writing.py")
+    run_under("tests.sessions.settings_postgres", *(runtime / name for name in files))
+
+
+def test_the_store_holds_on_sqlite_as_django_sets_it_up() -> None:
+    run_under("tests.sessions.settings_plain", *FILES)
+
+
+def test_the_store_holds_without_time_zones() -> None:
+    run_under("tests.sessions.settings_naive", *FILES)

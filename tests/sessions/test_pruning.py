@@ -1,0 +1,148 @@
+"""What is swept up, when, and by whom."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from mcp_django.models import AuthEvent, Event, Inbox, Session, Stream, Subscription, Topic, Worker
+from mcp_django.store import inbox, pruning, sessions, streams, topics, workers
+from mcp_django.store.databases import before
+from tests.sessions.conftest import ELSEWHERE, HERE, at_once, open_session, silence
+
+NOTHING = {"streams": 0, "sessions": 0, "inbox": 0, "workers": 0, "security_events": 0, "topics": 0}
+
+
+def prune() -> dict[str, int]:
+    """What was swept up of each kind; those of the authorization server, only if anything was."""
+    found: dict[str, int] = {}
+    total = pruning.prune(lambda name, count: found.update({name: count}))
+    assert total == sum(found.values())
+    return {name: count for name, count in found.items() if count or name in NOTHING}
+
+
+def finished(session: Session, *, ago: float) -> int:
+    """A stream of three events whose retention ended so long ago."""
+    number = streams.open_stream(session.pk, request_id="7")
+    streams.append(number, [(1, "1"), (2, "2"), (3, "3")], final=True, retention=300)
+    Stream.objects.filter(pk=number).update(expires_at=before(ago))
+    return number
+
+
+def test_nothing_that_is_used_is_swept_up(session: Session) -> None:
+    streams.open_stream(session.pk, request_id="7")
+    streams.open_standing(session.pk)
+    sessions.subscribe(session, "a:1")
+    inbox.put(session.pk, "answer", "ask-1")
+    topics.touch([topics.Topic("store", "tools")])
+    finished(session, ago=-1)
+    assert prune() == NOTHING
+    assert Event.objects.count() == 3
+
+
+def test_security_events_go_after_their_retention(session: Session, settings: Any) -> None:
+    settings.MCP_DJANGO = {"RETENTION": {"security_events": 3600}}
+    for seconds in (3500, 3700):
+        event = AuthEvent.objects.create(kind="issue")
+        then = timezone.now() - timedelta(seconds=seconds)
+        AuthEvent.objects.filter(pk=event.pk).update(at=then)
+    assert prune() == {**NOTHING, "security_events": 1}
+    assert AuthEvent.objects.count() == 1
+
+
+def test_a_finished_stream_goes_with_its_events_after_its_retention(session: Session) -> None:
+    gone, kept = finished(session, ago=1), finished(session, ago=-60)
+    assert prune() == {**NOTHING, "streams": 1}
+    assert set(Stream.objects.values_list("pk", flat=True)) == {kept}
+    assert not Event.objects.filter(stream=gone).exists()
+    assert Event.objects.filter(stream=kept).count() == 3
+
+
+@pytest.mark.parametrize("columns", [{"expires_at": 61}, {"seen_at": 3600 + 61}])
+def test_a_session_goes_with_all_that_belongs_to_it(
+    session: Session, columns: dict[str, float]
+) -> None:
+    kept, _ = open_session()
+    for one in (session, kept):
+        streams.open_stream(one.pk, request_id="7")
+        finished(one, ago=-60)
+        sessions.subscribe(one, "a:1")
+        inbox.put(one.pk, "answer", "ask-1")
+    changes = {name: before(seconds) for name, seconds in columns.items()}
+    Session.objects.filter(pk=session.pk).update(**changes)
+    assert prune() == {**NOTHING, "sessions": 1}
+    assert list(Session.objects.all()) == [kept]
+    for model in (Stream, Subscription, Inbox):
+        assert set(model.objects.values_list("session", flat=True)) == {kept.pk}
+
+
+def test_an_ended_session_is_left_alone_while_somebody_may_write_to_it(session: Session) -> None:
+    sessions.end(session)
+    assert prune() == NOTHING
+    Session.objects.update(expires_at=before(pruning.GRACE_SECONDS + 1))
+    assert prune() == {**NOTHING, "sessions": 1}
+
+
+def test_letters_workers_and_topics_go_when_they_are_old(session: Session) -> None:
+    for ref in ("old", "new"):
+        inbox.put(session.pk, "answer", ref)
+    Inbox.objects.filter(ref="old").update(created_at=before(601))
+    silence(ELSEWHERE, seconds=3601)
+    workers.beat()
+    old, new = topics.Topic("store", "tools"), topics.Topic("store", "prompts")
+    topics.touch([old, new])
+    Topic.objects.filter(pk=old.digest).update(changed_at=before(24 * 3600 + 1))
+    assert prune() == {**NOTHING, "inbox": 1, "workers": 1, "topics": 1}
+    assert Inbox.objects.get().ref == "new"
+    assert Worker.objects.get().pk == HERE
+    assert Topic.objects.get().pk == new.digest
+
+
+def test_retention_is_a_setting(session: Session, settings: Any) -> None:
+    inbox.put(session.pk, "answer", "ask-1")
+    silence(ELSEWHERE, seconds=20)
+    Inbox.objects.update(created_at=before(20))
+    assert prune() == NOTHING
+    settings.MCP_DJANGO = {"RETENTION": {"inbox": 10, "workers": 10}}
+    assert prune() == {**NOTHING, "inbox": 1, "workers": 1}
+
+
+def test_much_goes_in_chunks(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruning, "CHUNK", 3)
+    for _ in range(7):
+        finished(session, ago=1)
+    assert prune() == {**NOTHING, "streams": 7}
+    assert not Event.objects.exists()
+
+
+def test_a_sweep_in_the_background_stops_after_each_chunk(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning, "CHUNK", 3)
+    for _ in range(7):
+        finished(session, ago=1)
+    left = []
+    while pruning.sweep_chunk():
+        left.append(Stream.objects.count())
+    assert left == [4, 1, 0]
+
+
+def test_one_process_sweeps_at_a_time(session: Session) -> None:
+    assert at_once(8, lambda _: pruning.is_due()).count(True) == 1
+    assert not pruning.is_due()
+    Worker.objects.filter(pk=pruning.SWEEPER).update(beat_at=before(pruning.SWEEP_SECONDS + 1))
+    assert at_once(8, lambda _: pruning.is_due()).count(True) == 1
+    silence(ELSEWHERE, seconds=3601)
+    assert prune() == {**NOTHING, "workers": 1}
+    assert Worker.objects.filter(pk=pruning.SWEEPER).exists()
+
+
+def test_a_call_whose_session_was_swept_up_is_fenced(session: Session) -> None:
+    number = streams.open_stream(session.pk, request_id="7")
+    Session.objects.update(expires_at=before(3600))
+    prune()
+    with pytest.raises(streams.Fenced):
+        streams.append(number, [(1, "1")], final=False, retention=300)

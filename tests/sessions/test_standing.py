@@ -1,0 +1,392 @@
+"""The standing stream of a session: what it is told, and who has it (SUB)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from mcp_django.models import AccessToken, Stream
+from mcp_django.protocol.errors import METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
+from mcp_django.runtime.pools import DESK_THREADS
+from mcp_django.store import sessions
+from mcp_django.store.hub import hub
+from mcp_django.store.topics import Topic
+from mcp_django.transports import standing
+from mcp_django.transports.mailbox import Mailbox
+from tests.servers import token_for
+from tests.sessions.handshakes import (
+    INITIALIZED,
+    OPEN,
+    VERSIONS,
+    B,
+    C,
+    D,
+    Peer,
+    code_of,
+    initialize,
+    opened,
+    request,
+)
+from tests.sessions.parlor import parlor
+from tests.sessions.reading import Reader
+from tests.spec import spec
+from tests.transports import stage
+from tests.transports.stage import PATIENCE
+
+PARLOR = "/parlor/mcp"
+TABLE = "parlor://table"
+STREAMABLE = (B, C, D)
+CHANGED = {
+    kind: {"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"}
+    for kind in ("tools", "resources", "prompts")
+}
+
+
+def updated(uri: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}
+
+
+async def change(*kinds: Any, uri: str | None = None) -> None:
+    """Say in a thread, as a view would, that something changed."""
+
+    def say() -> None:
+        for kind in kinds:
+            parlor.notify_list_changed(kind)
+        if uri is not None:
+            parlor.notify_resource_updated(uri)
+
+    await sync_to_async(say)()
+
+
+async def heard(reader: Reader, kind: str) -> None:
+    """Wait for a change; one at the beginning of the stream may be told twice."""
+    while await reader.message() != CHANGED[kind]:
+        pass
+
+
+async def subscribe(peer: Peer, uri: str = TABLE) -> None:
+    assert await peer.result("resources/subscribe", {"uri": uri}) == {}
+
+
+@spec("SUB-3", "SUB-6", "VER-16")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_changed_list_is_told_without_a_subscription(version: str, streaming: str) -> None:
+    peer = await opened(streaming, PARLOR, version=version)
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        await reader.comment()
+        for kind in CHANGED:
+            await change(kind)
+            await heard(reader, kind)
+
+
+@spec("SUB-3")
+async def test_what_comes_while_the_waiting_is_given_up_is_told(
+    streaming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = Mailbox.wait
+
+    async def give_up(self: Mailbox, timeout: float) -> bool:
+        await wait(self, timeout)
+        return False
+
+    monkeypatch.setattr(Mailbox, "wait", give_up)
+    peer = await opened(streaming, PARLOR)
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        await reader.comment()
+        await change("tools")
+        await heard(reader, "tools")
+
+
+@spec("SUB-1", "SUB-2")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_resource_is_told_of_to_those_who_subscribed(version: str, streaming: str) -> None:
+    peer = await opened(streaming, PARLOR, version=version)
+    result = (await peer.send(initialize(version), mcp_session_id=None)).json()["result"]
+    assert result["capabilities"]["resources"]["subscribe"] is True
+    await subscribe(peer)
+    stranger = await opened(streaming, PARLOR, version=version)
+    async with peer.standing() as one, stranger.standing() as other:
+        mine, theirs = Reader(one), Reader(other)
+        await mine.comment()
+        await theirs.comment()
+        await change(uri=TABLE)
+        assert await mine.message() == updated(TABLE)
+        await change("tools")
+        assert await theirs.message() == CHANGED["tools"]
+
+
+@spec("SUB-2", "SUB-1")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_subscriptions_come_and_go_while_the_stream_is_open(
+    version: str, streaming: str
+) -> None:
+    peer = await opened(streaming, PARLOR, version=version)
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        await reader.comment()
+        await subscribe(peer)
+        # No moment between the answer and the change is too short.
+        await change(uri=TABLE)
+        assert await reader.message() == updated(TABLE)
+        assert await peer.result("resources/unsubscribe", {"uri": TABLE}) == {}
+        await forgotten(TABLE)
+        await change(uri=TABLE)
+        await change("prompts")
+        assert await reader.message() == CHANGED["prompts"]
+
+
+async def forgotten(uri: str) -> None:
+    """Wait until no stream of this loop listens to a resource."""
+    async with asyncio.timeout(PATIENCE):
+        while Topic("parlor", "resource", uri) in hub()._listeners:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+@spec("SUB-1", "SUB-4")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_subscribing_twice_and_to_nothing(version: str, streaming: str) -> None:
+    peer = await opened(streaming, PARLOR, version=version)
+    await subscribe(peer)
+    await subscribe(peer)
+    for uri in (TABLE, TABLE, "parlor://nothing"):
+        assert await peer.result("resources/unsubscribe", {"uri": uri}) == {}
+    for uri in ("parlor://nothing", "parlor://safe", "no uri", ""):
+        answer = await peer.send(request("resources/subscribe", {"uri": uri}))
+        assert (answer.status, code_of(answer)) == (200, RESOURCE_NOT_FOUND)
+
+
+@spec("SUB-1")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_server_that_does_not_offer_it_has_no_such_method(
+    version: str, streaming: str
+) -> None:
+    peer = Peer(streaming, OPEN, version=version)
+    assert "resources" not in (await peer.open())["capabilities"]
+    answer = await peer.send(request("resources/subscribe", {"uri": "x://y"}))
+    assert (answer.status, code_of(answer)) == (200, METHOD_NOT_FOUND)
+
+
+@spec("SUB-4")
+async def test_a_session_has_only_so_many_subscriptions(
+    streaming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS", 1)
+    token = f"Bearer {(await sync_to_async(token_for)(await user()))[1]}"
+    peer = await opened(streaming, PARLOR, token=token)
+    await subscribe(peer)
+    await subscribe(peer)
+    answer = await peer.send(request("resources/subscribe", {"uri": "parlor://safe"}))
+    assert code_of(answer) == -32602
+    await peer.result("resources/unsubscribe", {"uri": TABLE})
+    await subscribe(peer, "parlor://safe")
+
+
+async def user(username: str = "ada") -> User:
+    return await sync_to_async(User.objects.create_user)(username)
+
+
+@spec("SUB-5")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_changed_while_nobody_listened_is_told_once(
+    version: str, streaming: str
+) -> None:
+    peer = await opened(streaming, PARLOR, version=version)
+    await subscribe(peer)
+    for _ in range(3):
+        await change("tools", uri=TABLE)
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        found = [await reader.message(), await reader.message()]
+        await change("prompts")
+        assert await reader.message() == CHANGED["prompts"]
+    assert sorted(found, key=str) == sorted([CHANGED["tools"], updated(TABLE)], key=str)
+
+
+@spec("SUB-5")
+async def test_what_changed_between_two_streams_is_told(streaming: str) -> None:
+    peer = await opened(streaming, PARLOR)
+    for kind in CHANGED:
+        await change(kind)
+        async with peer.standing() as connection:
+            await heard(Reader(connection), kind)
+
+
+@spec("SUB-5")
+async def test_a_change_in_the_last_moment_is_told_to_the_successor(streaming: str) -> None:
+    peer = await opened(streaming, PARLOR)
+    async with peer.standing() as first:
+        reader = Reader(first)
+        await reader.comment()
+        # Counted, and not noticed yet: the stream is left at once.
+        await change("tools")
+    async with peer.standing() as second:
+        await heard(Reader(second), "tools")
+
+
+@spec("SUB-5", "RSM-9")
+async def test_a_change_at_the_takeover_is_told_to_the_newer_stream(streaming: str) -> None:
+    peer = await opened(streaming, PARLOR)
+    async with peer.standing() as first:
+        await Reader(first).comment()
+        await change("tools")
+        async with peer.standing() as second:
+            await heard(Reader(second), "tools")
+
+
+@spec("RSM-9", "SUB-3")
+@pytest.mark.parametrize("version", STREAMABLE)
+async def test_a_newer_stream_takes_over(version: str, streaming: str) -> None:
+    peer = await opened(streaming, PARLOR, version=version)
+    async with peer.standing() as first:
+        old = Reader(first)
+        await old.comment()
+        async with peer.standing() as second:
+            new = Reader(second)
+            assert await old.rest() == []
+            await new.comment()
+            await change("tools")
+            assert await new.message() == CHANGED["tools"]
+    assert await Stream.objects.filter(state="open").acount() == 0
+
+
+@spec("RSM-4", "RSM-9")
+async def test_the_last_event_of_a_standing_stream_opens_another_one(streaming: str) -> None:
+    peer = await opened(streaming, PARLOR)
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        await reader.comment()
+    await change("tools")
+    number = (await Stream.objects.aget(kind="get")).pk
+    async with peer.standing(last_event_id=f"{number:x}-0") as connection:
+        await heard(Reader(connection), "tools")
+
+
+@spec("SES-7", "SES-5")
+async def test_the_end_of_the_session_ends_its_stream(streaming: str) -> None:
+    peer = await opened(streaming, PARLOR)
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        await reader.comment()
+        assert (await peer.delete()).status == 204
+        assert await reader.rest() == []
+
+
+@spec("SES-7")
+async def test_a_session_that_gives_way_to_newer_ones_ends_its_stream(
+    streaming: str, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 1}
+    peer = await opened(streaming, PARLOR)
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        await reader.comment()
+        await opened(streaming, PARLOR)
+        assert await reader.rest() == []
+    assert (await peer.get()).status == 404
+
+
+@spec("VER-16")
+async def test_nothing_is_said_before_the_client_is_ready(streaming: str) -> None:
+    peer = Peer(streaming, PARLOR)
+    answer = await peer.send(initialize())
+    peer.headers["mcp_session_id"] = answer.headers["mcp-session-id"]
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        await reader.comment()
+        await change("tools")
+        assert (await peer.send(INITIALIZED)).status == 202
+        assert await reader.message() == CHANGED["tools"]
+        await change("prompts")
+        assert await reader.message() == CHANGED["prompts"]
+
+
+@spec("SUB-4")
+async def test_who_is_not_let_in_any_more_loses_the_stream(
+    streaming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada = await user()
+    token = f"Bearer {(await sync_to_async(token_for)(ada))[1]}"
+    peer = await opened(streaming, PARLOR, token=token)
+    await subscribe(peer, "parlor://safe")
+    monkeypatch.setattr(standing, "until_recheck", lambda: 0.05)
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        await reader.comment()
+        await change(uri="parlor://safe")
+        assert await reader.message() == updated("parlor://safe")
+        await AccessToken.objects.all().adelete()
+        # Nobody is behind the token any more.
+        assert await reader.rest() == []
+
+
+class Closed:
+    """No room is open; `asked` is set when somebody tries a door."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    def __contains__(self, owner: object) -> bool:
+        self.asked.set()
+        return False
+
+
+@spec("SUB-4")
+async def test_who_may_not_read_any_more_hears_of_other_things(
+    streaming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = f"Bearer {(await sync_to_async(token_for)(await user()))[1]}"
+    peer = await opened(streaming, PARLOR, token=token)
+    rooms = "parlor://rooms/ada"
+    await subscribe(peer, rooms)
+    monkeypatch.setattr(standing, "until_recheck", lambda: 0.05)
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        await reader.comment()
+        await change(uri=rooms)
+        assert await reader.message() == updated(rooms)
+        closed = Closed()
+        monkeypatch.setattr(stage, "open_rooms", closed)
+        await stage.reached(closed.asked)
+        await change(uri=rooms)
+        await change("tools")
+        assert await reader.message() == CHANGED["tools"]
+
+
+@spec("SUB-5", "HTTP-6")
+async def test_a_reader_who_does_not_read_is_told_once(streaming: str) -> None:
+    peer = await opened(streaming, PARLOR)
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        await reader.comment()
+        for _ in range(20):
+            await change("tools")
+        await change("prompts")
+        found = []
+        while CHANGED["prompts"] not in found:
+            found.append(await reader.message())
+    assert len(found) < 20
+
+
+# The view mount has one for each stream, since Django's own handler has.
+@pytest.mark.parametrize("streaming", ["lane", "raw", "consumer"], indirect=True)
+async def test_idle_streams_hold_no_thread(streaming: str) -> None:
+    peers = [await opened(streaming, PARLOR) for _ in range(10)]
+    async with AsyncExitStack() as stack:
+        first = Reader(await stack.enter_async_context(peers[0].standing()))
+        await first.comment()
+        threads = threading.active_count()
+        for peer in peers[1:]:
+            reader = Reader(await stack.enter_async_context(peer.standing()))
+            await reader.comment()
+        # Those of the two pools, which short work has filled up at most.
+        assert threading.active_count() <= threads + DESK_THREADS + 1
+        assert hub().is_listening
+    assert not hub().is_listening

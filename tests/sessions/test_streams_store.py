@@ -1,0 +1,254 @@
+"""Streams in the database: who may write, what a reader sees, and who declares one lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_django.models import Event, Session, Stream
+from mcp_django.store import streams, workers
+from mcp_django.store.databases import before
+from mcp_django.store.streams import LOST_SEQ, Fenced, Glimpse, UnknownStream
+from tests.sessions.conftest import ELSEWHERE, HERE, as_worker, at_once, open_session, silence
+from tests.spec import spec
+
+THREADS = 8
+KEPT_SECONDS = 300
+
+
+def opened(session: Session, request_id: str = "7") -> int:
+    return streams.open_stream(session.pk, request_id=request_id)
+
+
+def write(number: int, *seqs: int, final: bool = False) -> None:
+    events = [(seq, f'"{seq}"') for seq in seqs]
+    streams.append(number, events, final=final, retention=KEPT_SECONDS)
+
+
+def lose(number: int, owner: int = HERE) -> bool:
+    return streams.mark_lost(number, owner, payload='"lost"', retention=KEPT_SECONDS)
+
+
+def numbers(number: int) -> list[int]:
+    return list(Event.objects.filter(stream=number).order_by("seq").values_list("seq", flat=True))
+
+
+def look(session: Session, number: int, after: int = 0) -> Glimpse:
+    return streams.look(session.pk, number, after_seq=after)
+
+
+# Writing and reading --------------------------------------------------------------------------
+
+
+@spec("RSM-7")
+def test_a_stream_is_there_before_its_first_event(session: Session) -> None:
+    number = opened(session)
+    assert look(session, number) == Glimpse("open", 0, HERE, "7", ())
+    assert streams.kind_of(session.pk, number) == "post"
+    assert streams.owner_of_request(session.pk, 7) == HERE
+
+
+@spec("RSM-1", "RSM-3")
+def test_a_reader_gets_what_comes_after_the_event_that_it_has(session: Session) -> None:
+    number, other = opened(session), opened(session, "8")
+    assert number != other
+    write(number, 1, 2)
+    write(number, 3)
+    write(other, 1)
+    assert look(session, number, after=1) == Glimpse("open", 3, HERE, "7", ((2, '"2"'), (3, '"3"')))
+    assert look(session, number, after=3).events == ()
+    assert look(session, number, after=1 << 62).events == ()
+
+
+def test_a_reader_gets_many_events_page_by_page(session: Session) -> None:
+    number = opened(session)
+    write(number, *range(1, streams.PAGE + 2), final=True)
+    first = look(session, number)
+    assert [seq for seq, _ in first.events] == list(range(1, streams.PAGE + 1))
+    rest = look(session, number, after=streams.PAGE)
+    assert [seq for seq, _ in rest.events] == [streams.PAGE + 1]
+    assert not rest.is_open
+
+
+@spec("RSM-8", "SES-6")
+def test_a_stream_is_unknown_to_every_other_session(session: Session) -> None:
+    number = opened(session)
+    other, _ = open_session("somebody else")
+    with pytest.raises(UnknownStream):
+        look(other, number)
+    with pytest.raises(UnknownStream):
+        look(session, number + 1)
+    assert streams.kind_of(other.pk, number) is None
+    assert streams.owner_of_request(other.pk, 7) is None
+
+
+def test_the_last_message_ends_a_stream_and_starts_its_retention(session: Session) -> None:
+    number = opened(session)
+    write(number, 1, 2, final=True)
+    row = Stream.objects.get(pk=number)
+    assert (row.state, row.last_seq) == ("done", 2)
+    assert Stream.objects.filter(pk=number, expires_at__gt=before(5 - KEPT_SECONDS)).exists()
+    assert streams.owner_of_request(session.pk, 7) is None
+    with pytest.raises(Fenced):
+        write(number, 3)
+    assert numbers(number) == [1, 2]
+
+
+def test_nobody_but_the_owner_writes(session: Session) -> None:
+    number = opened(session)
+    write(number, 1)
+    with as_worker(ELSEWHERE):
+        with pytest.raises(Fenced):
+            write(number, 2)
+        streams.close(number)
+    assert look(session, number) == Glimpse("open", 1, HERE, "7", ((1, '"1"'),))
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_events_that_were_stored_already_may_be_stored_again(session: Session, final: bool) -> None:
+    # The database may commit and its answer get lost.
+    number = opened(session)
+    write(number, 1)
+    for _ in range(2):
+        write(number, 2, 3, final=final)
+    assert numbers(number) == [1, 2, 3]
+    assert look(session, number).is_open is not final
+
+
+def test_a_stream_without_last_message_is_closed_and_expires(session: Session) -> None:
+    number = opened(session)
+    write(number, 1)
+    streams.close(number)
+    assert look(session, number).state == "done"
+    assert Stream.objects.get(pk=number).expires_at is not None
+
+
+# Lost -----------------------------------------------------------------------------------------
+
+
+def test_a_living_owner_keeps_its_stream(session: Session) -> None:
+    number = opened(session)
+    with as_worker(ELSEWHERE):
+        assert not lose(number)
+    assert look(session, number).is_open
+
+
+def test_the_stream_of_a_dead_owner_ends_with_one_error(session: Session) -> None:
+    number = opened(session)
+    write(number, 1)
+    silence(HERE)
+    with as_worker(ELSEWHERE):
+        assert lose(number)
+        assert not lose(number)
+    glimpse = look(session, number, after=1)
+    assert glimpse == Glimpse("lost", LOST_SEQ, HERE, "7", ((LOST_SEQ, '"lost"'),))
+    assert Stream.objects.get(pk=number).expires_at is not None
+
+
+def test_the_error_comes_after_everything_that_was_sent_and_not_stored(session: Session) -> None:
+    number = opened(session)
+    silence(HERE)
+    with as_worker(ELSEWHERE):
+        assert lose(number)
+    assert look(session, number, after=100_000).events == ((LOST_SEQ, '"lost"'),)
+
+
+def test_an_owner_that_wakes_up_too_late_stores_nothing(session: Session) -> None:
+    number = opened(session)
+    write(number, 1)
+    silence(HERE)
+    with as_worker(ELSEWHERE):
+        lose(number)
+    workers.beat()
+    for final in (False, True):
+        with pytest.raises(Fenced):
+            write(number, 2, final=final)
+    assert numbers(number) == [1, LOST_SEQ]
+    assert look(session, number).state == "lost"
+
+
+def test_an_ended_stream_is_not_lost(session: Session) -> None:
+    number = opened(session)
+    write(number, 1, final=True)
+    silence(HERE)
+    with as_worker(ELSEWHERE):
+        assert not lose(number)
+    assert numbers(number) == [1]
+
+
+def test_one_of_many_readers_declares_a_stream_lost(session: Session) -> None:
+    number = opened(session)
+    silence(HERE)
+    with as_worker(ELSEWHERE):
+        verdicts = at_once(THREADS, lambda _: lose(number))
+    assert sorted(verdicts) == [False] * (THREADS - 1) + [True]
+    assert numbers(number) == [LOST_SEQ]
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_a_late_owner_and_a_reader_agree_on_the_end(session: Session, final: bool) -> None:
+    """Whoever is first decides; there is never an event behind the error or half a flush."""
+    for _ in range(10):
+        number = opened(session)
+        silence(HERE)
+        # Nobody beats meanwhile: the owner counts as dead, and does not know it.
+
+        def act(who: int, number: int = number) -> bool:
+            if who:
+                return streams.mark_lost(number, HERE, payload='"lost"', retention=KEPT_SECONDS)
+            try:
+                write(number, 1, 2, final=final)
+            except Fenced:
+                return False
+            return True
+
+        # `mark_lost` takes its own process for alive, so the dead one is another here.
+        Stream.objects.filter(pk=number).update(owner=HERE)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(streams, "is_alive", lambda owner: False)
+            wrote, declared = at_once(2, act)
+        stored = numbers(number)
+        assert stored == [*([1, 2] if wrote else []), *([LOST_SEQ] if declared else [])]
+        assert look(session, number).last_seq == stored[-1]
+        assert wrote or declared
+        assert not (final and wrote and declared)
+
+
+# The standing stream --------------------------------------------------------------------------
+
+
+@spec("RSM-9")
+def test_a_newer_standing_stream_ends_the_older_one(session: Session) -> None:
+    first = streams.open_standing(session.pk)
+    assert streams.is_open(first)
+    with as_worker(ELSEWHERE):
+        second = streams.open_standing(session.pk)
+        assert streams.is_open(second)
+        assert not streams.is_open(first)
+    assert not streams.is_open(first)
+    assert not streams.is_open(second)
+    assert streams.kind_of(session.pk, first) == streams.kind_of(session.pk, second) == "get"
+
+
+def test_one_of_many_standing_streams_remains(session: Session) -> None:
+    found = at_once(THREADS, lambda _: streams.open_standing(session.pk))
+    remaining = Stream.objects.filter(session=session, state="open").values_list("pk", flat=True)
+    assert len(remaining) == 1
+    assert set(remaining) <= set(found)
+
+
+def test_standing_streams_of_different_sessions_do_not_meet(session: Session) -> None:
+    other, _ = open_session()
+    first, second = streams.open_standing(session.pk), streams.open_standing(other.pk)
+    assert streams.is_open(first)
+    assert streams.is_open(second)
+
+
+def test_a_closed_standing_stream_is_remembered_as_long_as_an_idle_session(
+    session: Session, settings: object
+) -> None:
+    settings.MCP_DJANGO = {"SESSION_IDLE": 1000}  # type: ignore[attr-defined]
+    first = streams.open_standing(session.pk)
+    second = streams.open_standing(session.pk)
+    streams.close(second)
+    kept = Stream.objects.filter(expires_at__gt=before(-990), expires_at__lt=before(-1010))
+    assert set(kept.values_list("pk", flat=True)) == {first, second}

@@ -1,0 +1,135 @@
+"""`delete_…`: what goes with an object, and what stands in the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_django.test import MCPClient
+from tests.sources.models.building import category, customer, line, order, product
+from tests.sources.models.writers import ORDER, may_all, server_of, tool, writer
+from tests.sources.shop.models import Category, Customer, Order, OrderLine, Passport, Product, Tag
+
+pytestmark = pytest.mark.django_db
+
+
+def test_an_object_is_deleted_and_the_answer_counts_what_went_along() -> None:
+    bought = order("N1")
+    line(bought)
+    line(bought)
+    client = writer(Order, user=may_all(Order, OrderLine), fields=ORDER)
+    result = client.call_tool("delete_order", {"number": "N1"})
+    assert result.structured == {"deleted": {"shop.Order": 1, "shop.OrderLine": 2}}
+    assert not Order.objects.exists()
+    assert not OrderLine.objects.exists()
+
+
+def test_what_hangs_on_it_deeper_down_is_counted_too() -> None:
+    buyer = customer("Ada")
+    Passport.objects.create(customer=buyer, country="GB", number="1")
+    line(order(customer=buyer))
+    friend = customer("Bob", referrer=buyer)
+    user = may_all(Customer, Order, OrderLine, Passport)
+    client = writer(Customer, user=user, fields=["email", "name"])
+    result = client.call_tool("delete_customer", {"email": buyer.email})
+    assert result.structured == {
+        "deleted": {
+            "shop.Customer": 1,
+            "shop.Order": 1,
+            "shop.OrderLine": 1,
+            "shop.Passport": 1,
+        },
+        "detached": {"shop.Customer": 1},
+    }
+    friend.refresh_from_db()
+    assert friend.referrer is None
+
+
+def test_links_are_no_objects() -> None:
+    ball = product(slug="ball")
+    ball.tags.add(Tag.objects.create(word="red"))
+    client = writer(Product, fields=["slug"], tools=["delete"])
+    result = client.call_tool("delete_product", {"slug": "ball"})
+    assert result.structured == {"deleted": {"shop.Product": 1}}
+    assert Tag.objects.exists()
+
+
+def test_what_protects_it_is_named_by_number_and_model() -> None:
+    category("toys")
+    product("Secret ball")
+    product("Ball")
+    client = writer(Category, user=may_all(Category, Product), fields=["code", "title"])
+    result = client.call_tool("delete_category", {"code": "toys"})
+    assert result.text == (
+        "This category cannot be deleted while it is referred to (2 shop.Product). Delete those "
+        "first, or have them refer to something else."
+    )
+    assert Category.objects.exists()
+
+
+def test_what_the_caller_may_not_see_is_neither_named_nor_counted() -> None:
+    category("toys")
+    bought = order("N1", customer=customer("Ada"))
+    line(bought)
+    client = writer(Category, fields=["code", "title"])
+    result = client.call_tool("delete_category", {"code": "toys"})
+    assert result.text == (
+        "This category cannot be deleted while it is referred to (by what you may not see)."
+    )
+    orders = writer(Order, user=may_all(Order, username="bob"), fields=ORDER)
+    result = orders.call_tool("delete_order", {"number": "N1"})
+    assert result.structured == {"deleted": {"shop.Order": 1}}
+
+
+def test_of_a_model_with_a_row_gate_the_visible_rows_are_counted() -> None:
+    bought = order("N1")
+    line(bought, secret="")
+    line(bought, secret="x")
+    gate = {
+        "fields": ["id"],
+        "get_queryset": lambda self, ctx: OrderLine.objects.filter(secret=""),
+    }
+    server = server_of(Order, (OrderLine, gate), fields=ORDER)
+    client = MCPClient(server=server, user=may_all(Order, OrderLine))
+    result = client.call_tool("delete_order", {"number": "N1"})
+    assert result.structured["deleted"] == {"shop.Order": 1, "shop.OrderLine": 1}
+    assert not OrderLine.objects.exists()
+
+
+def test_a_missing_object_is_said_to_be_missing() -> None:
+    client = writer(Order, fields=ORDER)
+    result = client.call_tool("delete_order", {"number": "N9"})
+    assert result.text == client.call_tool("get_order", {"number": "N9"}).text
+
+
+def test_a_site_may_hide_instead_of_delete() -> None:
+    def perform_delete(self: Any, ctx: Any, obj: Order) -> None:
+        obj.internal_note = "deleted"
+        obj.save()
+
+    line(order("N1"))
+    client = writer(
+        Order,
+        user=may_all(Order, OrderLine),
+        fields=ORDER,
+        perform_delete=perform_delete,
+        get_queryset=lambda self, ctx: Order.objects.exclude(internal_note="deleted"),
+    )
+    call = {"number": "N1"}
+    assert client.call_tool("delete_order", call).structured == {"deleted": {"shop.Order": 1}}
+    assert client.call_tool("delete_order", call).is_error
+    assert OrderLine.objects.count() == 1
+
+
+def test_where_nothing_was_deleted_nothing_is_said_to_be() -> None:
+    order("N1")
+    client = writer(Order, fields=ORDER, perform_delete=lambda self, ctx, obj: None)
+    assert client.call_tool("delete_order", {"number": "N1"}).structured == {"deleted": {}}
+
+
+def test_it_says_that_it_destroys() -> None:
+    found = tool(writer(Order, fields=ORDER), "delete_order")
+    assert found["annotations"] == {"readOnlyHint": False, "destructiveHint": True}
+    assert found["inputSchema"]["required"] == ["number"]
+    assert list(found["inputSchema"]["properties"]) == ["number", "preview"]

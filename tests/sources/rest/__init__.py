@@ -1,0 +1,1 @@
+"""A site with twenty kinds of REST view, which are tools as well."""

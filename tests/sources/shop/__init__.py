@@ -1,0 +1,3 @@
+"""A shop with something of everything that a model can have, and with secrets in each table."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""The migrations of the shop."""
+
+from __future__ import annotations

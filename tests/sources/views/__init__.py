@@ -1,0 +1,1 @@
+"""The site's own views and forms, called as components."""

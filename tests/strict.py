@@ -1,0 +1,21 @@
+"""Middleware of a site that allows nothing but its own files: no inline script, no inline style."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+
+POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'"
+Answer = Callable[[HttpRequest], HttpResponse]
+
+
+def strict(get_response: Answer) -> Answer:
+    """Pages that bring a policy keep their own."""
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        response.headers.setdefault("Content-Security-Policy", POLICY)
+        return response
+
+    return answer

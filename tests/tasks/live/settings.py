@@ -1,0 +1,17 @@
+"""Settings of web processes and of task workers that share a database; see `tests.sessions`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from mcp_django.runtime.tasks.engine import framework
+from tests.sessions.settings import *  # noqa: F403
+
+INSTALLED_APPS = [
+    *(app for app in INSTALLED_APPS if app != "tests.sessions.apps.SessionsConfig"),  # noqa: F405
+    *([framework()] if framework() == "django_tasks" else []),
+    *(["django_tasks_db"] if find_spec("django_tasks_db") else []),
+]
+ROOT_URLCONF = "tests.tasks.live.urls"
+TASKS = {"database": {"BACKEND": "django_tasks_db.DatabaseBackend"}}
+MCP_DJANGO = {"TASK_BACKEND": "database", "LOG_CALLS": False}

@@ -1,0 +1,40 @@
+"""The server that web processes serve. Workers find it by importing this, as they have no mount."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from django.urls import path
+
+from mcp_django import Context, MCPServer
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.runtime.tasks import lease
+from mcp_django.store import tasks
+
+# A test does not wait for half a minute to see what becomes of a worker that was killed.
+tasks.LEASE_SECONDS = 3
+lease.RENEW_SECONDS = 0.5
+LOOK_SECONDS = 0.02
+PATIENCE = 60
+
+server = MCPServer("live", permission=AllowAny)
+
+
+@server.tool(task="optional")
+def work(ctx: Context, place: str, ask: bool = False) -> str:
+    """Begin, and go on when the test has put down a file that says so."""
+    name = ctx.elicit("Name?", str) if ask else "nobody"
+    Path(f"{place}.begun").write_text(str(os.getpid()))
+    ctx.report_progress(1, 2, "half way")
+    deadline = time.monotonic() + PATIENCE
+    while not Path(f"{place}.go").exists() and not ctx.cancelled:
+        if time.monotonic() > deadline:
+            raise TimeoutError(place)
+        time.sleep(LOOK_SECONDS)
+    Path(f"{place}.ended").write_text("cancelled" if ctx.cancelled else "done")
+    return f"done for {name}"
+
+
+urlpatterns = [path("mcp", server.urls)]

@@ -1,0 +1,144 @@
+"""Who runs tasks: threads of this process, or the site's backend."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+
+from mcp_django import Context
+from mcp_django.models import Task
+from mcp_django.runtime.tasks import engine, lease
+from mcp_django.store import tasks
+from tests.drivers import PATIENCE
+from tests.servers import open_to_all
+from tests.tasks.shop import call, make_backends, send, text_of
+
+__all__ = ["make_backends"]
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(name="threads")
+def make_threads(monkeypatch: pytest.MonkeyPatch, few_servers: None) -> Iterator[engine.Threads]:
+    """One thread for tasks."""
+    made = engine.Threads(1)
+    monkeypatch.setattr(engine, "threads", lambda: made)
+    yield made
+    made.close()
+    keeper = lease.keeper._thread
+    if keeper is not None:
+        keeper.join(PATIENCE)
+
+
+class Steps:
+    """A tool that waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go, self.ended = (threading.Semaphore(0) for _ in range(3))
+
+    def __call__(self, ctx: Context) -> bool:
+        """Work until told to stop."""
+        self.begun.release()
+        assert self.go.acquire(timeout=PATIENCE)
+        self.ended.release()
+        return ctx.cancelled
+
+
+def test_tasks_wait_for_a_thread_with_a_lease(threads: engine.Threads) -> None:
+    server, steps = open_to_all(), Steps()
+    server.tool("work", task="optional")(steps)
+    ids = [call(server, "work")["taskId"] for _ in range(2)]
+    assert steps.begun.acquire(timeout=PATIENCE)
+    assert Task.objects.filter(lease_until__isnull=False).count() == 2
+    steps.go.release()
+    assert steps.begun.acquire(timeout=PATIENCE)
+    first = send(server, "tasks/get", {"taskId": ids[0]})["result"]
+    assert (first["status"], text_of(first["result"])) == ("completed", "false")
+    # The second is cancelled while it runs, which its keeper finds out by itself.
+    send(server, "tasks/cancel", {"taskId": ids[1]})
+    steps.go.release()
+    assert steps.ended.acquire(timeout=PATIENCE)
+    assert steps.ended.acquire(timeout=PATIENCE)
+    assert Task.objects.get(pk=ids[1]).status == "cancelled"
+
+
+def test_a_full_process_says_so(threads: engine.Threads, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, steps = open_to_all(), Steps()
+    server.tool("work", task="optional")(steps)
+    monkeypatch.setattr(threads._waiting, "maxsize", 1)
+    call(server, "work")
+    assert steps.begun.acquire(timeout=PATIENCE)
+    call(server, "work")
+    answer = send(server, "tools/call", {"name": "work", "arguments": {}})
+    assert "wait for a thread" in answer["error"]["message"]
+    assert Task.objects.filter(status="failed").count() == 1
+    steps.go.release(2)
+    assert steps.begun.acquire(timeout=PATIENCE)
+
+
+def test_a_backend_that_takes_nothing_is_told(settings: Any, backends: Any) -> None:
+    backends(other={"BACKEND": ""})
+    settings.MCP_DJANGO = {"TASK_BACKEND": "gone"}
+    server = open_to_all()
+
+    @server.tool(task="optional")
+    def work() -> str:
+        """Work."""
+        return ""
+
+    answer = send(server, "tools/call", {"name": "work", "arguments": {}})
+    assert answer["error"]["code"] == -32603
+    row = Task.objects.get()
+    assert (row.status, row.engine) == ("failed", "gone")
+
+
+def test_what_is_handed_over_is_an_id_and_a_number(
+    settings: Any, backends: Any, few_servers: None
+) -> None:
+    settings.MCP_DJANGO = {"TASK_BACKEND": "dummy"}
+    configured = backends(dummy={"BACKEND": f"{engine.framework()}.backends.dummy.DummyBackend"})
+    server = open_to_all()
+
+    @server.tool(task="optional")
+    def work(secret: str) -> str:
+        """Work."""
+        return secret
+
+    begun = call(server, "work", arguments={"secret": "hush"})
+    (handed,) = configured["dummy"].results
+    assert (handed.args, handed.kwargs) == ([begun["taskId"], 1], {})
+    handed.task.call(*handed.args)
+    # Twice is once.
+    handed.task.call(*handed.args)
+    assert Task.objects.get().status == "completed"
+
+
+def test_a_keeper_outlives_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Held:
+        pk, run = "x", 1
+        stopped = False
+
+        def stop(self) -> None:
+            self.stopped = True
+
+        def tell(self) -> None:
+            """Nothing was reported."""
+
+    def away(_: object) -> None:
+        raise problems.pop()
+
+    problems: list[Exception] = [DatabaseError("gone"), ValueError("a bug")]
+    keeper, held = lease.Keeper(), Held()
+    monkeypatch.setattr(lease.Keeper, "_keep", lambda self: None)
+    keeper.hold(held)
+    monkeypatch.setattr(tasks, "still_wanted", away)
+    while problems:
+        assert not keeper._look(renew=True)
+    assert not held.stopped
+    monkeypatch.undo()
+    assert keeper._look(renew=True)
+    assert held.stopped

@@ -1,0 +1,197 @@
+"""`manage.py mcp stdio` in a process of its own, with its pipes in the hands of a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tests.drivers import message
+from tests.processes import REPOSITORY
+
+# A bound for a machine in distress; nothing is asserted about how long an answer takes.
+PATIENCE = 60
+SETTINGS = "tests.transports.stdio_settings"
+# None of them may come from whoever runs the tests.
+CLEAN = {"MCP_DJANGO_USER": "", "MCP_DJANGO_TOKEN": "", "PYTHONUNBUFFERED": ""}
+
+
+class StdioProcess:
+    """A running server; what it writes is read line by line, in a thread."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.lines: list[bytes] = []
+        self._log = log
+        self._ids = count(1)
+        self._written: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._reading = threading.Thread(target=self._read)
+        self._begun = False
+
+    @property
+    def stderr(self) -> str:
+        """Everything that went to standard error so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    # What goes in -----------------------------------------------------------------------------
+
+    def send(self, *messages: Mapping[str, Any]) -> None:
+        """Write messages, all in one piece."""
+        self.write(b"".join(map(self.encode, messages)))
+
+    @staticmethod
+    def encode(message: Mapping[str, Any]) -> bytes:
+        return json.dumps(message).encode() + b"\n"
+
+    def write(self, raw: bytes) -> None:
+        """Write bytes as they are."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(raw)
+        self.process.stdin.flush()
+
+    def begin(self, method: str, params: Mapping[str, Any] | None = None, **extra: Any) -> int:
+        """Send a request, and get its id; `extra` goes into the envelope."""
+        id = next(self._ids)
+        self.send(message(method, params, id=id, **extra))
+        return id
+
+    def begin_call(self, name: str, /, **arguments: Any) -> int:
+        return self.begin("tools/call", {"name": name, "arguments": arguments})
+
+    def cancel(self, request_id: Any, **extra: Any) -> None:
+        """Send a cancellation."""
+        params = {"requestId": request_id, **extra}
+        self.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+
+    def close_input(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    # What comes out ---------------------------------------------------------------------------
+
+    def next(self) -> dict[str, Any]:
+        """The next message; `EOFError` when there is none any more."""
+        found: dict[str, Any] = self.line()
+        assert found["jsonrpc"] == "2.0", found
+        return found
+
+    def line(self) -> Any:
+        """The next line, whatever it holds."""
+        self.start_reading()
+        try:
+            line = self._written.get(timeout=PATIENCE)
+        except queue.Empty:
+            raise AssertionError(f"Nothing was written.\n{self.stderr}") from None
+        if line is None:
+            raise EOFError(self.stderr)
+        assert line.endswith(b"\n"), line
+        return json.loads(line)
+
+    def batch(self, members: Sequence[Any]) -> list[dict[str, Any]]:
+        """The answer to several messages in one line; nothing else may come before it."""
+        self.write(json.dumps(members).encode() + b"\n")
+        found = self.line()
+        assert isinstance(found, list), found
+        return found
+
+    def response(self) -> dict[str, Any]:
+        """The next message, which has to be a response."""
+        found = self.next()
+        assert "method" not in found, found
+        return found
+
+    def request(
+        self, method: str, params: Mapping[str, Any] | None = None, **extra: Any
+    ) -> dict[str, Any]:
+        """The response to a request; nothing else may come before it."""
+        id = self.begin(method, params, **extra)
+        found = self.response()
+        assert found["id"] == id
+        return found
+
+    def call(self, name: str, /, **arguments: Any) -> str:
+        """The text that a tool gives."""
+        found = self.request("tools/call", {"name": name, "arguments": arguments})
+        text: str = found["result"]["content"][0]["text"]
+        return text
+
+    def rest(self) -> list[dict[str, Any]]:
+        """Everything that is written from now on, to the end of the process."""
+        found = []
+        with suppress(EOFError):
+            while True:
+                found.append(self.next())
+        return found
+
+    def start_reading(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._reading.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            self._written.put(line)
+        self._written.put(None)
+
+    # The end ----------------------------------------------------------------------------------
+
+    def wait(self) -> int:
+        """The exit status; fails when the process does not end."""
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"The process did not end.\n{self.stderr}") from None
+
+    def wait_for_print(self, text: str) -> None:
+        """Wait until something was printed, which says how far a tool is."""
+        for _ in range(PATIENCE * 100):
+            if text in self.stderr:
+                return
+            threading.Event().wait(0.01)
+        raise AssertionError(f"{text!r} was not printed.\n{self.stderr}")
+
+    def close(self) -> None:
+        """End it, however it is."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(PATIENCE)
+        if self._begun:
+            self._reading.join(PATIENCE)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            # Whatever a test could not get rid of goes with the pipe.
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+
+@contextmanager
+def stdio(directory: Path, *arguments: str, **environ: str) -> Iterator[StdioProcess]:
+    """`manage.py mcp stdio` with arguments, its standard error kept under `directory`."""
+    log = directory / "stderr.txt"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "django", "mcp", "stdio", *arguments],
+            cwd=REPOSITORY,
+            env={**os.environ, **CLEAN, "DJANGO_SETTINGS_MODULE": SETTINGS, **environ},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            # A group of its own, so that whatever it starts ends with it.
+            start_new_session=True,
+        )
+    running = StdioProcess(process, log)
+    try:
+        yield running
+    finally:
+        running.close()

@@ -1,0 +1,17 @@
+"""The example site, the stage and the noisy server, for processes that tests start."""
+
+from __future__ import annotations
+
+import os
+
+from tests.transports.settings import *  # noqa: F403
+
+print("printed by the settings")  # noqa: T201 - must not get between the messages
+
+ROOT_URLCONF = "tests.transports.stdio_site"
+MCP_DJANGO = {
+    "STREAMS_PER_PRINCIPAL": int(os.environ.get("MCP_TEST_STREAMS", "100")),
+    # The database of these processes has no tables, and what may write is not run unlogged.
+    "LOG_CALLS": False,
+    "RATE": os.environ.get("MCP_TEST_RATE", ""),
+}

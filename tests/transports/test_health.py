@@ -1,0 +1,199 @@
+"""Health: yes or no, for anybody, on every mount, and only where the site says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from channels.routing import URLRouter
+from django.db import DatabaseError, connections
+from django.test import Client
+from django.urls import path, re_path, reverse
+
+from mcp_django import mcp
+from mcp_django.transports import health
+from mcp_django.transports.consumer import MCPConsumer
+from tests.drivers import Answer, send
+from tests.transports.asgi import MOUNTS
+from tests.transports.mounts import EVERY_MOUNT, in_thread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PLACE = r"^mcp/health/?$"
+APPS = {
+    **MOUNTS,
+    "raw": URLRouter([re_path(PLACE, mcp.asgi)]),
+    "consumer": URLRouter([re_path(PLACE, MCPConsumer.as_asgi(server=mcp))]),
+}
+OK, UNAVAILABLE = b'{"status":"ok"}', b'{"status":"unavailable"}'
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known() -> Iterator[None]:
+    health.probe.forget()
+    yield
+    health.probe.forget()
+
+
+@pytest.fixture
+def _on(settings: Any) -> None:
+    settings.MCP_DJANGO = {"HEALTH": True}
+
+
+async def ask(
+    mount: str, verb: str = "GET", address: str = "/mcp/health", **headers: Any
+) -> Answer:
+    """Ask as a balancer does: without credentials, body or types."""
+    if mount != "wsgi":
+        bare = {"content_type": None, "accept": None, "mcp_protocol_version": None, **headers}
+        return await send(APPS[mount], address, b"", verb=verb, **bare)
+    return await in_thread(_wsgi, verb, address, headers)
+
+
+def _wsgi(verb: str, address: str, headers: dict[str, str]) -> Answer:
+    response: Any = Client().generic(verb, address, headers={"host": "testserver", **headers})
+    found = {name.lower(): value for name, value in response.items()}
+    return Answer(status=response.status_code, headers=found, body=response.content)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A line for every question that the database was asked."""
+    questions: list[str] = []
+    ask_database = health.Question.ask
+
+    def noted(question: health.Question) -> None:
+        questions.append("asked")
+        ask_database(question)
+
+    monkeypatch.setattr(health.Question, "ask", noted)
+    return questions
+
+
+def broken(question: health.Question) -> None:
+    """A database that is away."""
+
+    class Away:
+        features = connections["default"].features
+
+        def cursor(self) -> Any:
+            raise DatabaseError("secret.internal refused the password of 'root'")
+
+        def close(self) -> None:
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(health, "connections", {"default": Away()})
+        ASK(question)
+
+
+ASK = health.Question.ask
+
+
+@pytest.mark.usefixtures("_on")
+@pytest.mark.parametrize("mount", EVERY_MOUNT)
+async def test_every_mount_says_that_the_database_answers(mount: str) -> None:
+    answer = await ask(mount)
+    assert (answer.status, answer.body) == (200, OK)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["cache-control"] == "no-store"
+    assert "www-authenticate" not in answer.headers
+
+
+@pytest.mark.usefixtures("_on")
+@pytest.mark.parametrize("mount", EVERY_MOUNT)
+async def test_a_database_that_is_away_is_503_without_a_detail(
+    mount: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(health.Question, "ask", broken)
+    answer = await ask(mount)
+    assert (answer.status, answer.body) == (503, UNAVAILABLE)
+    assert answer.headers["cache-control"] == "no-store"
+    assert "secret" not in caplog.text
+    assert "The database does not answer: DatabaseError." in caplog.text
+
+
+@pytest.mark.parametrize("mount", EVERY_MOUNT)
+async def test_without_the_setting_there_is_nothing(mount: str, asked: list[str]) -> None:
+    assert (await ask(mount)).status == 404
+    assert asked == []
+
+
+@pytest.mark.usefixtures("_on")
+@pytest.mark.parametrize("mount", EVERY_MOUNT)
+async def test_head_answers_without_a_body_and_other_verbs_are_refused(mount: str) -> None:
+    head = await ask(mount, "HEAD")
+    assert (head.status, head.body) == (200, b"")
+    for verb in ("POST", "DELETE", "OPTIONS"):
+        refused = await ask(mount, verb)
+        assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.usefixtures("_on")
+@pytest.mark.parametrize("mount", EVERY_MOUNT)
+async def test_a_foreign_host_is_refused_as_everywhere(mount: str, asked: list[str]) -> None:
+    assert (await ask(mount, host="rebound.example")).status == 400
+    assert asked == []
+
+
+@pytest.mark.usefixtures("_on")
+def test_whoever_asks_often_does_not_reach_the_database(
+    client: Client, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "FRESH_SECONDS", 3600)
+    assert {client.get("/mcp/health").status_code for _ in range(20)} == {200}
+    assert asked == ["asked"]
+
+
+@pytest.mark.usefixtures("_on")
+def test_an_answer_ages(client: Client, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "FRESH_SECONDS", 0)
+    client.get("/mcp/health")
+    client.get("/mcp/health")
+    assert asked == ["asked", "asked"]
+
+
+@pytest.mark.usefixtures("_on")
+def test_a_database_that_hangs_holds_up_one_thread_and_nobody_for_long(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, begun = threading.Event(), []
+
+    def hang(question: health.Question) -> None:
+        begun.append(question)
+        opened.wait(5)
+        ASK(question)
+
+    monkeypatch.setattr(health.Question, "ask", hang)
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.01)
+    assert [client.get("/mcp/health").status_code for _ in range(3)] == [503] * 3
+    assert len(begun) == 1
+    opened.set()
+    assert begun[0].answered.wait(5)
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 5)
+    assert client.get("/mcp/health").status_code == 200
+
+
+def nothing(request: Any) -> Any:
+    """A page of the site's own."""
+    from django.http import HttpResponse
+
+    return HttpResponse("mine")
+
+
+urlpatterns = [path("", mcp.urls), path("health", nothing)]
+
+
+def test_an_address_of_the_sites_own_stays_the_sites_own(client: Client, settings: Any) -> None:
+    settings.ROOT_URLCONF = __name__
+    assert client.get("/health").content == b"mine"
+    settings.MCP_DJANGO = {"HEALTH": True}
+    assert client.get("/health").content == OK
+
+
+@pytest.mark.usefixtures("_on")
+def test_the_address_is_reversed_by_its_name(client: Client) -> None:
+    assert reverse("mcp_django:health") == "/mcp/health"
+    assert client.get(f"{reverse('mcp_django_staff:health')}/").content == OK

@@ -1,0 +1,312 @@
+"""What bounds the memory of a channel, and how its two ends are taken care of.
+
+In this process, since what is looked at is what does not happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from mcp_django import MCPServer
+from mcp_django.auth.local import LocalCaller
+from mcp_django.auth.permissions import AllowAny
+from mcp_django.auth.principal import anonymous
+from mcp_django.protocol.errors import BUSY
+from mcp_django.transports import conversation as conversations
+from mcp_django.transports import stdio
+from mcp_django.transports.conversation import Conversation
+from mcp_django.transports.pipes import LineReader, LineWriter
+from tests.drivers import message
+from tests.spec import spec
+from tests.transports.stage import PATIENCE, gates, reached, stage
+
+LINE = b'{"jsonrpc": "2.0", "id": 1, "method": "server/discover"}\n'
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """The reading and the writing end; a test may close either."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        with suppress(OSError):
+            os.close(end)
+
+
+def encoded(method: str, params: Any = None, *, id: Any = 1) -> bytes:
+    return json.dumps(message(method, params, id=id)).encode()
+
+
+class Client:
+    """Takes what is sent, once the gate is open."""
+
+    def __init__(self) -> None:
+        self.reads = asyncio.Event()
+        self.sent: list[Any] = []
+
+    async def take(self, piece: bytes) -> None:
+        async with asyncio.timeout(PATIENCE):
+            await self.reads.wait()
+        self.sent += map(json.loads, piece.splitlines())
+
+
+@asynccontextmanager
+async def conversing(
+    server: MCPServer = stage, *, client: Client | None = None
+) -> AsyncIterator[tuple[Conversation, Client]]:
+    client = client or Client()
+    found = Conversation(server, LocalCaller(), send=client.take, admitted=anonymous())
+    yield found, client
+    found.cancel_all()
+    await found.finish(seconds=PATIENCE)
+
+
+async def spin() -> None:
+    """Let everything run that could."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+@spec("IO-4")
+async def test_who_does_not_read_is_not_read_from(pipe: tuple[int, int]) -> None:
+    source, sink = pipe
+    taken: list[Any] = []
+    begun = asyncio.Event()
+    async with conversing() as (conversation, client):
+        reader = LineReader(source, limit=100, at_end=lambda: None)
+
+        async def read() -> None:
+            async for line in reader.lines():
+                taken.append(line)
+                begun.set()
+                await conversation.receive(line)
+
+        reading = asyncio.create_task(read())
+        os.write(sink, b"nonsense\n" * 1000)
+        async with asyncio.timeout(PATIENCE):
+            await begun.wait()
+        await spin()
+        assert len(taken) == 1
+        client.reads.set()
+        os.close(sink)
+        async with asyncio.timeout(PATIENCE):
+            await reading
+        assert len(client.sent) == len(taken) == 1000
+
+
+@spec("IO-4")
+async def test_a_client_may_have_only_so_many_requests_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conversations, "MAX_OPEN", 3)
+    async with conversing() as (conversation, client):
+        for id in range(3):
+            await conversation.receive(encoded("server/discover", id=id))
+        refusing = asyncio.create_task(conversation.receive(encoded("server/discover", id="x")))
+        await spin()
+        # The refusal, too, waits until somebody reads.
+        assert not refusing.done()
+        assert client.sent == []
+        client.reads.set()
+        await refusing
+        await conversation.finish(seconds=PATIENCE)
+        refusals = [one for one in client.sent if "error" in one]
+        assert [(one["id"], one["error"]["code"]) for one in refusals] == [("x", BUSY)]
+        assert [one["id"] for one in client.sent if "result" in one] == [0, 1, 2]
+        await conversation.receive(encoded("server/discover", id="y"))
+        await conversation.finish(seconds=PATIENCE)
+        assert client.sent[-1]["id"] == "y"
+
+
+@spec("IO-5", "CAN-1")
+async def test_an_answer_that_waits_its_turn_is_taken_back() -> None:
+    async with conversing() as (conversation, client):
+        await conversation.receive(encoded("server/discover", id=1))
+        await conversation.receive(encoded("server/discover", id=2))
+        await spin()
+        cancellation = {"method": "notifications/cancelled", "params": {"requestId": 2}}
+        await conversation.receive(json.dumps({"jsonrpc": "2.0", **cancellation}).encode())
+        client.reads.set()
+        await conversation.finish(seconds=PATIENCE)
+        assert [one["id"] for one in client.sent] == [1]
+
+
+class Eager(Client):
+    """Uses the id of a response again at the moment that it has the response."""
+
+    conversation: Conversation
+
+    async def take(self, piece: bytes) -> None:
+        await super().take(piece)
+        if len(self.sent) < 3:
+            await self.conversation.receive(encoded("server/discover", id="same"))
+
+
+@spec("RPC-4")
+async def test_an_id_is_free_as_soon_as_its_response_can_be_read() -> None:
+    client = Eager()
+    client.reads.set()
+    async with conversing(client=client) as (client.conversation, _):
+        await client.conversation.receive(encoded("server/discover", id="same"))
+        async with asyncio.timeout(PATIENCE):
+            while len(client.sent) < 3:
+                await client.conversation.finish(seconds=PATIENCE)
+    assert [one["id"] for one in client.sent] == ["same"] * 3
+    assert all("result" in one for one in client.sent)
+
+
+class Talkative(MCPServer):
+    """Keeps in the database what it says of itself."""
+
+    @property
+    def instructions(self) -> str:
+        return f"{User.objects.count()} users"
+
+
+@pytest.mark.django_db(transaction=True)
+@spec("IO-11")
+async def test_discovery_may_ask_the_database_where_it_has_to() -> None:
+    server = Talkative("talkative", permission=AllowAny)
+    async with conversing(server) as (conversation, client):
+        client.reads.set()
+        await conversation.receive(encoded("server/discover"))
+        await conversation.finish(seconds=PATIENCE)
+    assert client.sent[0]["result"]["instructions"] == "0 users"
+
+
+# The ends -----------------------------------------------------------------------------------------
+
+
+async def test_a_line_is_written_whole_however_little_the_pipe_takes(
+    pipe: tuple[int, int],
+) -> None:
+    source, sink = pipe
+    writer = LineWriter(sink)
+    pieces = [b"x" * 300_000 + b"\n", b"y" * 300_000 + b"\n"]
+    writing = [asyncio.create_task(writer.write(piece)) for piece in pieces]
+    found = b""
+    while len(found) < 600_002:
+        found += await asyncio.to_thread(os.read, source, 1000)
+    assert await asyncio.gather(*writing) == [True, True]
+    assert found == b"".join(pieces)
+    os.close(source)
+    assert await writer.write(b"z\n") is False
+    writer.close()
+
+
+async def test_a_line_goes_on_where_the_pipe_stopped(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, sink = pipe
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
+    writer = LineWriter(sink)
+    assert await writer.write(b"a line that is longer than that\n") is True
+    assert os.read(source, 100) == b"a line that is longer than that\n"
+    writer.close()
+
+
+async def test_the_reader_says_at_once_that_the_input_has_ended(pipe: tuple[int, int]) -> None:
+    source, sink = pipe
+    ended = threading.Event()
+    lines = LineReader(source, limit=100, at_end=ended.set).lines()
+    os.write(sink, b"one\ntw")
+    assert await anext(lines) == b"one"
+    assert not ended.is_set()
+    os.close(sink)
+    assert [line async for line in lines] == [b"tw"]
+    assert ended.is_set()
+
+
+async def test_an_input_that_cannot_be_read_has_ended() -> None:
+    descriptor = os.open("/", os.O_RDONLY)
+    try:
+        ended = threading.Event()
+        reader = LineReader(descriptor, limit=100, at_end=ended.set)
+        assert [line async for line in reader.lines()] == []
+        assert ended.is_set()
+    finally:
+        os.close(descriptor)
+
+
+async def serve(source: int, sink: int, endings: list[str]) -> None:
+    channel = stdio.Channel(source, sink, when_ending=lambda: endings.append("ending"))
+    async with asyncio.timeout(PATIENCE):
+        await channel.serve(stage, LocalCaller(), admitted=anonymous())
+
+
+@spec("IO-6")
+async def test_a_channel_serves_to_the_end_of_its_input(pipe: tuple[int, int]) -> None:
+    source, sink = pipe
+    answers, theirs = os.pipe()
+    endings: list[str] = []
+    serving = asyncio.create_task(serve(source, theirs, endings))
+    os.write(sink, encoded("server/discover") + b"\n")
+    first = await asyncio.to_thread(os.read, answers, 100_000)
+    assert json.loads(first)["id"] == 1
+    assert endings == []
+    os.close(sink)
+    await serving
+    assert endings
+    os.close(theirs)
+    os.close(answers)
+
+
+@spec("IO-6")
+async def test_a_channel_ends_when_nobody_reads_any_more(pipe: tuple[int, int]) -> None:
+    source, sink = pipe
+    answers, theirs = os.pipe()
+    os.close(answers)
+    endings: list[str] = []
+    os.write(sink, encoded("server/discover") + b"\nnonsense\n")
+    await serve(source, theirs, endings)
+    assert endings == ["ending"]
+    os.close(theirs)
+
+
+@spec("IO-6", "CAN-9")
+async def test_what_does_not_finish_is_stopped_at_the_end(
+    pipe: tuple[int, int], gate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, sink = pipe
+    monkeypatch.setattr(stdio, "GRACE_SECONDS", 0.01)
+    begun: list[Conversation] = []
+
+    class Noted(Conversation):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            begun.append(self)
+
+    monkeypatch.setattr(stdio, "Conversation", Noted)
+    serving = asyncio.create_task(serve(source, sink, []))
+    call = {"name": "stay", "arguments": {"gate": gate}}
+    os.write(sink, encoded("tools/call", call) + b"\n")
+    await reached(gates[gate].entered)
+    os.close(sink)
+    await serving
+    assert begun[0]._tasks == {}
+    await reached(gates[gate].left)
+    assert gates[gate].outcome == "cancelled"
+
+
+async def test_a_bug_of_ours_is_not_taken_for_the_end(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, sink = pipe
+
+    async def fail(self: Any, line: Any) -> None:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(Conversation, "receive", fail)
+    os.write(sink, LINE)
+    with pytest.raises(RuntimeError, match="ours"):
+        await serve(source, sink, [])
