@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -20,9 +20,7 @@ from mcp_django.runtime.handshake import envelope_of
 from mcp_django.runtime.incoming import Incoming, Listening
 from mcp_django.runtime.ports import Server
 from mcp_django.runtime.session import MemorySession
-from mcp_django.store import topics
 from mcp_django.store.hub import hub
-from mcp_django.store.topics import Topic
 from mcp_django.transports.client_answers import LocalAnswers
 from mcp_django.transports.desk import at_desk, insist_at_desk
 from mcp_django.transports.listen import until_recheck
@@ -58,7 +56,7 @@ class Standing:
         assert local.agreed is not None
         self._end_session = end
         self._tasks = [
-            asyncio.create_task(tell_changes(server, local.agreed, caller, write)),
+            asyncio.create_task(tell_changes(server, local, caller, write)),
             asyncio.create_task(keep_pinging(local.answers, write, end)),
         ]
         for task in self._tasks:
@@ -82,27 +80,29 @@ class Standing:
 
 
 async def tell_changes(
-    server: Server, session: MemorySession, principal: Callable[[], Principal], write: Write
+    server: Server, local: LocalSession, principal: Callable[[], Principal], write: Write
 ) -> None:
     """Write a notification for each change that the session may hear of, until it is cancelled.
 
     Raises:
         AccessRefused: the caller would not be let in any more.
     """
+    session, baseline = local.agreed, local.baseline
+    assert session is not None
     mailbox = Mailbox()
-    baseline = _Baseline(server.name)
 
     def subscribed() -> None:
-        baseline.note(session.uris)
+        baseline.note_resources(session.uris)
         mailbox.post(SUBSCRIBED)
 
     session.on_change = subscribed
     loop = asyncio.get_running_loop()
-    subscription = _subscription(server, session, await insist_at_desk(principal))
-    recheck = loop.time() + until_recheck()
-    leave = hub().subscribe((), mailbox.put_once)
-    mailbox.post(SUBSCRIBED)
+    # Before anything is waited for: without a database the bell is all that there is to go by.
+    leave = hub().subscribe(baseline.lists, mailbox.put_once)
     try:
+        subscription = _subscription(server, session, await insist_at_desk(principal))
+        recheck = loop.time() + until_recheck()
+        mailbox.post(SUBSCRIBED)
         while True:
             if loop.time() >= recheck:
                 recheck = loop.time() + until_recheck()
@@ -122,52 +122,12 @@ async def tell_changes(
                 leave = listening
                 await hub().ready(subscription.topics)
                 outdated = partial(baseline.outdated, subscription.topics)
-                for topic in await at_desk(outdated):
-                    mailbox.put_once(topic)
-            for topic in found:
-                if topic != SUBSCRIBED and subscription.covers(topic):
+                found.update(dict.fromkeys(await at_desk(outdated)))
+            for topic in subscription.topics:
+                if topic in found and subscription.covers(topic):
                     await write(jsonrpc.encode(subscription.notice(topic)))
     finally:
         leave()
-
-
-class _Baseline:
-    """How often resources had changed when the client subscribed to them.
-
-    The subscription is answered before anybody listens, and what changes in between is told, too.
-    """
-
-    def __init__(self, server: str) -> None:
-        self._server = server
-        self._known: dict[Topic, int] = {}
-
-    def note(self, uris: Iterable[str]) -> None:
-        """Take note of what is subscribed to; in the thread of the request, before its answer."""
-        wanted = [Topic(self._server, "resource", uri) for uri in uris]
-        found = _versions(wanted)
-        if found is None:
-            return
-        for topic in wanted:
-            self._known.setdefault(topic, found.get(topic, 0))
-        for topic in self._known.keys() - set(wanted):
-            self._known.pop(topic, None)
-
-    def outdated(self, listening: Iterable[Topic]) -> list[Topic]:
-        """What has changed since it was noted, of what is listened to by now; in a thread.
-
-        That needs to be known no longer; the rest may have been subscribed to a moment ago.
-        """
-        noted = {topic: self._known.pop(topic, None) for topic in listening}
-        known = {topic: version for topic, version in noted.items() if version is not None}
-        found = _versions(known) or {}
-        return [topic for topic, version in found.items() if version != known[topic]]
-
-
-def _versions(wanted: Iterable[Topic]) -> dict[Topic, int] | None:
-    try:
-        return topics.versions(wanted)
-    except DatabaseError:  # then changes are heard of by the bell alone, as the hub has said
-        return None
 
 
 def _subscription(server: Server, session: MemorySession, caller: Principal) -> SessionSubscription:

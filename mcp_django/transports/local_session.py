@@ -16,6 +16,7 @@ from mcp_django.runtime import handshake, telemetry
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.ports import Server
 from mcp_django.runtime.session import MemorySession
+from mcp_django.transports.baseline import Baseline
 from mcp_django.transports.client_answers import LocalAnswers
 
 
@@ -43,6 +44,7 @@ class LocalSession:
         self.agreed: MemorySession | None = None
         self._began: float | None = None
         self.answers = LocalAnswers()
+        self.baseline = Baseline(server.name)
 
     @property
     def revision(self) -> Revision | None:

@@ -99,7 +99,10 @@ class Opening:
         with door.watched(self._server, request, transport=self._transport):
             principal = self.caller()
         if self._session.is_initialize(request):
-            return self._session.initialize(request)
+            answer = self._session.initialize(request)
+            # Whoever reads the answer may change something before anybody listens for it.
+            self._session.baseline.note_lists()
+            return answer
         return self._open_for(principal, request, tally)
 
     def _open_for(

@@ -7,7 +7,7 @@ import itertools
 import json
 import logging
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -17,19 +17,28 @@ from mcp_django import MCPServer
 from mcp_django.auth.principal import Principal, anonymous
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.jsonrpc import decode
-from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.runtime.session import MemorySession
+from mcp_django.store import topics
 from mcp_django.store.announcer import announce
 from mcp_django.store.topics import Topic
 from mcp_django.transports import local_changes
+from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.local_changes import Standing, tell_changes
 from mcp_django.transports.local_session import LocalSession
 from tests.servers import open_to_all
-from tests.sessions.handshakes import initialize
+from tests.sessions.handshakes import INITIALIZED, initialize
 from tests.spec import spec
 from tests.transports.stage import PATIENCE
 
 BOARD = "local://board"
+TOOLS_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+
+
+async def agreed(server: MCPServer) -> LocalSession:
+    """A session that has been initialized."""
+    local = LocalSession(server)
+    body = json.dumps(initialize("2025-11-25")).encode()
+    await sync_to_async(local.initialize)(decode(body))
+    return local
 
 
 @spec("SUB-2")
@@ -39,7 +48,9 @@ async def test_a_change_right_after_the_subscription_is_told(changed_before: boo
     server = open_to_all()
     server.resource(BOARD)(lambda: "Nothing new.")
     topic = Topic(server.name, "resource", BOARD)
-    session = MemorySession(revision=REVISIONS["2025-11-25"], client_info={}, capabilities={})
+    local = await agreed(server)
+    session = local.agreed
+    assert session is not None
     begun, go_on = threading.Event(), threading.Event()
 
     def caller() -> Principal:
@@ -52,7 +63,7 @@ async def test_a_change_right_after_the_subscription_is_told(changed_before: boo
     if changed_before:
         await sync_to_async(announce)(topic)
     told: asyncio.Queue[bytes] = asyncio.Queue()
-    telling = asyncio.create_task(tell_changes(server, session, caller, told.put))
+    telling = asyncio.create_task(tell_changes(server, local, caller, told.put))
     try:
         async with asyncio.timeout(PATIENCE):
             await asyncio.sleep(0)
@@ -72,6 +83,55 @@ async def test_a_change_right_after_the_subscription_is_told(changed_before: boo
     assert notice["params"] == {"uri": BOARD}
 
 
+class LateDesk:
+    """Lets the caller of a session in, and takes its time to see whom to tell of changes."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self._looked = 0
+
+    def principal(self) -> Principal:
+        self._looked += 1
+        if self._looked > 1:
+            assert self.go_on.wait(PATIENCE)
+        return anonymous()
+
+
+@spec("SUB-3", "VER-16")
+@pytest.mark.parametrize("is_database_away", [False, True])
+@pytest.mark.django_db(transaction=True)
+async def test_a_change_right_after_the_session_has_begun_is_told(
+    is_database_away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, desk = open_to_all(), LateDesk()
+    server.tool(name="here")(lambda: "here")
+    said: asyncio.Queue[bytes] = asyncio.Queue()
+    conversation = Conversation(server, desk, send=said.put)
+
+    def away(wanted: object) -> NoReturn:
+        raise OperationalError("away")
+
+    if is_database_away:
+        monkeypatch.setattr(topics, "versions", away)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await conversation.receive(json.dumps(initialize("2025-11-25")).encode())
+            assert "result" in json.loads(await said.get())
+            await conversation.receive(json.dumps(INITIALIZED).encode())
+            # Let it begin to listen: what is written next is not looked at before that either.
+            await asyncio.sleep(0)
+            await sync_to_async(announce)(
+                Topic(server.name, "tools"), Topic(server.name, "prompts")
+            )
+            desk.go_on.set()
+            # It has no prompts, so nothing is said of those.
+            assert json.loads(await said.get()) == TOOLS_CHANGED
+    finally:
+        desk.go_on.set()
+        conversation.cancel_all()
+    assert said.empty()
+
+
 class Admission:
     """Lets the caller in once, and fails at every later look, until it is told not to."""
 
@@ -88,9 +148,7 @@ class Admission:
 
 async def standing(caller: Admission, server: MCPServer) -> tuple[Standing, asyncio.Queue[Any]]:
     """The tasks of a session, and what they say and end."""
-    local = LocalSession(server)
-    body = json.dumps(initialize("2025-11-25")).encode()
-    await sync_to_async(local.initialize)(decode(body))
+    local = await agreed(server)
     said: asyncio.Queue[Any] = asyncio.Queue()
     return Standing(server, local, caller, write=said.put, end=lambda: said.put_nowait("end")), said
 
@@ -130,4 +188,4 @@ async def test_a_session_outlives_a_database_that_was_away(monkeypatch: pytest.M
             notice = json.loads(await said.get())
     finally:
         tasks.end()
-    assert notice["method"] == "notifications/tools/list_changed"
+    assert notice == TOOLS_CHANGED

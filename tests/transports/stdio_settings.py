@@ -13,5 +13,7 @@ MCP_DJANGO = {
     "STREAMS_PER_PRINCIPAL": int(os.environ.get("MCP_TEST_STREAMS", "100")),
     # The database of these processes has no tables, and what may write is not run unlogged.
     "LOG_CALLS": False,
+    # Whether the client is there is asked where that is tested; here it would come between answers.
+    "PING_SECONDS": 0,
     "RATE": os.environ.get("MCP_TEST_RATE", ""),
 }
