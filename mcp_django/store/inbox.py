@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mcp_django.store.databases import atomic, rows, tables
+from django.db.models import Q
+
+from mcp_django.store.databases import atomic, before, rows, tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,25 @@ def put(session_pk: int, kind: str, ref: str, payload: str = "") -> None:
     rows(tables.Inbox).bulk_create(
         [tables.Inbox(session_id=session_pk, kind=kind, ref=ref, payload=payload)]
     )
+
+
+def put_newest(session_pk: int, kind: str, ref: str, *, keep: int) -> None:
+    """Put something down that perhaps nobody waits for.
+
+    It is there once, and of its kind the session has at most ``keep`` then; the oldest give way.
+    """
+    alike = rows(tables.Inbox).filter(session=session_pk, kind=kind)
+    crowded = alike.order_by("-pk").values_list("pk", flat=True)[keep - 1 :]
+    alike.filter(Q(ref=ref) | Q(pk__in=list(crowded))).delete()
+    put(session_pk, kind, ref)
+
+
+def refs(session_pk: int, wanted: Iterable[str], *, since: float | None = None) -> list[str]:
+    """Those references for which something is there, put down at most ``since`` seconds ago."""
+    found = rows(tables.Inbox).filter(session=session_pk, ref__in=list(wanted)).order_by("pk")
+    if since is not None:
+        found = found.filter(created_at__gte=before(since))
+    return list(dict.fromkeys(found.values_list("ref", flat=True)))
 
 
 def take(session_pk: int, refs: Iterable[str], *, limit: int | None = None) -> list[Letter]:

@@ -138,6 +138,12 @@ def is_live(pk: int) -> bool:
     return bool(found.update(seen_at=Now()))
 
 
+def living(pks: Iterable[int]) -> set[int]:
+    """Those sessions that were not ended and have not expired; nothing is noted."""
+    found = rows(tables.Session).filter(pk__in=list(pks), expires_at__gt=Now())
+    return set(found.values_list("pk", flat=True))
+
+
 def is_initialized(pk: int) -> bool:
     """Whether the client has said that it is ready to hear of something."""
     return rows(tables.Session).filter(pk=pk, is_initialized=True).exists()

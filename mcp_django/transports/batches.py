@@ -32,6 +32,7 @@ from mcp_django.store.sessions import StoredSession
 from mcp_django.transports import call_stream, cancellations, client_answers, durable
 from mcp_django.transports.desk import on_loop
 from mcp_django.transports.exchange import Outcome, Stream
+from mcp_django.transports.lookout import lookout
 from mcp_django.transports.outgoing import Messages, Outgoing, failure
 from mcp_django.transports.owned import MAX_WAITING
 from mcp_django.transports.replies import SSE_HEADERS, accepted, error_reply, json_reply
@@ -157,7 +158,8 @@ def _run(call: Invocation) -> bytes | None:
     if _is_cancelled(call):
         return None
     try:
-        result = calls.run_until_cancelled(call)
+        with lookout.over(call):
+            result = calls.run_until_cancelled(call)
         return None if _is_cancelled(call) else respond(call.incoming, result)
     except MCPError as exc:
         return failure(call.incoming, exc)

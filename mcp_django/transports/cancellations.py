@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 import weakref
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -14,12 +16,18 @@ from mcp_django.context import Cancellation
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.jsonrpc import Notification, read_params
 from mcp_django.runtime.incoming import Awaiting, Invocation
-from mcp_django.store import inbox, streams
+from mcp_django.store import inbox, sessions, streams
 from mcp_django.store.hub import ring
 from mcp_django.store.topics import Topic
 from mcp_django.store.workers import worker_id
 
 C = TypeVar("C", Invocation, Awaiting)
+
+# What is put down for calls that nobody is known to run, of one session: the newest count.
+MAX_WAITING: Final = 64
+# A cancellation may have overtaken its request by so much. An older one meant an earlier request
+# that had the same id, which no client should use again.
+OVERTAKING_SECONDS: Final = 10
 
 
 class CancelledParams(msgspec.Struct, rename="camel"):
@@ -36,11 +44,13 @@ class _Running:
         self._flags: weakref.WeakValueDictionary[tuple[int, str], Cancellation] = (
             weakref.WeakValueDictionary()
         )
+        self._begun: weakref.WeakKeyDictionary[Cancellation, float] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def add(self, session_pk: int, request_id: str, flag: Cancellation) -> None:
         with self._lock:
             self._flags[(session_pk, request_id)] = flag
+            self._begun[flag] = time.monotonic()
 
     def cancel(self, session_pk: int, request_id: str) -> bool:
         with self._lock:
@@ -50,10 +60,15 @@ class _Running:
         flag.cancel()
         return True
 
-    def of(self, session_pk: int) -> list[str]:
-        """The requests of a session that run here."""
+    def of(self, session_pk: int) -> dict[str, float]:
+        """The requests of a session that run here, and for how many seconds."""
+        now = time.monotonic()
         with self._lock:
-            return [request_id for session, request_id in self._flags if session == session_pk]
+            return {
+                request_id: now - self._begun[flag]
+                for (session, request_id), flag in self._flags.items()
+                if session == session_pk
+            }
 
 
 _running = _Running()
@@ -82,16 +97,36 @@ def cancel(session_pk: int, message: Notification) -> None:
     if _running.cancel(session_pk, request_id):
         return
     owner = streams.owner_of_request(session_pk, named)
-    if owner is not None and owner != worker_id():
+    if owner is None:
+        # Perhaps another process answers it with one document, which is stored nowhere.
+        inbox.put_newest(session_pk, "cancel", _ref(request_id), keep=MAX_WAITING)
+    elif owner != worker_id():
         inbox.put(session_pk, "cancel", _ref(request_id))
         ring(Topic("", "session", str(session_pk)))
 
 
 def collect(session_pk: int) -> None:
     """Cancel what other processes were told to cancel of the calls that run here; for a thread."""
-    refs = {_ref(request_id): request_id for request_id in _running.of(session_pk)}
-    for letter in inbox.take(session_pk, refs):
-        _running.cancel(session_pk, refs[letter.ref])
+    ages = {
+        _ref(request_id): (request_id, age) for request_id, age in _running.of(session_pk).items()
+    }
+    for ref in inbox.refs(session_pk, ages):
+        request_id, age = ages[ref]
+        since = age + OVERTAKING_SECONDS
+        if inbox.refs(session_pk, [ref], since=since):
+            # A function that is at work in a transaction need not wait until the letter is taken.
+            _running.cancel(session_pk, request_id)
+            inbox.take(session_pk, [ref])
+
+
+def collect_all(session_pks: Iterable[int]) -> None:
+    """``collect`` for several sessions, of which those that are over need no calls any more."""
+    wanted = set(session_pks)
+    for session_pk in wanted - sessions.living(wanted):
+        for request_id in _running.of(session_pk):
+            _running.cancel(session_pk, request_id)
+    for session_pk in inbox.waiting(wanted):
+        collect(session_pk)
 
 
 def _ref(request_id: str) -> str:

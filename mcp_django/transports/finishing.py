@@ -13,6 +13,7 @@ from mcp_django.runtime.incoming import Result
 from mcp_django.runtime.pools import pool, with_request_signals
 from mcp_django.transports.desk import on_loop
 from mcp_django.transports.exchange import Reply, Stream, Work
+from mcp_django.transports.lookout import lookout
 from mcp_django.transports.replies import error_reply
 
 
@@ -22,7 +23,9 @@ def finish(work: Work) -> Reply | Stream:
     try:
         if invocation.incoming.revision.stateless:
             return _answered(work, calls.run(invocation))
-        return _answered(work, calls.run_until_cancelled(invocation))
+        with lookout.over(invocation):
+            result = calls.run_until_cancelled(invocation)
+        return _answered(work, result)
     except MCPError as exc:
         return _failed(work, exc)
     except asyncio.CancelledError:
@@ -40,7 +43,8 @@ async def afinish(work: Work) -> Reply | Stream:
     _detached.add(task)
     task.add_done_callback(_detached.discard)
     work.invocation.cancellation.then(on_loop(task.cancel))
-    await asyncio.wait([task])
+    with lookout.over(work.invocation):
+        await asyncio.wait([task])
     return _cancelled() if task.cancelled() else task.result()
 
 

@@ -231,6 +231,22 @@ async def test_a_cancellation_arrives_in_another_process(pair: Pair) -> None:
             assert [said async for said in coming] == []
 
 
+@spec("CAN-4", "CAN-1")
+async def test_a_call_that_is_answered_with_a_document_is_cancelled_from_another_process(
+    pair: Pair,
+) -> None:
+    async with session(pair) as client:
+        client.headers["accept"] = "application/json"
+        lingering = call("linger")
+        calling = asyncio.create_task(client.post(lingering, at=pair.here))
+        params = {"requestId": lingering["id"]}
+        off = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        # Whichever of the two comes first.
+        assert (await client.post(off, at=pair.there)).status_code == 202
+        answer = await calling
+        assert (answer.status_code, answer.content) == (202, b"")
+
+
 @spec("CAN-4", "CAN-1", "BAT-4")
 async def test_the_cancellation_of_a_member_arrives_in_another_process(pair: Pair) -> None:
     async with session(pair, version="2025-03-26", elicitation={}) as client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mcp_django.models import Inbox, Session
 from mcp_django.store import inbox
+from mcp_django.store.databases import before
 from mcp_django.store.inbox import Letter
 from tests.sessions.conftest import at_once, open_session
 
@@ -36,3 +37,20 @@ def test_sessions_with_letters_are_known(session: Session) -> None:
     inbox.put(session.pk, "cancel", "8")
     assert inbox.waiting([session.pk, other.pk]) == {session.pk}
     assert inbox.waiting([]) == set()
+
+
+def test_what_perhaps_nobody_waits_for_is_there_once_and_gives_way(session: Session) -> None:
+    inbox.put(session.pk, "answer", "ask-1")
+    for ref in ("1", "2", "1", "3"):
+        inbox.put_newest(session.pk, "cancel", ref, keep=2)
+    kept = Inbox.objects.filter(kind="cancel").order_by("pk").values_list("ref", flat=True)
+    assert [*kept] == ["1", "3"]
+    assert inbox.refs(session.pk, ["1", "2", "3", "ask-1"]) == ["ask-1", "1", "3"]
+
+
+def test_what_is_too_old_is_not_found(session: Session) -> None:
+    inbox.put(session.pk, "cancel", "old")
+    Inbox.objects.update(created_at=before(20))
+    inbox.put(session.pk, "cancel", "new")
+    assert inbox.refs(session.pk, ["old", "new"], since=10) == ["new"]
+    assert inbox.refs(session.pk, ["old", "new"], since=30) == ["old", "new"]
