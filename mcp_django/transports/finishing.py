@@ -39,13 +39,17 @@ async def afinish(work: Work) -> Reply | Stream:
     if work.invocation.incoming.revision.stateless:
         return await _afinish(work)
     # A client that went away has cancelled nothing (HTTP-16).
-    task = asyncio.get_running_loop().create_task(_afinish(work))
+    task = asyncio.get_running_loop().create_task(_watched(work))
     _detached.add(task)
     task.add_done_callback(_detached.discard)
     work.invocation.cancellation.then(on_loop(task.cancel))
-    with lookout.over(work.invocation):
-        await asyncio.wait([task])
+    await asyncio.wait([task])
     return _cancelled() if task.cancelled() else task.result()
+
+
+async def _watched(work: Work) -> Reply | Stream:
+    with lookout.over(work.invocation):
+        return await _afinish(work)
 
 
 async def _afinish(work: Work) -> Reply | Stream:

@@ -256,6 +256,21 @@ async def test_a_document_is_cancelled_from_another_process(
     assert gates[gate].outcome == "cancelled"
 
 
+# Django's own handler keeps such a request until its view has returned.
+@spec("CAN-4", "HTTP-16")
+@pytest.mark.parametrize("streaming", ["raw", "lane", "consumer"], indirect=True)
+@pytest.mark.usefixtures("_watchful")
+async def test_a_call_whose_client_has_left_is_cancelled_from_another_process(
+    streaming: str, gate: str
+) -> None:
+    peer = await opened(streaming, PARLOR)
+    async with peer.stream(call("stay_later", id=7, gate=gate)):
+        await reached(gates[gate].entered)
+    await sync_to_async(elsewhere)(7)
+    await reached(gates[gate].left)
+    assert gates[gate].outcome == "cancelled"
+
+
 @spec("CAN-4", "CAN-2")
 @pytest.mark.usefixtures("_watchful")
 async def test_an_old_cancellation_means_an_old_call(
