@@ -269,7 +269,8 @@ def test_styles_may_come_from_the_host_of_static_files(
     settings.STATIC_URL = "https://cdn.example/static/"
     response = ask(browser, app)
     assert "style-src 'self' https://cdn.example;" in response["Content-Security-Policy"]
-    assert b'href="https://cdn.example/static/mcp_django/oauth/pages.css"' in response.content
+    for sheet in (b"page.css", b"oauth/pages.css"):
+        assert b'href="https://cdn.example/static/mcp_django/' + sheet + b'"' in response.content
 
 
 @pytest.mark.parametrize("uri", ["http://localhost:4000/callback", "http://127.0.0.1:4000/cb"])
