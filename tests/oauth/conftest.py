@@ -7,10 +7,26 @@ from typing import Any
 
 import pytest
 from django.core.cache import cache
+from django.core.signals import setting_changed
 
 pytest.importorskip("oauth2_provider")
 
+from oauth2_provider.views.mixins import OAuthLibMixin
+
 from tests.oauth import parties
+
+
+def _forget_cores(*, setting: str, **kwargs: Any) -> None:
+    """The toolkit's views keep what they once made of its settings, the life of tokens included."""
+    views = [OAuthLibMixin]
+    while setting == "OAUTH2_PROVIDER" and views:
+        view = views.pop()
+        views += view.__subclasses__()
+        if "_oauthlib_core" in vars(view):
+            del view._oauthlib_core
+
+
+setting_changed.connect(_forget_cores)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,6 @@ from oauthlib.common import Request
 
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.validator import Validator
-from mcp_django.oauth.views.token import TokenView
 from tests.oauth.exchanges import call, digest, error_of, make_code, redeem, sign_in
 from tests.oauth.parties import OTHER_RESOURCE, REDIRECT, RESOURCE, make_app, pkce
 from tests.oauth.signing import key
@@ -167,10 +166,8 @@ def test_a_loopback_client_redeems_at_the_port_that_it_got(user: Any, host: str)
 
 
 @pytest.fixture
-def openid(settings: Any, monkeypatch: Any) -> Any:
+def openid(settings: Any) -> Any:
     """A client that was registered by hand, at a site that is an OpenID provider as well."""
-    # The toolkit keeps its machinery with the view; this test's is for this test.
-    monkeypatch.setattr(TokenView, "_oauthlib_core", None, raising=False)
     pem = key("site", "RSA").private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -178,7 +175,6 @@ def openid(settings: Any, monkeypatch: Any) -> Any:
     )
     settings.OAUTH2_PROVIDER = {
         **settings.OAUTH2_PROVIDER,
-        "ALWAYS_RELOAD_OAUTHLIB_CORE": True,
         "OIDC_ISS_ENDPOINT": "https://site.example/o",
         "OIDC_ENABLED": True,
         "OIDC_RSA_PRIVATE_KEY": pem.decode(),
