@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextvars import copy_context
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests import thinning
+from tests import rings
 from tests.services import do_without, missing
+from tests.spec import passed
 
 if TYPE_CHECKING:
+    from mcp_django import MCPServer
     from mcp_django.runtime.journal import Entry
     from mcp_django.store.calls import CallLog
 
@@ -23,16 +25,25 @@ if TYPE_CHECKING:
 AWKWARD = os.environ.get("DJANGO_SETTINGS_MODULE") == "tests.awkward.settings"
 collect_ignore = [] if AWKWARD else ["awkward"]
 
-# A slow machine is not a bug.
-hypothesis.settings.register_profile("suite", deadline=None)
-hypothesis.settings.load_profile("suite")
+# The servers that modules declare, which live as long as the process.
+_declared: WeakSet[MCPServer] = WeakSet()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ask one mount where a run is to be thinned, instead of each."""
-    if thinning.is_wanted():
-        items[:], left_out = thinning.thin(items)
-        config.hook.pytest_deselected(items=left_out)
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Let `tests.rings` choose what a run has, and `tests.spec.passed` note what it proved."""
+    for plugin in (rings, passed):
+        pluginmanager.register(plugin)
+        plugin.add_option(parser)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported out of later garbage collections: a full one takes 0.5 s otherwise."""
+    from mcp_django import server
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    _declared.update(server._servers)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -58,12 +69,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _tables_are_emptied_quickly() -> None:
-    """Transactional tests are many here."""
+def _shortcuts() -> None:
+    """Tests that change the URLconf or commit are many here."""
     # Django's test cases read settings.
-    from tests import flushing
+    from tests import django_shortcuts
 
-    flushing.install()
+    django_shortcuts.install()
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +117,16 @@ def few_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     example.mcp.name  # noqa: B018 - made at first use
     known = {example.mcp.itself, example.staff, example.open_server}
     monkeypatch.setattr(module, "_servers", WeakSet(known))
+
+
+@pytest.fixture
+def only_declared_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only those that modules declare are there, and what a test adds."""
+    from mcp_django import server as module
+    from tests.example import mcp as example
+
+    example.mcp.name  # noqa: B018 - made at first use
+    monkeypatch.setattr(module, "_servers", WeakSet({*_declared, example.mcp.itself}))
 
 
 @pytest.fixture(autouse=True)

@@ -20,14 +20,21 @@ import pytest
 NODE_MAJOR = 22
 
 
-def is_demanded() -> bool:
-    """Whether a missing service fails a test."""
-    return os.environ.get("MCP_TEST_REQUIRE") == "all"
+def demand() -> str:
+    """What must not be missing: `all`, or nothing.
+
+    Raises:
+        pytest.UsageError: the environment says something else.
+    """
+    said = os.environ.get("MCP_TEST_REQUIRE", "")
+    if said not in {"", "all"}:
+        raise pytest.UsageError(f"MCP_TEST_REQUIRE is {said!r}: write 'all', or leave it unset.")
+    return said
 
 
 def do_without(reason: str) -> NoReturn:
     """Skip the running test, or fail it where every service is demanded."""
-    if is_demanded():
+    if demand():
         pytest.fail(f"{reason} (MCP_TEST_REQUIRE=all)", pytrace=False)
     pytest.skip(reason)
 
@@ -105,11 +112,6 @@ def _unfold() -> str | None:
     return None if unfold() else "MCP_TEST_UNFOLD names no directory with django-unfold"
 
 
-def _outside() -> str | None:
-    """What takes minutes of processes is run once in CI, and not in each of its rings."""
-    return None if is_demanded() else "runs where everything does (MCP_TEST_REQUIRE=all)"
-
-
 def _nginx() -> str | None:
     return None if shutil.which("nginx") else "nginx is not on PATH"
 
@@ -144,7 +146,6 @@ SERVICES: Mapping[str, Callable[[], str | None]] = {
     "axe": _axe,
     "unfold": _unfold,
     "nginx": _nginx,
-    "outside": _outside,
     "conformance": _conformance,
     "clients": _clients,
     "shared": _shared,

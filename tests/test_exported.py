@@ -59,6 +59,7 @@ def bare(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.outside
 def test_the_package_is_importable_in_a_bare_interpreter() -> None:
     result = bare(
         "import mcp_django, sys\n"
@@ -80,6 +81,7 @@ def test_the_package_is_importable_in_a_bare_interpreter() -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("module", ["mcp_django.pytest_plugin", "mcp_django.exceptions"])
 def test_what_a_site_imports_early_needs_no_settings(module: str) -> None:
     result = bare(f"import {module}")

@@ -389,6 +389,7 @@ def test_what_is_missing_is_deleted_by_who_may(look: Component) -> None:
     assert LogEntry.objects.filter(action_flag=DELETION).count() == 3
 
 
+@pytest.mark.outside
 def test_a_theme_brings_the_class_of_all_screens() -> None:
     # The class is chosen when the modules are imported, so another process has to say.
     assert unthemed("tests.admin.theming_class.ThemedAdmin") == []

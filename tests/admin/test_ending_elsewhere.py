@@ -17,7 +17,7 @@ from tests.sessions.client import Client, connections, request
 from tests.sessions.databases import run, shared
 from tests.sessions.fleet import Fleet, fleet
 
-pytestmark = pytest.mark.requires("outside")
+pytestmark = pytest.mark.outside
 
 # A bound for a machine in distress; without a bell a process looks twice a second.
 PATIENCE = 60

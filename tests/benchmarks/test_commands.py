@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks.rows import BARE
 from tests.benchmarks.conftest import run
+
+pytestmark = pytest.mark.outside
 
 
 def test_the_stages_are_those_of_the_code(cache: Path) -> None:

@@ -50,6 +50,7 @@ def test_the_table_says_what_a_page_may() -> None:
     assert cells == ["a list", "10", "4 of 4", "100 (50.0 to 1000)", "100"]
 
 
+@pytest.mark.outside
 def test_all_pages_of_the_admin_keep_to_their_queries(cache: Path) -> None:
     few = ("--components", "230", "--calls", "2000", "--tasks", "200")
     printed = run("-m", "benchmarks.screens", *few, "--rounds", "1", "--untimed", cache=cache)
@@ -63,6 +64,7 @@ def test_all_pages_of_the_admin_keep_to_their_queries(cache: Path) -> None:
     assert shown["tasks, one user"] == 4
 
 
+@pytest.mark.outside
 def test_a_page_that_asks_too_much_fails_the_command(cache: Path, tmp_path: Path) -> None:
     script = tmp_path / "strict.py"
     script.write_text(

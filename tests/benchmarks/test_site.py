@@ -16,6 +16,8 @@ from benchmarks.streams import KINDS, listening
 from benchmarks.wire import call, get, modern
 from tests.benchmarks.conftest import TOOLS, run
 
+pytestmark = pytest.mark.outside
+
 MOUNTS = ["/mcp", "/raw", "/routed"]
 SITE = {"DJANGO_SETTINGS_MODULE": "benchmarks.site.settings"}
 

@@ -60,8 +60,11 @@ def why_missing() -> str | None:
 
 
 @contextmanager
-def existing_database(url: str) -> Iterator[None]:
-    """See that the database is there; one that had to be made for this is dropped at the end."""
+def existing_database(url: str, *, template: str = "template1") -> Iterator[None]:
+    """See that the database is there; one that had to be made for this is dropped at the end.
+
+    One that is made is a copy of the database named `template`.
+    """
     # A server of one worker needs no PostgreSQL driver.
     import psycopg
     from psycopg.sql import SQL, Identifier
@@ -80,7 +83,8 @@ def existing_database(url: str) -> Iterator[None]:
         query = "SELECT 1 FROM pg_database WHERE datname = %s"
         is_there = connection.execute(query, [wanted["NAME"]]).fetchone() is not None
         if not is_there:
-            connection.execute(SQL("CREATE DATABASE {}").format(name))
+            copied = SQL("CREATE DATABASE {} TEMPLATE {}").format(name, Identifier(template))
+            connection.execute(copied)
         try:
             yield
         finally:

@@ -14,7 +14,7 @@ from tests.conformance.fixture import STOP_SECONDS, serving
 from tests.interop.wire import Wire
 from tests.processes import REPOSITORY, free_port
 
-pytestmark = pytest.mark.timeout(2 * process.START_SECONDS + STOP_SECONDS)
+pytestmark = [pytest.mark.outside, pytest.mark.timeout(2 * process.START_SECONDS + STOP_SECONDS)]
 ONE = [(kind, "1") for kind in process.COMMANDS]
 SEVERAL = [("uvicorn", "2"), ("granian", "2")]
 

@@ -46,4 +46,7 @@ TEMPLATES = [
     },
 ]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+# Tables are made from the models: each page has a process of its own.
+APPS = ("admin", "auth", "contenttypes", "mcp_django", "sessions", "shop")
+MIGRATION_MODULES = dict.fromkeys(APPS)
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

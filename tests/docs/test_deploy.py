@@ -13,6 +13,8 @@ from tests.docs.fences import Fence, fences, pages
 from tests.docs.project import Project
 from tests.drivers import headers_for, message
 
+pytestmark = pytest.mark.outside
+
 PROGRAMS = ("gunicorn", "uvicorn", "granian")
 PAGE = fences(pages()["deploy"])
 COMMANDS = {f.text.split()[0]: f for f in PAGE if f.language == "sh"}

@@ -11,7 +11,7 @@ from tests.docs.project import Project
 pytest.importorskip("oauth2_provider")
 
 # Each makes a project of its own, environment and server included.
-pytestmark = pytest.mark.requires("outside")
+pytestmark = pytest.mark.outside
 
 
 def test_a_new_site_becomes_its_own_authorization_server(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ PROJECTS = {"oauth", "oauth-toolkit", "start", "tutorial", "testing"}
 RUN = [name for name, path in pages().items() if has_code(path) and name not in PROJECTS]
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("page", RUN)
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     settings = {"DJANGO_SETTINGS_MODULE": "tests.docs.settings", "PYTHONPATH": str(REPOSITORY)}

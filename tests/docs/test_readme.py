@@ -5,9 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.docs.fences import DOCS, Fence, fences
 from tests.docs.project import Project
 from tests.processes import REPOSITORY
+
+pytestmark = pytest.mark.outside
 
 # Where a fence of the README belongs that does not name its file.
 PLACES = {"def test_": "shop/tests.py", "DATABASES = ": "mysite/settings.py"}

@@ -19,6 +19,7 @@ from tests.docs.fences import DOCS
 from tests.processes import REPOSITORY
 
 
+@pytest.mark.outside
 def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     arguments = ["-W", "--keep-going", "-n", "-q", "-b", "html"]
     result = subprocess.run(

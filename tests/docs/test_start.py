@@ -7,8 +7,12 @@ import tomllib
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from tests.docs.project import Project
 from tests.processes import REPOSITORY
+
+pytestmark = pytest.mark.outside
 
 
 def browse(url: str) -> str:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.docs.fences import DOCS
 from tests.docs.project import Project
+
+pytestmark = pytest.mark.outside
 
 SETTINGS = "from tests.docs.settings import *\n"
 

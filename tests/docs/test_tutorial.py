@@ -9,6 +9,8 @@ import pytest
 
 from tests.docs.project import Project
 
+pytestmark = pytest.mark.outside
+
 
 # A reader takes half an hour; most of this is one process after the other.
 @pytest.mark.timeout(600)

@@ -19,7 +19,7 @@ from tests.interop.wire import Wire
 from tests.services import axe
 from tests.strict import POLICY
 
-pytestmark = [pytest.mark.requires("outside", "chromium", "axe"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.requires("chromium", "axe"), pytest.mark.timeout(600)]
 
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},

@@ -18,7 +18,7 @@ from tests.e2e.visitor import Visitor
 from tests.interop.sdk import connected
 from tests.interop.wire import Wire
 
-pytestmark = [pytest.mark.requires("outside", "chromium"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.requires("chromium"), pytest.mark.timeout(600)]
 TOOL = "airport_map"
 Visit = Callable[..., Visitor]
 

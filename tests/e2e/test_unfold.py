@@ -15,7 +15,7 @@ from tests.e2e.visitor import Visitor
 from tests.interop.demo_site import running_demo
 from tests.services import unfold
 
-pytestmark = [pytest.mark.requires("outside", "chromium", "unfold"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.requires("chromium", "unfold"), pytest.mark.timeout(600)]
 SETTINGS = "tests.e2e.settings_unfold"
 
 

@@ -16,7 +16,7 @@ from tests.services import chromium
 from tests.spec import spec
 
 pytestmark = [
-    pytest.mark.requires("outside", "node", "npm", "chromium"),
+    pytest.mark.requires("node", "npm", "chromium"),
     pytest.mark.timeout(600),
 ]
 SECONDS = 60

@@ -22,6 +22,8 @@ from tests.oauth.live.browser import Browser
 from tests.oauth.live.host import Connection
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 
 def test_printed_curl_command_finds_the_nearest_airports(demo_server: DemoServer) -> None:
     response = _send_curl(demo_server.output)

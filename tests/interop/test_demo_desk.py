@@ -11,6 +11,8 @@ from tests.interop.demo_site import DemoServer
 from tests.interop.wire import Wire, retry
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 CONFIRM = {"action": "accept", "content": {"confirmed": True}}
 
 

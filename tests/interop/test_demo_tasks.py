@@ -11,6 +11,8 @@ import pytest
 from tests.interop.demo_site import DemoServer
 from tests.interop.wire import Wire
 
+pytestmark = pytest.mark.outside
+
 TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {}}
 # A bound for a machine in distress; what a task asks or says is there within seconds.
 PATIENCE = 90

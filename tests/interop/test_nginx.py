@@ -17,7 +17,7 @@ from tests.conformance.fixture import serving
 from tests.interop.wire import Wire
 from tests.processes import HOST, REPOSITORY, free_port, wait_until_answering
 
-pytestmark = pytest.mark.requires("outside", "nginx")
+pytestmark = pytest.mark.requires("nginx")
 
 PAGE = REPOSITORY / "docs" / "processes.md"
 CONFIGURATION = """

@@ -32,7 +32,7 @@ GRANTS = {
 }
 MODES = ("legacy", "2026-07-28")
 
-pytestmark = [pytest.mark.requires("outside"), pytest.mark.timeout(3 * clients.SCRIPT_SECONDS)]
+pytestmark = [pytest.mark.outside, pytest.mark.timeout(3 * clients.SCRIPT_SECONDS)]
 Seen = dict[str, Any]
 
 

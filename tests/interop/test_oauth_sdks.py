@@ -37,7 +37,10 @@ NEEDS = {
 }
 REGISTRATIONS = ("document", "registered")
 
-pytestmark = pytest.mark.timeout(node.INSTALL_SECONDS + 3 * node.SCRIPT_SECONDS)
+pytestmark = [
+    pytest.mark.outside,
+    pytest.mark.timeout(node.INSTALL_SECONDS + 3 * node.SCRIPT_SECONDS),
+]
 Seen = dict[str, Any]
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.interop.demo_site import DemoServer
 
+pytestmark = pytest.mark.outside
+
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 

@@ -19,6 +19,8 @@ from tests.interop.demo_site import DemoServer
 from tests.interop.sdk import REVISION, Host, Statuses, accept, connected
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
 # Every airfield, and short legs between them: seconds of work with progress from early on.

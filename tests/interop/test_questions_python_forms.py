@@ -9,6 +9,8 @@ import pytest
 from tests.interop.sdk import CANCEL, DECLINE, REVISION, Host, accept, call, open_page, text
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 TRIP = {
     "traveler": "Ada Lovelace",
     "seats": 2,

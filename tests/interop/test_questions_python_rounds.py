@@ -27,6 +27,8 @@ from tests.interop.sdk import (
 )
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 INVALID_PARAMS = -32602
 MISSING_CAPABILITY = -32021
 WITH_TOOLS = SamplingCapability(tools=SamplingToolsCapability())

@@ -10,6 +10,8 @@ import pytest
 from tests.interop.wire import Wire, retry
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 INVALID_PARAMS = -32602
 EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 LARGE = {"action": "accept", "content": {"value": "large"}}

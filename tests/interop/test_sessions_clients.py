@@ -56,9 +56,12 @@ WAYS: Mapping[str, tuple[Run, int, tuple[pytest.MarkDecorator, ...]]] = {
     "client, three workers": (_typescript(node.PROJECT), 3, (NODE, SHARED)),
 }
 
-pytestmark = pytest.mark.timeout(
-    MIGRATE_SECONDS + START_SECONDS + node.INSTALL_SECONDS + clients.SCRIPT_SECONDS
-)
+pytestmark = [
+    pytest.mark.outside,
+    pytest.mark.timeout(
+        MIGRATE_SECONDS + START_SECONDS + node.INSTALL_SECONDS + clients.SCRIPT_SECONDS
+    ),
+]
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,8 @@ from tests.interop.demo_site import DemoServer, run_manage
 from tests.interop.sdk import connected
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 INVALID_PARAMS = -32602
 TEMPLATE = ResourceTemplateReference(type="ref/resource", uri="notices://notice/{id}")
 

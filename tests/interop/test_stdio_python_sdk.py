@@ -22,6 +22,8 @@ from tests.interop.sdk import DECLINE, Host, accept, says
 from tests.processes import REPOSITORY
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 REVISION = "2026-07-28"
 SECONDS = 150
 INVALID_PARAMS = -32602

@@ -28,10 +28,10 @@ PATIENCE = 90
 SETTINGS = "tests.managed.live_settings"
 ADMIN = "/admin/mcp_django"
 PLACES = [
-    pytest.param(("sqlite", False), marks=pytest.mark.requires("outside"), id="sqlite-polling"),
+    pytest.param(("sqlite", False), marks=pytest.mark.outside, id="sqlite-polling"),
     pytest.param(
         ("postgres", True),
-        marks=pytest.mark.requires("outside", "shared"),
+        marks=pytest.mark.requires("shared"),
         id="postgres-redis",
     ),
 ]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _no_strangers() -> None:
-    """Collect what tests of other modules have declared and let go."""
-    gc.collect()
+@pytest.fixture(autouse=True)
+def _no_strangers(only_declared_servers: None) -> None:
+    """What tests of other modules have declared and let go is not there."""

@@ -116,6 +116,7 @@ def test_a_mistake_prints_nothing_else() -> None:
     assert attempt("connect", "cursr").out == ""
 
 
+@pytest.mark.outside
 @pytest.mark.django_db(transaction=True)
 def test_the_request_of_curl_is_answered(live_server: Any) -> None:
     _, token = token_for(person())

@@ -82,6 +82,7 @@ def test_a_site_without_a_script_is_started_through_django(
         ]
 
 
+@pytest.mark.outside
 @pytest.mark.usefixtures("_manage")
 def test_the_command_starts_a_server_that_answers() -> None:
     found = json.loads(run("connect", "cursor", "--server", "open", "--stdio", "--json").out)

@@ -15,12 +15,14 @@ from tests.management.console import Outcome, attempt, fails, run
 
 pytest.importorskip("oauth2_provider")
 
+from tests.oauth import urls
+
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
 def _site(settings: Any) -> None:
-    settings.ROOT_URLCONF = "tests.oauth.urls"
+    settings.ROOT_URLCONF = urls.__name__
     settings.LOGIN_URL = "login"
     settings.MCP_DJANGO = {
         "BASE_URL": "https://shop.example",

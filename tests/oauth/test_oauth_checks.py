@@ -411,6 +411,7 @@ def started(*apps: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.outside
 def test_the_admin_says_what_is_missing_before_anything_else_does() -> None:
     result = started("django.contrib.admin", "mcp_django.oauth")
     assert result.stderr.rstrip().endswith(
@@ -419,6 +420,7 @@ def test_the_admin_says_what_is_missing_before_anything_else_does() -> None:
     )
 
 
+@pytest.mark.outside
 def test_urls_without_their_app_say_so() -> None:
     result = started("oauth2_provider")
     assert result.stderr.rstrip().endswith(
@@ -427,6 +429,7 @@ def test_urls_without_their_app_say_so() -> None:
     )
 
 
+@pytest.mark.outside
 def test_the_urls_say_what_is_missing_before_anything_else_does() -> None:
     result = started("mcp_django.oauth")
     assert result.stdout == "['mcp_oauth.E001']\n"

@@ -19,6 +19,7 @@ from tests.processes import REPOSITORY
 GATES = [name for name in DEFAULTS if name.startswith("COMPLIANT_BCP_RFC9700_")]
 
 
+@pytest.mark.outside
 def test_it_is_called_before_settings_exist_and_without_the_toolkit() -> None:
     program = (
         "import sys; sys.modules['oauth2_provider'] = sys.modules['oauthlib'] = None; "

@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 FILES = ["on_postgresql.py", "test_codes.py", "test_refreshing.py"]
 
 
-@pytest.mark.requires("outside", "shared")
+@pytest.mark.requires("shared")
 @pytest.mark.parametrize("name", FILES)
 def test_threats_15_16_and_25_are_met_on_postgresql_as_well(name: str) -> None:
     output = run_under("tests.sessions.settings_postgres", HERE / name)

@@ -152,6 +152,8 @@ def test_threat_23_no_secret_is_in_the_cache(user: Any, app: Any) -> None:
     assert_absent(secrets, "the cache", repr(held))
 
 
+# Fifty pages.
+@pytest.mark.outside
 def test_threat_23_the_admin_shows_no_secret(user: Any, app: Any, few_servers: None) -> None:
     secrets = issue_everything(user, app)
     browser = Client()

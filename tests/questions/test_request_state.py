@@ -206,6 +206,7 @@ print(json.dumps(post(asking(), json.load(sys.stdin)).json()))
 
 
 @spec("MRT-7", "MRT-9")
+@pytest.mark.outside
 def test_the_retry_may_come_to_another_process() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE],

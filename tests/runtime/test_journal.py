@@ -235,6 +235,8 @@ def test_who_declines_ends_it() -> None:
     assert Call.objects.latest("id").reason == "ElicitationDeclined"
 
 
+# The line is written by another thread, which would wait for a transaction of this test.
+@pytest.mark.django_db(transaction=True)
 def test_a_question_that_nobody_answers_stays_one() -> None:
     client = real_client(server=server(ask), protocol_version="2025-11-25")
     client.call_tool("ask")

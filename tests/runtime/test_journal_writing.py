@@ -230,6 +230,7 @@ for name in ("a", "b"):
 """
 
 
+@pytest.mark.outside
 def test_the_end_of_a_process_loses_nothing() -> None:
     run(SCRIPT)
     assert sorted(written()) == ["a", "b"]
@@ -257,6 +258,7 @@ MemoryConnection(server, anonymous()).request(request)
 """
 
 
+@pytest.mark.outside
 def test_a_process_that_is_killed_leaves_what_it_had_begun() -> None:
     run(KILLED, expected=9)
     row = Call.objects.get()

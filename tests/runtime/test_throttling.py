@@ -21,6 +21,7 @@ from mcp_django.runtime import throttling
 from mcp_django.test import ACCEPT, ErrorResponse, MCPClient
 from mcp_django.transports.memory import MemoryConnection
 from tests.drivers import message
+from tests.rings import examples
 from tests.servers import open_to_all, person
 from tests.spec import spec
 
@@ -384,7 +385,9 @@ def test_where_there_are_no_rates_the_cache_is_not_asked(monkeypatch: pytest.Mon
 # Windows --------------------------------------------------------------------------------------
 
 
-@hypothesis_settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     count=st.integers(1, 4),
     period=st.sampled_from([1, 7, 60, 3600]),

@@ -1,11 +1,13 @@
 """Trouble for durable streams: disconnects, lost rings, killed workers and halted ones.
 
-    python -m tests.sessions.chaos --seconds 60 --database postgres --bell
+    python -m tests.sessions.chaos --rounds 20 --database postgres --bell
 
 Several worker processes share a database. Clients of 2025-11-25 call tools that count aloud, leave
 at random and come back to a random worker. Every one of them has to see all numbers and the
-result, or a prefix of them and one error. The figures are printed; the exit status tells the
-verdict.
+result, or a prefix of them and one error. A run ends when each kind of trouble has happened so many
+times, however long that takes. The figures are printed; the exit status tells the verdict.
+
+`MCP_TEST_CHAOS_ROUNDS` says how many times in the tests.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,8 @@ from tests.sessions.account import Account, End, tally
 from tests.sessions.client import PATIENCE, Client, call, connections
 from tests.sessions.fleet import Fleet, fleet
 
+ROUNDS = int(os.environ.get("MCP_TEST_CHAOS_ROUNDS", "10"))
+CALLS = 50 * ROUNDS
 TOOLS = ("count", "count_in_thread")
 MOST_NUMBERS = 60
 # The longest that a tool keeps silent between two numbers.
@@ -47,14 +51,15 @@ HALTED_SECONDS = 4
 class Plan:
     """What a run is made of."""
 
-    seconds: float
     workers: int = 3
     callers: int = 24
     lease: float = 2.0
-    kills: bool = True
-    halts: bool = True
-    cuts: bool = False
-    """Whether the connections to the database break, too; PostgreSQL has some."""
+    calls: int = 0
+    """How many calls end at the least."""
+    kills: int = ROUNDS
+    halts: int = ROUNDS
+    cuts: int = 0
+    """How many times the connections to the database break; PostgreSQL has some."""
 
 
 @dataclass(kw_only=True)
@@ -66,6 +71,8 @@ class Report:
     kills: int = 0
     halts: int = 0
     cuts: int = 0
+    has_calls: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whether as many calls have ended as were planned."""
     may_fail: bool = False
     """Whether an internal error is an answer."""
     complaints: list[str] = field(default_factory=list)
@@ -103,24 +110,24 @@ class Report:
 
 async def run(plan: Plan, environ: Mapping[str, str], directory: Path) -> Report:
     """Make trouble for a while, wait for the last client, and look at what is stored."""
-    report = Report(may_fail=plan.cuts)
+    report = Report(may_fail=plan.cuts > 0)
     environ = {**environ, "MCP_TEST_LEASE_SECONDS": str(plan.lease)}
     async with (
         fleet(directory, environ, workers=plan.workers) as workers,
         connections(patience=HALTED_SECONDS if plan.halts else PATIENCE) as http,
         asyncio.TaskGroup() as group,
     ):
-        ends = time.monotonic() + plan.seconds
+        over = asyncio.Event()
         for _ in range(plan.callers):
-            group.create_task(_call_until(ends, http, workers, report))
-        if plan.kills:
-            client = await _begun(http, workers)
-            group.create_task(_kill_until(ends, client, workers, report))
-        if plan.halts:
-            client = await _begun(http, workers)
-            group.create_task(_halt_until(ends, plan.lease, client, workers, report))
-        if plan.cuts:
-            group.create_task(_cut_until(ends, environ, report))
+            group.create_task(_call(over, plan, http, workers, report))
+        async with asyncio.TaskGroup() as troubles:
+            killed, halted = await _begun(http, workers), await _begun(http, workers)
+            troubles.create_task(_kill(plan.kills, killed, workers, report))
+            troubles.create_task(_halt(plan, halted, workers, report))
+            troubles.create_task(_cut(plan.cuts, environ, report))
+        if len(report.accounts) < plan.calls:
+            await report.has_calls.wait()
+        over.set()
     report.complaints = workers.complaints
     stored = await asyncio.to_thread(databases.run, dict(environ), "tests.sessions.audit")
     report.streams = json.loads(stored)
@@ -136,10 +143,14 @@ def _counting() -> dict[str, Any]:
     )
 
 
-async def _call_until(ends: float, http: httpx.AsyncClient, workers: Fleet, report: Report) -> None:
+async def _call(
+    over: asyncio.Event, plan: Plan, http: httpx.AsyncClient, workers: Fleet, report: Report
+) -> None:
     client = await _begun(http, workers)
-    while time.monotonic() < ends:
+    while not over.is_set():
         report.accounts.append(await client.follow(_counting(), restless=RESTLESS))
+        if len(report.accounts) >= plan.calls:
+            report.has_calls.set()
 
 
 async def _begun(http: httpx.AsyncClient, workers: Fleet) -> Client:
@@ -154,9 +165,9 @@ async def _begun(http: httpx.AsyncClient, workers: Fleet) -> Client:
             return client
 
 
-async def _kill_until(ends: float, client: Client, workers: Fleet, report: Report) -> None:
+async def _kill(times: int, client: Client, workers: Fleet, report: Report) -> None:
     """Again and again hand calls to a worker, kill it while it serves them, and start another."""
-    while time.monotonic() < ends:
+    while report.kills < times:
         victim = workers.any()
         calls = _volley(client, victim)
         if random.random() < 0.5:
@@ -170,26 +181,25 @@ async def _kill_until(ends: float, client: Client, workers: Fleet, report: Repor
         report.ambushed += await asyncio.gather(*calls)
 
 
-async def _halt_until(
-    ends: float, lease: float, client: Client, workers: Fleet, report: Report
-) -> None:
+async def _halt(plan: Plan, client: Client, workers: Fleet, report: Report) -> None:
     """Again and again halt a worker for longer than it is believed in, in the middle of calls."""
-    while time.monotonic() < ends:
+    while report.halts < plan.halts:
         victim = workers.any()
         calls = _volley(client, victim)
         await asyncio.sleep(random.random() * LISTENING_SECONDS)
         workers.stop(victim)
         report.halts += 1
-        await asyncio.sleep(lease * (1.2 + random.random()))
+        await asyncio.sleep(plan.lease * (1.2 + random.random()))
         workers.proceed(victim)
         report.accounts += await asyncio.gather(*calls)
 
 
-async def _cut_until(ends: float, environ: Mapping[str, str], report: Report) -> None:
+async def _cut(times: int, environ: Mapping[str, str], report: Report) -> None:
     """Again and again end the connections to the database, whatever goes on in them."""
-    while time.monotonic() < ends:
+    while report.cuts < times:
         await asyncio.sleep(random.random())
-        report.cuts += await asyncio.to_thread(databases.cut, environ)
+        # What ended no connection was no trouble.
+        report.cuts += bool(await asyncio.to_thread(databases.cut, environ))
 
 
 def _volley(client: Client, victim: Server) -> list[asyncio.Task[Account]]:
@@ -202,7 +212,7 @@ def _volley(client: Client, victim: Server) -> list[asyncio.Task[Account]]:
 def main() -> int:
     """Run from the command line; 0 means that nobody saw anything wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.sessions.chaos")
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each kind of trouble")
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--bell", action="store_true", help="ring through Redis, else poll")
     parser.add_argument("--drop", type=float, default=0.5, help="share of the rings that get lost")
@@ -214,13 +224,13 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="an empty directory for what the workers log")
     options = parser.parse_args()
     plan = Plan(
-        seconds=options.seconds,
+        calls=0 if options.cut or not options.calm else 50 * options.rounds,
         workers=options.workers,
         callers=options.callers,
         lease=options.lease,
-        kills=not options.calm,
-        halts=not options.calm,
-        cuts=options.cut,
+        kills=0 if options.calm else options.rounds,
+        halts=0 if options.calm else options.rounds,
+        cuts=options.rounds if options.cut else 0,
     )
     with TemporaryDirectory(prefix="mcp-chaos-") as temporary:
         directory = options.keep or Path(temporary)

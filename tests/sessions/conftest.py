@@ -16,6 +16,7 @@ from django.db import connections
 from mcp_django.models import Session, Worker
 from mcp_django.store import sessions, workers
 from mcp_django.store.databases import before
+from mcp_django.transports import lookout
 from tests.transports.asgi import MOUNTS
 from tests.transports.conftest import close_asgiref_connections
 from tests.transports.mounts import EVERY_MOUNT
@@ -26,6 +27,10 @@ T = TypeVar("T")
 # Only there are rows locked one by one.
 POSTGRES = os.environ.get("DJANGO_SETTINGS_MODULE") == "tests.sessions.settings_postgres"
 collect_ignore = [] if POSTGRES else ["test_locked_rows.py"]
+
+# A thread that looks after calls may still be there from the test before, and looks as often as it
+# was told then.
+lookout.LOOK_SECONDS = 0.05
 
 HERE = 1001
 ELSEWHERE = 2002

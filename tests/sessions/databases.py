@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,16 +41,45 @@ def shared(
         bell |= {"MCP_TEST_REDIS_URL": redis_url(), "MCP_TEST_REDIS_PREFIX": name}
     if kind == "sqlite":
         with _memory(directory) as place:
-            environ = {**bell, "MCP_TEST_DATABASE": str(place / f"{name}.sqlite3")}
-            run(environ, "django", "migrate", "--verbosity", "0")
-            yield environ
+            path = place / f"{name}.sqlite3"
+            shutil.copy(_sqlite_template(SETTINGS), path)
+            yield {**bell, "MCP_TEST_DATABASE": str(path)}
         return
+    url = _postgres_url(name)
+    with existing_database(url, template=_postgres_template(SETTINGS)):
+        yield {**bell, "MCP_TEST_DATABASE_URL": url}
+
+
+@cache
+def _sqlite_template(settings: str) -> Path:
+    """A migrated database, made once by each process of tests and removed at its end."""
+    place = TemporaryDirectory(prefix="mcp-template-")
+    atexit.register(place.cleanup)
+    path = Path(place.name) / "template.sqlite3"
+    _migrate(settings, MCP_TEST_DATABASE=str(path))
+    return path
+
+
+@cache
+def _postgres_template(settings: str) -> str:
+    """The name of one on PostgreSQL."""
+    name = f"mcp_template_{os.getpid()}_{next(_serial)}"
+    url = _postgres_url(name)
+    stack = ExitStack()
+    stack.enter_context(existing_database(url))
+    atexit.register(stack.close)
+    _migrate(settings, MCP_TEST_DATABASE_URL=url)
+    return name
+
+
+def _migrate(settings: str, **environ: str) -> None:
+    environ["DJANGO_SETTINGS_MODULE"] = settings
+    run(environ, "django", "migrate", "--verbosity", "0")
+
+
+def _postgres_url(name: str) -> str:
     told = urlsplit(os.environ.get("MCP_TEST_DATABASE_URL") or DATABASE_SERVER)
-    url = told._replace(path=f"/{name}").geturl()
-    with existing_database(url):
-        environ = {**bell, "MCP_TEST_DATABASE_URL": url}
-        run(environ, "django", "migrate", "--verbosity", "0")
-        yield environ
+    return told._replace(path=f"/{name}").geturl()
 
 
 @contextmanager

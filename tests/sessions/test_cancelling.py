@@ -216,12 +216,6 @@ async def test_the_end_of_the_session_cancels_its_calls(streaming: str, gate: st
     assert gates[gate].outcome == "cancelled"
 
 
-@pytest.fixture
-def _watchful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls that no stream looks after are looked after from the beginning, and often."""
-    monkeypatch.setattr(lookout, "LOOK_SECONDS", 0.01)
-
-
 def elsewhere(request_id: Any) -> None:
     """Let another process take a cancellation."""
     with pytest.MonkeyPatch.context() as patch:
@@ -243,7 +237,6 @@ async def staying(peer: Peer, tool: str, gate: str, *, is_batch: bool = False) -
 @spec("CAN-4", "CAN-1", "CAN-8")
 @pytest.mark.parametrize("tool", ["stay", "stay_later"])
 @pytest.mark.parametrize("version", [D, pytest.param(B, id="batch")])
-@pytest.mark.usefixtures("_watchful")
 async def test_a_document_is_cancelled_from_another_process(
     version: str, tool: str, mount: str, gate: str
 ) -> None:
@@ -259,7 +252,6 @@ async def test_a_document_is_cancelled_from_another_process(
 # Django's own handler keeps such a request until its view has returned.
 @spec("CAN-4", "HTTP-16")
 @pytest.mark.parametrize("streaming", ["raw", "lane", "consumer"], indirect=True)
-@pytest.mark.usefixtures("_watchful")
 async def test_a_call_whose_client_has_left_is_cancelled_from_another_process(
     streaming: str, gate: str
 ) -> None:
@@ -272,7 +264,6 @@ async def test_a_call_whose_client_has_left_is_cancelled_from_another_process(
 
 
 @spec("CAN-4", "CAN-2")
-@pytest.mark.usefixtures("_watchful")
 async def test_an_old_cancellation_means_an_old_call(
     mount: str, gate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,7 +287,6 @@ def _then(work: Callable[[Any], None], what: Callable[[], None]) -> Callable[[An
 
 
 @spec("SES-7", "CAN-8")
-@pytest.mark.usefixtures("_watchful")
 async def test_the_end_of_the_session_cancels_what_is_answered_with_a_document(
     mount: str, gate: str
 ) -> None:

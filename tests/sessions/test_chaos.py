@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.sessions import chaos
-from tests.sessions.chaos import Plan, Report
+from tests.sessions.chaos import CALLS, ROUNDS, Plan, Report
 from tests.sessions.databases import Kind, shared
-from tests.sessions.duration import SECONDS
 from tests.spec import spec
 
 pytestmark = [
-    pytest.mark.requires("outside"),
-    pytest.mark.alone,
-    pytest.mark.timeout(SECONDS + 400),
+    pytest.mark.outside,
+    # This ends what hangs.
+    pytest.mark.timeout(1200),
 ]
 
 on_postgres = pytest.mark.requires("shared")
@@ -33,11 +32,10 @@ async def trouble(plan: Plan, kind: Kind, directory: Path, *, drop: float) -> Re
 async def test_killed_and_halted_workers_cost_a_terminal_error_at_most(
     kind: Kind, tmp_path: Path
 ) -> None:
-    report = await trouble(Plan(seconds=SECONDS), kind, tmp_path, drop=0.5)
+    report = await trouble(Plan(), kind, tmp_path, drop=0.5)
     assert report.failures == []
     assert report.complaints == []
-    assert report.kills
-    assert report.halts
+    assert (report.kills, report.halts) == (ROUNDS, ROUNDS)
     assert report.figures["complete"]
 
 
@@ -46,19 +44,19 @@ async def test_killed_and_halted_workers_cost_a_terminal_error_at_most(
 async def test_a_client_that_leaves_and_comes_back_anywhere_misses_nothing(
     kind: Kind, tmp_path: Path
 ) -> None:
-    plan = Plan(seconds=SECONDS, kills=False, halts=False, lease=30)
+    plan = Plan(calls=CALLS, kills=0, halts=0, lease=30)
     report = await trouble(plan, kind, tmp_path, drop=1)
     assert report.failures == []
     assert report.complaints == []
-    assert report.figures["complete"] == report.figures["calls"] > 0
+    assert report.figures["complete"] == report.figures["calls"] >= CALLS
 
 
 @on_postgres
 async def test_a_database_that_breaks_off_leaves_no_hole(tmp_path: Path) -> None:
-    plan = Plan(seconds=SECONDS, kills=False, halts=False, cuts=True, lease=30)
+    plan = Plan(calls=ROUNDS, kills=0, halts=0, cuts=6 * ROUNDS, lease=30)
     report = await trouble(plan, "postgres", tmp_path, drop=0.5)
     assert report.failures == []
-    assert report.cuts
+    assert report.cuts == 6 * ROUNDS
     figures = report.figures
     assert figures["complete"]
     assert figures["complete"] + figures["unsent"] == figures["calls"]

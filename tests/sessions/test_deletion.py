@@ -11,11 +11,12 @@ import pytest
 
 from tests.sessions.client import Client, connections, request
 from tests.sessions.databases import Kind, shared
-from tests.sessions.duration import IS_LONG
 from tests.sessions.fleet import Fleet, fleet
 from tests.spec import spec
 
-ROUNDS = 500 if IS_LONG else 60
+pytestmark = pytest.mark.outside
+
+ROUNDS = 500
 AT_ONCE = 10
 WORKERS = 4
 
@@ -40,7 +41,7 @@ async def one_life(http: httpx.AsyncClient, workers: Fleet, seen: Counter[str]) 
 @spec("SES-4", "SES-5")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.requires("outside", "shared"))]
+    "kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.requires("shared"))]
 )
 async def test_an_ended_session_is_never_found_again(kind: Kind, tmp_path: Path) -> None:
     seen: Counter[str] = Counter()

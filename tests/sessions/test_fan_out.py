@@ -24,15 +24,15 @@ from tests.sessions import databases
 from tests.sessions.client import VERSION, Client, call, connections, events, request
 from tests.spec import spec
 
-pytestmark = [pytest.mark.requires("outside"), pytest.mark.alone]
+pytestmark = pytest.mark.outside
 
 PATIENCE = 90
 CLOCK = "sessions://clock"
 SETTINGS = "tests.sessions.fan_settings"
 BELLS = [
-    pytest.param("core", marks=pytest.mark.requires("outside", "shared")),
-    pytest.param("pubsub", marks=pytest.mark.requires("outside", "shared")),
-    pytest.param("lossy", marks=pytest.mark.requires("outside", "shared")),
+    pytest.param("core", marks=pytest.mark.requires("shared")),
+    pytest.param("pubsub", marks=pytest.mark.requires("shared")),
+    pytest.param("lossy", marks=pytest.mark.requires("shared")),
     "none",
 ]
 

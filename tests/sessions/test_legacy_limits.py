@@ -12,7 +12,7 @@ from django.db import OperationalError
 
 from mcp_django.models import Inbox, Session
 from mcp_django.protocol.errors import BUSY, INVALID_REQUEST
-from mcp_django.store import inbox, sessions
+from mcp_django.store import bell, inbox, sessions
 from mcp_django.store.hub import ring
 from mcp_django.store.topics import Topic
 from mcp_django.transports import legacy_connections
@@ -125,6 +125,7 @@ async def test_messages_from_other_processes_are_all_served(
 async def test_a_database_that_was_away_takes_no_connection_along(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(bell, "poll_seconds", lambda: 0.02)
     take, failures = inbox.take, iter([OperationalError("away"), OperationalError("away")])
 
     def away(*args: Any, **kwargs: Any) -> Any:

@@ -236,6 +236,7 @@ async def test_without_2024_11_05_there_are_no_such_endpoints(app: Any, settings
 
 
 @spec("SSE-7")
+@pytest.mark.outside
 def test_a_message_may_be_posted_to_another_process(tmp_path: Path) -> None:
     with shared("sqlite", tmp_path) as environ:
         options: Any = {"settings": SETTINGS, **environ}

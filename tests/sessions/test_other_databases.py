@@ -16,16 +16,17 @@ HERE = Path(__file__).parent
 TASKS = HERE.parent / "tasks" / "test_store.py"
 FILES = sorted([*HERE.glob("test_*_store.py"), HERE / "test_pruning.py", TASKS])
 POSTGRES_ALONE = [HERE / "test_locked_rows.py"]
+QUIET = ("-q", "-p", "no:cacheprovider")
 RUN_SECONDS = 400
 STOP_SECONDS = 8
 
-pytestmark = pytest.mark.timeout(RUN_SECONDS + 2 * STOP_SECONDS)
+pytestmark = [pytest.mark.outside, pytest.mark.timeout(RUN_SECONDS + 2 * STOP_SECONDS)]
 
 
 def run_under(settings: str, *files: Path) -> str:
     """What pytest says of these files under other settings; each of them has to pass."""
     run = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--ds", settings, *files],
+        [sys.executable, "-m", "pytest", *QUIET, "--ring", "all", "--ds", settings, *files],
         cwd=REPOSITORY,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         stdout=subprocess.PIPE,
@@ -50,19 +51,19 @@ def _interrupted(run: subprocess.Popen[str]) -> str:
         return run.communicate()[0]
 
 
-@pytest.mark.requires("outside", "shared")
+@pytest.mark.requires("shared")
 def test_the_store_holds_on_postgresql() -> None:
     output = run_under("tests.sessions.settings_postgres", *FILES, *POSTGRES_ALONE)
     assert "skipped" not in output, output
 
 
-@pytest.mark.requires("outside", "shared")
+@pytest.mark.requires("shared")
 def test_odd_texts_are_refused_or_cleaned_on_postgresql() -> None:
     output = run_under("tests.sessions.settings_postgres", HERE / "test_odd_texts.py")
     assert "skipped" not in output, output
 
 
-@pytest.mark.requires("outside", "shared")
+@pytest.mark.requires("shared")
 def test_the_call_log_holds_on_postgresql() -> None:
     runtime = HERE.parent / "runtime"
     files = ("test_journal.py", "test_journal_values.py", "test_journal_writing.py")

@@ -14,17 +14,17 @@ from tests.processes import Server
 from tests.sessions.account import Account, End
 from tests.sessions.client import Client, call, connections, request
 from tests.sessions.databases import Kind, shared
-from tests.sessions.duration import IS_LONG
 from tests.sessions.fleet import Fleet, fleet
 from tests.sessions.listener import Listener
 from tests.spec import spec
 
-pytestmark = [pytest.mark.requires("outside"), pytest.mark.alone]
+pytestmark = pytest.mark.outside
 
 WORKERS = 3
 CALLERS = 12
 LISTENERS = 4
-RESTARTS = 12 if IS_LONG else 3
+# Every worker four times.
+RESTARTS = 4 * WORKERS
 # Longer than the hub goes without looking by itself, since rings get lost.
 NEWS_SECONDS = 15
 

@@ -17,9 +17,11 @@ from tests.sessions.databases import Kind, shared
 from tests.sessions.fleet import fleet
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 CALLS = 50
 PATIENCE = 150
-KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.requires("outside", "shared"))]
+KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.requires("shared"))]
 
 
 def asking(serial: int) -> dict[str, Any]:

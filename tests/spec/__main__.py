@@ -1,8 +1,16 @@
-"""Print how far the ledger is served: `python -m tests.spec`."""
+"""Print how far the ledger is served: `python -m tests.spec`.
+
+With `--passed FILE …`, what `pytest --passed FILE` wrote, fail where a served requirement had no
+test that passed.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
 
 from tests.spec.ledger import Requirement, mentions, requirements
 
@@ -30,5 +38,23 @@ def _column(requirement: Requirement) -> str:
     return "declined" if requirement.is_declined else requirement.status
 
 
-if __name__ == "__main__":
+def unproven(passed: Iterable[Path]) -> list[str]:
+    """The served requirements that none of these files names."""
+    ids = {one for path in passed for one in path.read_text(encoding="utf-8").split()}
+    return [one.id for one in requirements().values() if one.is_served and one.id not in ids]
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; 1 where something served was not proven."""
+    parser = argparse.ArgumentParser(prog="python -m tests.spec")
+    parser.add_argument("--passed", nargs="+", type=Path, metavar="FILE", default=[])
+    passed = parser.parse_args(arguments).passed
     print(report())
+    missing = unproven(passed) if passed else []
+    if missing:
+        print(f"Served, and no test of theirs passed: {', '.join(missing)}.", file=sys.stderr)
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -9,6 +9,7 @@ import ast
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -54,6 +55,7 @@ class Mention:
     place: str
 
 
+@cache
 def requirements() -> dict[str, Requirement]:
     """Every requirement by id, in the order of the file."""
     entries = tomllib.loads(LEDGER.read_text(encoding="utf-8"))
@@ -69,13 +71,14 @@ def requirements() -> dict[str, Requirement]:
     }
 
 
+@cache
 def mentions(root: Path = TESTS) -> list[Mention]:
     """Every id named by a `spec(...)` or `pytest.mark.spec(...)` marker under `root`."""
     return [
         mention
         for path in sorted(root.rglob("*.py"))
-        if "node_modules" not in path.parts
-        for mention in mentions_in(path.read_text(encoding="utf-8"), str(path.relative_to(root)))
+        if "node_modules" not in path.parts and "spec(" in (source := path.read_text("utf-8"))
+        for mention in mentions_in(source, str(path.relative_to(root)))
     ]
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
-from tests.spec.__main__ import report
+from tests.spec.__main__ import main, report
 from tests.spec.ledger import TESTS, mentions, mentions_in, requirements
 
 # How many requirements each part has. The numbers only grow: an id that fell out is missed here.
@@ -128,3 +129,16 @@ def test_the_report_counts_every_requirement_once() -> None:
     name, served, planned, declined, _tested = total.split()
     assert name == "all"
     assert int(served) + int(planned) + int(declined) == sum(COUNTS.values())
+
+
+def test_what_is_served_has_to_have_passed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = [one.id for one in requirements().values() if one.is_served]
+    first, rest = tmp_path / "fast", tmp_path / "outside"
+    first.write_text("\n".join(served[:100]))
+    rest.write_text("\n".join(served[101:]))
+    assert main(["--passed", str(first), str(rest)]) == 1
+    assert capsys.readouterr().err == f"Served, and no test of theirs passed: {served[100]}.\n"
+    rest.write_text("\n".join(served[100:]))
+    assert main(["--passed", str(first), str(rest)]) == 0

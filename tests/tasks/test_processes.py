@@ -30,8 +30,8 @@ PATIENCE_SECONDS = 120
 COMMAND = ("django", "db_worker", "--backend", "database", "--interval", "0.05", "--no-reload")
 
 KINDS = [
-    pytest.param("sqlite", marks=pytest.mark.requires("outside")),
-    pytest.param("postgres", marks=[pytest.mark.requires("postgres", "redis", "outside")]),
+    pytest.param("sqlite", marks=pytest.mark.outside),
+    pytest.param("postgres", marks=[pytest.mark.requires("postgres", "redis")]),
 ]
 
 

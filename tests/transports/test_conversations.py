@@ -36,6 +36,7 @@ async def test_nothing_is_taken_from_an_earlier_request(mount: str, token: str) 
 
 
 @spec("VER-2", "LOG-4")
+@pytest.mark.outside
 async def test_a_log_level_is_good_for_one_request(app: Any, gate: str) -> None:
     gates[gate].opened.set()
     walk = {"name": "walk", "arguments": {"gate": gate}}
@@ -69,6 +70,7 @@ def post(client: httpx.Client, url: str, body: dict[str, Any]) -> httpx.Response
 
 
 @spec("VER-20", "SES-9", "TOOL-4", "RSC-9")
+@pytest.mark.outside
 async def test_a_list_begun_in_one_process_goes_on_in_another(url: str, settings: Any) -> None:
     settings.MCP_DJANGO = {"PAGE_SIZE": 3}
     first = (await send(MOUNTS["raw"], PATH, message("tools/list"))).json()["result"]
@@ -83,6 +85,7 @@ async def test_a_list_begun_in_one_process_goes_on_in_another(url: str, settings
 
 
 @spec("VER-2", "VER-20", "RPC-4", "SES-9")
+@pytest.mark.outside
 def test_one_connection_carries_many_conversations(url: str) -> None:
     used = set()
     with httpx.Client(timeout=60) as client:

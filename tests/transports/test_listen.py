@@ -532,17 +532,19 @@ def names_of_threads() -> set[str]:
     return {thread.name for thread in threading.enumerate()}
 
 
+# Far more than there are threads or connections.
+@pytest.mark.parametrize("streams_open", [100, pytest.param(500, marks=pytest.mark.outside)])
 @pytest.mark.parametrize("name", ["lane", "raw"])
 async def test_open_streams_hold_no_thread_and_no_connection(
-    name: str, token: str, settings: Any
+    name: str, streams_open: int, token: str, settings: Any
 ) -> None:
-    settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": 500}
+    settings.MCP_DJANGO = {"STREAMS_PER_PRINCIPAL": streams_open}
     app = MOUNTS[name]
     for _ in range(20):
         # Whatever the pools take, they have taken now.
         await send(app, "/mcp", message("tools/list"), authorization=token)
     threads, held = names_of_threads(), open_connections()
-    streams = [Connection(app, "/mcp", *_raw(TOOLS, token), "POST") for _ in range(500)]
+    streams = [Connection(app, "/mcp", *_raw(TOOLS, token), "POST") for _ in range(streams_open)]
     for connection in streams:
         assert (await connection.start()).status == 200, (await connection.rest()).body
         assert "acknowledged" in (await connection.event())["method"]

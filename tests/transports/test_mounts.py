@@ -9,13 +9,13 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group, User
 
 from mcp_django import mcp
-from mcp_django.exceptions import MCPError
 from mcp_django.protocol import meta
 from mcp_django.protocol.revisions import HANDSHAKE
 from mcp_django.test import MCPClient
 from tests.drivers import message
 from tests.spec import spec
-from tests.transports.mounts import EVERY_MOUNT, ask
+from tests.transports.mounts import ask
+from tests.transports.test_mount_matrix import answered
 
 TOOLS = "tools/call"
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -66,12 +66,8 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def reference(method: str, params: dict[str, Any]) -> dict[str, Any]:
     """The answer without any transport."""
-    client = MCPClient(raise_exceptions=False, user=User.objects.get(username="ada"))
-    try:
-        return {"result": client.request(method, params)}
-    except MCPError as exc:
-        error = {"code": exc.code, "message": exc.message}
-        return {"error": error | ({"data": exc.data} if exc.data else {})}
+    user = User.objects.get(username="ada")
+    return answered(MCPClient(raise_exceptions=False, user=user), method, params)
 
 
 @spec("HTTP-1", "RPC-5", "RPC-6", "RPC-10", "VER-1", "ERR-3")
@@ -151,7 +147,3 @@ async def test_a_notification_is_accepted_without_a_word(method: str, mount: str
     del body["id"]
     answer = await ask(mount, "/open/mcp", body)
     assert (answer.status, answer.body) == (202, b"")
-
-
-def test_every_mount_is_in_the_matrix() -> None:
-    assert EVERY_MOUNT == ("wsgi", "view", "lane", "raw", "consumer")

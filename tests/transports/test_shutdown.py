@@ -16,6 +16,8 @@ from tests.drivers import headers_for, message
 from tests.processes import COMMANDS, Server, serving
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 LISTENERS = 5
 
 

@@ -28,6 +28,8 @@ from tests.processes import REPOSITORY
 from tests.spec import spec
 from tests.transports.stdio_process import CLEAN, SETTINGS, StdioProcess, stdio
 
+pytestmark = pytest.mark.outside
+
 DRAFT = "DRAFT-2026-v1"
 # Characters that some readers take for the end of a line, and some beyond the first plane.
 ODD = "a\u2028b\u2029c\x85d\x0be\r\nf ü \U0001f388 \ufeff \x00"

@@ -19,7 +19,7 @@ from tests.servers import person, token_for
 from tests.spec import spec
 from tests.transports.stdio_process import StdioProcess, stdio
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.outside, pytest.mark.django_db(transaction=True)]
 HINT = "--user USERNAME"
 
 

@@ -13,6 +13,8 @@ from tests.drivers import message
 from tests.spec import spec
 from tests.transports.stdio_process import StdioProcess, stdio
 
+pytestmark = pytest.mark.outside
+
 TOOLS = {"toolsListChanged": True}
 PROMPTS = {"promptsListChanged": True}
 SOUND = "noisy://sound"

@@ -12,6 +12,8 @@ from tests.drivers import message
 from tests.spec import spec
 from tests.transports.stdio_process import StdioProcess, stdio
 
+pytestmark = pytest.mark.outside
+
 # Each would go on for longer than anybody waits here.
 STUBBORN = {
     "sleep": "sleeping",

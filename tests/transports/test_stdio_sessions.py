@@ -35,6 +35,8 @@ from tests.sessions.handshakes import (
 from tests.spec import spec
 from tests.transports.stdio_process import StdioProcess, stdio
 
+pytestmark = pytest.mark.outside
+
 TOOLS_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 

@@ -18,6 +18,8 @@ from tests.drivers import headers_for, message
 from tests.processes import Server, serving
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 APPS = ("view", "lane", "raw", "consumer")
 TARGETS = {
     "view": "plain",

@@ -127,6 +127,7 @@ async def test_http_sse_says_it_on_its_stream(mount: str) -> None:
         assert answer == {"jsonrpc": "2.0", "id": 2, "error": ERROR}
 
 
+@pytest.mark.outside
 def test_stdio_says_it_in_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_TEST_RATE", "2/30d")
     with stdio(tmp_path, "--server", "noisy") as process:

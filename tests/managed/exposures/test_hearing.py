@@ -58,6 +58,7 @@ def test_a_process_that_never_served_anything_tells_of_what_it_saves() -> None:
     assert version("shop://orders/A1") == before + 2
 
 
+@pytest.mark.outside
 @pytest.mark.django_db(transaction=True)
 def test_another_process_altogether_does() -> None:
     expose(options=SUBSCRIBED)

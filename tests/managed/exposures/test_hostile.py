@@ -22,6 +22,7 @@ from mcp_django.models import Exposure
 from mcp_django.sources.site.routes import Route
 from mcp_django.test import MCPClient
 from tests.managed.exposures.rows import ORDERS, expose, viewer
+from tests.rings import examples
 from tests.sources.shop.models import Order
 
 SECRETS = ["password", "customer__password", "customer__user__password", "secret", "lines__secret"]
@@ -65,7 +66,7 @@ row = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=row)
 def test_no_row_breaks_what_is_built_or_shows_a_secret(
     server: MCPServer, values: dict[str, Any]

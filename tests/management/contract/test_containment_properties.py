@@ -11,6 +11,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from mcp_django.management.contract.schemas.containment import gaps_between
+from tests.rings import examples
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -159,7 +160,7 @@ def refused(
     return found
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(inner=roots(), seed=st.integers(0, 2**32), steps=st.integers(0, 3))
 def test_nothing_is_contained_that_is_not(inner: Any, seed: int, steps: int) -> None:
     rng = random.Random(seed)
@@ -172,7 +173,7 @@ def test_nothing_is_contained_that_is_not(inner: Any, seed: int, steps: int) -> 
         assert refused(inner, outer, rng) == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(inner=roots(), outer=roots(), seed=st.integers(0, 2**32))
 def test_nor_of_two_that_have_nothing_to_do_with_each_other(
     inner: Any, outer: Any, seed: int
@@ -181,7 +182,7 @@ def test_nor_of_two_that_have_nothing_to_do_with_each_other(
         assert refused(inner, outer, random.Random(seed)) == []
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(inner=ARGUMENTS, outer=ARGUMENTS, seed=st.integers(0, 2**32))
 def test_nor_of_the_arguments_of_tools(inner: Any, outer: Any, seed: int) -> None:
     rng = random.Random(seed)
@@ -190,7 +191,7 @@ def test_nor_of_the_arguments_of_tools(inner: Any, outer: Any, seed: int) -> Non
             assert refused(inner, other, rng, members) == []
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(schema=roots())
 def test_a_schema_contains_itself(schema: Any) -> None:
     assert gaps_between(schema, schema) == []

@@ -12,7 +12,7 @@ from oauth2_provider.models import get_access_token_model
 from mcp_django.oauth.models import ClientProfile, Consent
 from tests.oauth import parties
 
-pytestmark = pytest.mark.requires("outside", "chromium")
+pytestmark = pytest.mark.requires("chromium")
 
 
 @pytest.fixture

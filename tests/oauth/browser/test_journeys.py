@@ -17,7 +17,7 @@ from tests.oauth.exchanges import headers_of, message_of
 from tests.oauth.servers import orders
 from tests.oauth.upstream.parties import ISSUER, FakeProvider
 
-pytestmark = pytest.mark.requires("outside", "chromium")
+pytestmark = pytest.mark.requires("chromium")
 ALL = "mcp mcp:write orders:refund"
 
 

@@ -10,7 +10,7 @@ from oauth2_provider.models import get_access_token_model, get_grant_model
 from mcp_django.oauth.models import Consent
 from tests.oauth import parties
 
-pytestmark = pytest.mark.requires("outside", "chromium")
+pytestmark = pytest.mark.requires("chromium")
 
 
 def test_signing_in_and_allowing(visit: Any, ada: Any, program: Any, callback: Any) -> None:

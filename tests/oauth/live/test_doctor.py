@@ -17,7 +17,7 @@ from tests.management.console import attempt
 from tests.oauth.live.site import Site
 from tests.processes import free_port
 
-pytestmark = [pytest.mark.requires("outside"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.outside, pytest.mark.timeout(600)]
 # The site is at an address of this machine.
 LOCAL = [host for host in HOSTS.values() if not host.is_cloud]
 

@@ -19,7 +19,7 @@ from tests.oauth.live.site import Site
 from tests.spec import spec
 
 # The first test starts the site.
-pytestmark = [pytest.mark.requires("outside"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.outside, pytest.mark.timeout(600)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

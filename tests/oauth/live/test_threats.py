@@ -14,7 +14,7 @@ from tests.oauth.live.site import Site
 from tests.oauth.parties import pkce
 from tests.spec import spec
 
-pytestmark = [pytest.mark.requires("outside"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.outside, pytest.mark.timeout(600)]
 STRANGER = "https://evil.example"
 
 

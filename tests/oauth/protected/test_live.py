@@ -12,6 +12,8 @@ from tests.drivers import headers_for, message
 from tests.processes import Server, serving
 from tests.spec import spec
 
+pytestmark = pytest.mark.outside
+
 APPS = ("plain", "application", "raw", "consumer")
 APP_NAMES = {"plain": "tests.asgi:plain", "application": "tests.asgi:application"}
 

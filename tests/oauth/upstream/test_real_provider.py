@@ -31,7 +31,7 @@ from tests.processes import REPOSITORY, Server, serving
 from tests.servers import call as call_tool
 from tests.servers import post
 
-pytestmark = [pytest.mark.requires("outside"), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.outside, pytest.mark.django_db(transaction=True)]
 SITE = "tests.oauth.upstream_site"
 CALLBACK = "http://testserver/oauth/upstream/acme/callback"
 WHOAMI = message("tools/call", {"name": "whoami", "arguments": {}})

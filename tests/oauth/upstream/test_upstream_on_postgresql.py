@@ -11,7 +11,7 @@ from tests.sessions.test_other_databases import run_under
 HERE = Path(__file__).parent
 
 
-@pytest.mark.requires("outside", "shared")
+@pytest.mark.requires("shared")
 @pytest.mark.spec("AUT-31")
 def test_threat_26_access_is_honored_and_renewed_once_on_postgresql() -> None:
     output = run_under("tests.sessions.settings_postgres", HERE / "on_postgresql.py")

@@ -17,7 +17,7 @@ RUNS = [
 ]
 
 
-@pytest.mark.requires("outside", "shared")
+@pytest.mark.requires("shared")
 @pytest.mark.parametrize("files", RUNS)
 def test_it_holds_on_postgresql(files: list[str]) -> None:
     pytest.importorskip("psycopg")

@@ -64,6 +64,7 @@ def test_what_is_switched_off_is_not_even_looked_for(monkeypatch: pytest.MonkeyP
         assert finding.instruments() is None
 
 
+@pytest.mark.outside
 def test_nothing_is_imported_at_the_start_of_a_site() -> None:
     code = (
         "import sys, tests.asgi, mcp_django.transports.stdio;"

@@ -22,6 +22,7 @@ from mcp_django.auth.permissions import AllowAny
 from mcp_django.exceptions import MCPDjangoError
 from mcp_django.sources.models.tools import ModelTools
 from mcp_django.test import MCPClient
+from tests.rings import examples
 from tests.sources.models.building import reader
 from tests.sources.models.worlds import World, attacks
 from tests.sources.shop.models import Customer, Order
@@ -112,8 +113,10 @@ def heard_in(world: World, server: MCPServer, calls: list[tuple[str, dict[str, A
             transaction.set_rollback(True)
 
 
+# Seconds for each example.
+@pytest.mark.outside
 @settings(
-    max_examples=8 if connection.vendor == "sqlite" else 1,
+    max_examples=examples(8) if connection.vendor == "sqlite" else 1,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

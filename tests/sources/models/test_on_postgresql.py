@@ -16,7 +16,7 @@ RUNS = [
 ]
 
 
-@pytest.mark.requires("outside", "shared")
+@pytest.mark.requires("shared")
 @pytest.mark.parametrize("names", RUNS)
 def test_models_are_read_on_postgresql_as_on_sqlite(names: tuple[str, ...]) -> None:
     output = run_under("tests.sessions.settings_postgres", *(HERE / f"test_{n}.py" for n in names))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from mcp_django import Context, MCPError
 from mcp_django.test import MCPClient
+from tests.rings import examples
 from tests.servers import person
 from tests.sources.models.building import START, customer
 from tests.sources.models.offering import URI, offer
@@ -99,7 +100,9 @@ def offer_variables() -> Any:
     return offer().templates[URI].arguments
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Tenths of a second for each example.
+@pytest.mark.outside
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(one=HIDDEN, two=HIDDEN)
 @pytest.mark.parametrize("gate", ["rows", "objects"])
 def test_hidden_values_change_no_answer(gate: str, one: Hidden, two: Hidden, settings: Any) -> None:

@@ -16,6 +16,7 @@ from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.sources.models.linking import MAX_KEYS
 from mcp_django.sources.models.tools import ModelTools
 from mcp_django.test import MCPClient
+from tests.rings import examples
 from tests.sources.models.building import category, customer, line, order, product
 from tests.sources.models.writers import KEPT, ORDER, PLACED, may_all, server_of, writer
 from tests.sources.shop.models import Customer, Order, OrderLine, Product, Tag
@@ -138,7 +139,7 @@ ANYTHING = st.recursive(
 
 
 @settings(
-    max_examples=150,
+    max_examples=examples(150),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

@@ -11,7 +11,7 @@ from tests.sessions.test_other_databases import run_under
 HERE = Path(__file__).parent
 
 
-@pytest.mark.requires("outside", "shared")
+@pytest.mark.requires("shared")
 @pytest.mark.parametrize(
     "file",
     [

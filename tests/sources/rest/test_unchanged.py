@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.outside
+
 ROOT = Path(__file__).parents[3]
 
 

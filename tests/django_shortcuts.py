@@ -1,9 +1,12 @@
-"""Empties the tables after a transactional test, several times sooner than Django does.
+"""Spares tests what Django does after each of them and need not.
 
-Django empties all of them and has every app make its content types and permissions anew, which is
-most of the time. Here those two tables stay as they are, unless a test has changed them. The others
-are emptied row by row, since PostgreSQL takes up to a second to truncate so many, and has to have
-all of them for itself.
+Routes: Django forgets all of them whenever `ROOT_URLCONF` changes. It keeps them by the name of
+their module, so those of a name stay right; those of an object that a test made are forgotten.
+
+Tables: after a transactional test Django empties all of them and has every app make its content
+types and permissions anew, which is most of the time. Here those two tables stay as they are,
+unless a test has changed them. The others are emptied row by row, since PostgreSQL takes up to a
+second to truncate so many, and has to have all of them for itself.
 """
 
 from __future__ import annotations
@@ -11,8 +14,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from django.core.signals import setting_changed
 from django.db import IntegrityError, OperationalError, connections
 from django.test import TransactionTestCase
+from django.test.signals import root_urlconf_changed
+from django.urls import clear_url_caches, set_urlconf
+
+_is_made_by_test = False
 
 KEPT = ("django_content_type", "auth_permission", "django_migrations")
 TRIES = 3
@@ -21,8 +29,19 @@ _made: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
 
 
 def install() -> None:
-    """Let every transactional test end so."""
+    """Spare every test of this process both."""
+    setting_changed.disconnect(root_urlconf_changed)
+    setting_changed.connect(_change_routes)
     TransactionTestCase._fixture_teardown = _empty  # type: ignore[method-assign]
+
+
+def _change_routes(*, setting: str, value: Any, **kwargs: Any) -> None:
+    global _is_made_by_test  # noqa: PLW0603 - the signal has no other memory
+    if setting == "ROOT_URLCONF":
+        if _is_made_by_test:
+            clear_url_caches()
+        _is_made_by_test = not isinstance(value, str)
+        set_urlconf(None)
 
 
 def _empty(self: TransactionTestCase) -> None:

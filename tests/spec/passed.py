@@ -1,0 +1,54 @@
+"""Which requirements had a test that passed, for CI, which sees to it that all of the served had.
+
+pytest --passed FILE
+python -m tests.spec --passed FILE [FILE ...]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+PROPERTY = "spec"
+
+
+def add_option(parser: pytest.Parser) -> None:
+    """Add `--passed`."""
+    parser.getgroup("rings").addoption(
+        "--passed",
+        type=Path,
+        metavar="FILE",
+        help="write the ids of the requirements that a passed test names to FILE",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let the reports of the tests carry the ids, from other processes too."""
+    if config.getoption("--passed"):
+        for item in items:
+            ids = {id for marker in item.iter_markers("spec") for id in marker.args}
+            item.user_properties.append((PROPERTY, sorted(ids)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect in the process that was started, not in its workers."""
+    path = config.getoption("--passed")
+    if path and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Passed(path))
+
+
+class Passed:
+    """The ids that were named by a test that passed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.resolve()
+        self._ids: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            properties = dict(report.user_properties)
+            self._ids.update(properties.get(PROPERTY, ()))  # type: ignore[arg-type]
+
+    def pytest_sessionfinish(self) -> None:
+        self._path.write_text("".join(f"{one}\n" for one in sorted(self._ids)), encoding="utf-8")
