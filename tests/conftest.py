@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextvars import copy_context
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -123,10 +123,14 @@ def few_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 def only_declared_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only those that modules declare are there, and what a test adds."""
     from mcp_django import server as module
+    from mcp_django.auth import resources
     from tests.example import mcp as example
 
     example.mcp.name  # noqa: B018 - made at first use
-    monkeypatch.setattr(module, "_servers", WeakSet({*_declared, example.mcp.itself}))
+    known = {*_declared, example.mcp.itself}
+    monkeypatch.setattr(module, "_servers", WeakSet(known))
+    named = {url: one for url, one in resources._declared.items() if one in known}
+    monkeypatch.setattr(resources, "_declared", WeakValueDictionary(named))
 
 
 @pytest.fixture(autouse=True)

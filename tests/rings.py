@@ -25,7 +25,7 @@ import pytest
 from tests.services import SERVICES, demand, missing
 
 RINGS = ("fast", "outside", "all")
-# What the mounts are called in the parameters of tests.
+# What the mounts are called in the parameters of tests; a marker of a file may name more.
 MOUNTS = {"wsgi", "view", "lane", "raw", "consumer"}
 FULL_EXAMPLES = 100
 FAST_EXAMPLES = 10
@@ -173,9 +173,10 @@ def _without_mount(item: pytest.Item) -> str:
     """What a test has in common with those that ask another mount the same."""
     if item.get_closest_marker("every_mount"):
         return item.nodeid
+    mounts = MOUNTS.union(*(marker.args for marker in item.iter_markers("mounts")))
     before, _, values = item.nodeid.partition("[")
     parts = values.removesuffix("]").split("-")
-    return f"{before}[{'-'.join('' if part in MOUNTS else part for part in parts)}]"
+    return f"{before}[{'-'.join('' if part in mounts else part for part in parts)}]"
 
 
 @pytest.hookimpl(trylast=True)

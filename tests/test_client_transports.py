@@ -21,10 +21,9 @@ from mcp_django.test.shared import LineChannel
 from tests.servers import person
 from tests.till import shop, staff
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
 A, B, C, D, E = sorted(version for version in REVISIONS if version[0].isdigit())
 TRANSPORTS = ("memory", "http", "stdio")
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.mounts(*TRANSPORTS)]
 EVERY = [(A, "sse"), *((version, one) for version in REVISIONS for one in TRANSPORTS)]
 ASKING = [(version, one) for version, one in EVERY if version not in (A, B)]
 LATEST = [(E, one) for one in TRANSPORTS]
@@ -46,6 +45,7 @@ def asked(request: pytest.FixtureRequest) -> Iterator[MCPClient]:
         yield client
 
 
+@pytest.mark.every_mount
 def test_a_tool_is_called(mine: MCPClient) -> None:
     result = mine.call_tool("add", {"a": 1, "b": 2})
     assert result.text == '{"sum": 3}'

@@ -21,13 +21,19 @@ MOUNTS = ("view", "lane", "raw", "consumer")
 class Item:
     """As much of a collected test as the rings read."""
 
-    def __init__(self, name: str, *markers: str, function: Any = None) -> None:
+    def __init__(
+        self, name: str, *markers: str, mounts: tuple[str, ...] = (), function: Any = None
+    ) -> None:
         self.nodeid = f"tests/test_it.py::{name}"
         self.obj = function
         self._markers = markers
+        self._mounts = mounts
 
     def get_closest_marker(self, name: str) -> str | None:
         return name if name in self._markers else None
+
+    def iter_markers(self, name: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(args=self._mounts)] if name == "mounts" else []
 
 
 def left_out(*items: Any) -> dict[str, str]:
@@ -56,6 +62,12 @@ def test_what_differs_in_more_than_its_mount_stays() -> None:
     names = ("test_plain", "test_it[1-2]", "test_it[2-2]", "test_named[raw-first]", "test_one[raw]")
     assert left_out(*map(Item, names)) == {}
     assert left_out(*(Item(f"test_it[{mount}]", "every_mount") for mount in MOUNTS)) == {}
+
+
+def test_a_file_may_call_its_mounts_by_other_names() -> None:
+    names = ("memory", "stdio")
+    assert left_out(*(Item(f"test_it[{one}]") for one in names)) == {}
+    assert len(left_out(*(Item(f"test_it[{one}]", mounts=names) for one in names))) == 1
 
 
 @pytest.mark.parametrize("marker", ["outside", "requires"])

@@ -25,9 +25,9 @@ from tests.admin.staff import staff, superuser
 pytestmark = pytest.mark.django_db
 MARKUP = "<script>alert(1)</script>"
 # Four pages for each of these in each column take half a minute.
-MORE_GARBAGE = [5, True, "abc", [5], [[]], [{}]]
+MORE_GARBAGE = [5, True, "abc", {"a": 1}, [5], [[]], [{}]]
 GARBAGE: list[Any] = [
-    *(Value(None, JSONField()), {"a": 1}, [MARKUP]),
+    *(Value(None, JSONField()), [MARKUP]),
     *(pytest.param(one, marks=pytest.mark.outside) for one in MORE_GARBAGE),
 ]
 

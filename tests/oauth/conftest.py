@@ -30,8 +30,8 @@ setting_changed.connect(_forget_cores)
 
 
 @pytest.fixture(autouse=True)
-def site(settings: Any) -> Iterator[Any]:
-    """The URLs and scopes of the OAuth test site; limits start from nothing."""
+def site(settings: Any, only_declared_servers: None) -> Iterator[Any]:
+    """The URLs, servers and scopes of the OAuth test site; limits start from nothing."""
     settings.ROOT_URLCONF = "tests.oauth.urls"
     settings.LOGIN_URL = "login"
     settings.MCP_DJANGO = dict(parties.SETTINGS)
