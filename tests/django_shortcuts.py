@@ -1,4 +1,4 @@
-"""Spares tests what Django does after each of them and need not.
+"""Spares tests what Django does after each of them and need not, and what it cannot do.
 
 Routes: Django forgets all of them whenever `ROOT_URLCONF` changes. It keeps them by the name of
 their module, so those of a name stay right; those of an object that a test made are forgotten.
@@ -7,6 +7,10 @@ Tables: after a transactional test Django empties all of them and has every app 
 types and permissions anew, which is most of the time. Here those two tables stay as they are,
 unless a test has changed them. Of the others, those that hold rows are emptied row by row, since
 PostgreSQL takes up to a second to truncate so many, and has to have all of them for itself.
+
+Connections: a thread that is done with a request a moment after its test looks whether it may keep
+its connection. Pytest allows no access by then, and takes that for one, so that the connection
+would stay open and each later request of the thread would fail.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import Any
 
 from django.core.signals import setting_changed
 from django.db import IntegrityError, OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import TransactionTestCase
 from django.test.signals import root_urlconf_changed
 from django.urls import clear_url_caches, set_urlconf
@@ -29,10 +34,11 @@ _made: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
 
 
 def install() -> None:
-    """Spare every test of this process both."""
+    """Spare every test of this process all of it."""
     setting_changed.disconnect(root_urlconf_changed)
     setting_changed.connect(_change_routes)
     TransactionTestCase._fixture_teardown = _empty  # type: ignore[method-assign]
+    BaseDatabaseWrapper.get_autocommit = _get_autocommit  # type: ignore[method-assign]
 
 
 def _change_routes(*, setting: str, value: Any, **kwargs: Any) -> None:
@@ -42,6 +48,12 @@ def _change_routes(*, setting: str, value: Any, **kwargs: Any) -> None:
             clear_url_caches()
         _is_made_by_test = not isinstance(value, str)
         set_urlconf(None)
+
+
+def _get_autocommit(self: BaseDatabaseWrapper) -> bool:
+    if self.connection is None:
+        self.ensure_connection()
+    return self.autocommit
 
 
 def _empty(self: TransactionTestCase) -> None:
