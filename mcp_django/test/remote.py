@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+from django.db import OperationalError, connections
+from django.db.backends.signals import connection_created
+
 from mcp_django.test.answers import ErrorResponse
 from mcp_django.test.loop import ServingLoop
 from mcp_django.test.messages import Channel, Message
 from mcp_django.test.refusals import check_response
+
+# As long as SQLite waits for the lock of a file.
+LOCKED_SECONDS = 5
+LOOK_SECONDS = 0.005
 
 AnswerQuestions = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
@@ -29,6 +37,7 @@ class RemoteConnection:
         self._hear = hear
         self._answer = answer
         self._loop = ServingLoop()
+        _let_threads_wait()
         # A client that nobody closes leaves no thread behind.
         weakref.finalize(self, self._loop.stop, is_awaited=False)
 
@@ -105,6 +114,36 @@ class RemoteConnection:
             reply = {"jsonrpc": "2.0", "id": said["id"], "result": answers["question"]}
             await self._channel.send(reply)
         raise EOFError("The server ended its answer without a response.")
+
+
+def _let_threads_wait() -> None:
+    """Let the server's threads and the test's wait for each other's locks, as with a file.
+
+    On SQLite, Django makes the database of tests in memory, which its connections share. There a
+    second writer is refused at once, whatever the timeout (https://sqlite.org/sharedcache.html).
+    """
+    connection_created.connect(_make_patient, dispatch_uid=__name__)
+    for connection in connections.all(initialized_only=True):
+        _make_patient(connection)
+
+
+def _make_patient(connection: Any, **kwargs: Any) -> None:
+    if connection.vendor != "sqlite" or not connection.is_in_memory_db():
+        return
+    if _execute_patiently not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_execute_patiently)
+
+
+def _execute_patiently(execute: Callable[..., Any], *statement: Any) -> Any:
+    until = time.monotonic() + LOCKED_SECONDS
+    while True:
+        try:
+            return execute(*statement)
+        except OperationalError as exc:
+            code = getattr(exc.__cause__, "sqlite_errorname", "")
+            if not code.startswith("SQLITE_LOCKED") or time.monotonic() > until:
+                raise
+        time.sleep(LOOK_SECONDS)
 
 
 def _refuse(response: Message | None) -> None:
