@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Iterator
 from contextvars import copy_context
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from weakref import WeakSet, WeakValueDictionary
 
@@ -78,13 +80,18 @@ def _shortcuts() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nobody_was_here_before() -> None:
-    """What one test tried, and who was let in, counts for no other test in the same process."""
+def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test tried, and who was let in, counts for no other test in the same process.
+
+    No window of a limit ends while a test fills it, unless the test moves a clock of its own.
+    """
     # The package reads settings, which pytest-django makes ready after this file is imported.
     from django.core.cache import cache
 
-    from mcp_django.auth import brute_force, events, token_cache
+    from mcp_django.auth import brute_force, events, limits, token_cache
 
+    now = time.time()
+    monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
     cache.clear()
     brute_force.known_good.clear()
     events.sparingly.clear()

@@ -34,7 +34,7 @@ DESK_QUEUE = 1024
 
 
 class BoundedPool:
-    """A pool of threads with a bounded queue before it."""
+    """A pool of threads with a bounded queue before it; the threads stay until the process ends."""
 
     def __init__(self, name: str, *, threads: int, queue: int, queue_seconds: float) -> None:
         self.name = name
@@ -44,6 +44,18 @@ class BoundedPool:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"mcp-{name}")
         self._taken = 0
         self._lock = threading.Lock()
+        self._start(threads)
+
+    def _start(self, threads: int) -> None:
+        """Start all threads at once.
+
+        From CPython 3.12 on, an executor that starts them one by one now and then counts an idle
+        one twice. It would start none for a call then, which waited behind another for nothing.
+        """
+        go_on = threading.Event()
+        for _ in range(threads):
+            self._executor.submit(go_on.wait)
+        go_on.set()
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in a thread with the caller's context variables.

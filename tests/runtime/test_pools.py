@@ -12,6 +12,8 @@ import pytest
 from mcp_django.runtime import pools
 from mcp_django.runtime.tasks import engine
 
+PATIENCE = 10
+
 # As long as the second thread is given to begin a second one.
 MOMENT_SECONDS = 0.2
 
@@ -48,6 +50,17 @@ def test_there_is_one_pool_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None
     first, second = at_once(lambda: pools.pool("work"))
     assert first is second
     assert len(made) == 1
+
+
+def test_as_many_run_at_once_as_there_are_threads() -> None:
+    pool = pools.BoundedPool("test", threads=3, queue=0, queue_seconds=1)
+    # What CPython does by mistake: it takes threads for idle that do not exist.
+    for _ in range(3):
+        pool._executor._idle_semaphore.release()
+    together = threading.Barrier(3)
+    running = [pool.submit(lambda: together.wait(PATIENCE)) for _ in range(3)]
+    assert sorted(one.result(PATIENCE) for one in running) == [0, 1, 2]
+    pool._executor.shutdown()
 
 
 def test_there_is_one_set_of_threads_for_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
