@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,7 +59,8 @@ def test_a_second_writer_waits_for_the_first(
     databases: ConnectionHandler, elsewhere: ThreadPoolExecutor, monkeypatch: Any
 ) -> None:
     refused = threading.Event()
-    monkeypatch.setattr(remote.time, "sleep", lambda seconds: refused.set())
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: refused.set())
+    monkeypatch.setattr(remote, "time", clock)
     writing = elsewhere.submit(insert, databases)
     assert refused.wait(PATIENCE)
     databases["default"].commit()

@@ -143,6 +143,7 @@ def _execute_patiently(execute: Callable[..., Any], *statement: Any) -> Any:
             code = getattr(exc.__cause__, "sqlite_errorname", "")
             if not code.startswith("SQLITE_LOCKED") or time.monotonic() > until:
                 raise
+        # SQLite can tell when a lock is gone, but Python's module has no door to that.
         time.sleep(LOOK_SECONDS)
 
 
