@@ -20,7 +20,7 @@ from django.urls import Resolver404, resolve
 from django.utils import translation
 from django.utils.module_loading import import_string
 
-from mcp_django.transports.body import Receive, Scope, Send
+from mcp_django.transports.body import Receive, Scope, Send, send_at_once
 from mcp_django.transports.lane import LaneHandler
 
 # Paths whose view was looked up; an attacker who asks for many only makes us look again.
@@ -37,6 +37,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
+        send_at_once(send)
         if self._lane is not None and scope["type"] == "http" and is_endpoint(_path_info(scope)):
             await self._lane(scope, receive, send)
         else:

@@ -1,9 +1,11 @@
-"""Reading an ASGI request and noticing that its client has gone."""
+"""The connection of an ASGI request: its body, the end of its client, and no delay."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from mcp_django.conf import get_settings
@@ -21,6 +23,24 @@ GRACE_SECONDS = 1
 
 class ClientGone(Exception):
     """The client closed the connection before it was answered."""
+
+
+def send_at_once(send: Send) -> None:
+    """Let the connection of an answer send it at once, where the server has left that out.
+
+    uvicorn with several workers has: asyncio sets TCP_NODELAY for sockets alone that say they are
+    of TCP, and there they do not (https://github.com/Kludex/uvicorn/issues/3149). The second piece
+    of an answer would wait 40 ms for a client to acknowledge the first. A server that shows no
+    socket is left alone.
+    """
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    if not isinstance(transport, asyncio.BaseTransport):
+        return
+    found = transport.get_extra_info("socket")
+    if found is None or found.proto or found.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    with suppress(OSError):
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 async def read_body(receive: Receive) -> bytes:

@@ -25,7 +25,15 @@ from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import is_open
 from mcp_django.runtime.pools import pool, with_request_signals
 from mcp_django.runtime.ports import Server
-from mcp_django.transports.body import ClientGone, Receive, Scope, Send, read_body, until_gone
+from mcp_django.transports.body import (
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    send_at_once,
+    until_gone,
+)
 from mcp_django.transports.exchange import (
     Endpoint,
     Exchange,
@@ -97,6 +105,7 @@ def _once(build: Callable[[], ASGIRequest]) -> Callable[[], ASGIRequest]:
 
 async def respond(server: Server, exchange: Exchange, ticket: Ticket, send: Send) -> None:
     """Answer one request over ASGI."""
+    send_at_once(send)
     outcome = await outcome_of(server, exchange, ticket)
     if isinstance(outcome, Stream):
         await send_stream(outcome, send)
