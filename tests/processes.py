@@ -44,6 +44,8 @@ COMMANDS = {
         *("--bind", f"{HOST}:{{port}}", "--workers", "1", "{app}"),
     ),
 }
+# Several processes behind one port.
+FLEETS = {"uvicorn, two workers": (*COMMANDS["uvicorn"], "--workers", "2")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +80,13 @@ class Server:
 def serving(
     kind: str, app: str, directory: Path, *, settings: str, port: int | None = None, **environ: str
 ) -> Iterator[Server]:
-    """An ASGI application behind one of `COMMANDS`, with its output kept under `directory`.
+    """An ASGI application behind one of `COMMANDS` or `FLEETS`.
 
+    Its output is kept under `directory`.
     A `port` is given where the application has to know its own address.
     """
     port = port or free_port()
-    arguments = [part.format(port=port, app=app) for part in COMMANDS[kind]]
+    arguments = [part.format(port=port, app=app) for part in {**COMMANDS, **FLEETS}[kind]]
     log = directory / f"{kind}-{port}.txt"
     with (
         log.open("wb") as output,

@@ -34,7 +34,8 @@ class Session(models.Model):
     created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)
     seen_at = models.DateTimeField(_("last seen"))
     expires_at = models.DateTimeField(_("expires"), db_index=True)
-    heard_at = models.DateTimeField(_("told of changes until"))
+    # The number of the last change that the client is taken to know of, see ``Topic.seq``.
+    heard_seq = models.BigIntegerField(_("told of changes until"), default=0, editable=False)
 
     class Meta:
         verbose_name = _("session")

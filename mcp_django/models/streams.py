@@ -41,6 +41,7 @@ class Stream(models.Model):
     request_id = models.TextField(default="")
     owner = models.BigIntegerField()
     state = models.CharField(max_length=4, choices=State, default=State.OPEN)
+    # Of a standing stream: which one of its session's it is.
     last_seq = models.BigIntegerField(default=0)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     expires_at = models.DateTimeField(null=True, db_index=True)
@@ -48,13 +49,6 @@ class Stream(models.Model):
     class Meta:
         verbose_name = _("stream")
         verbose_name_plural = _("streams")
-        constraints = [
-            models.UniqueConstraint(
-                fields=["session"],
-                condition=models.Q(kind="get", state="open"),
-                name="mcp_stream_one_standing",
-            )
-        ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.pk:x}"
@@ -77,10 +71,14 @@ class Event(models.Model):
 
 
 class Topic(models.Model):
-    """Something that changes: how often it did, and when the last time was."""
+    """Something that changes: how often it did, and when the last time was.
+
+    ``seq`` is the number of its last change among those of all topics, 0 for one that takes none.
+    """
 
     digest = models.CharField(max_length=64, primary_key=True)
     version = models.BigIntegerField(default=1)
+    seq = models.BigIntegerField(default=0, db_index=True)
     changed_at = models.DateTimeField(db_index=True)
 
     class Meta:

@@ -23,6 +23,8 @@ class LeftOpen(Exception):
 class Surrounding(transaction.Atomic):
     """A transaction that the runtime opens below whatever the site's function enters later."""
 
+    is_surrounding = True
+
     def __init__(self, using: str) -> None:
         super().__init__(using, savepoint=True, durable=False)
         # The function may enter a durable block, as it may without us.

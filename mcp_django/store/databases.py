@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from django.db import connections, router, transaction
+from django.db import DatabaseError, connections, router, transaction
 from django.db.models import DateTimeField as DateTime
 from django.db.models import ExpressionWrapper, Model, QuerySet, Value
 from django.db.models.expressions import Combinable
@@ -14,6 +17,11 @@ from django.db.models.functions import Now
 from django.utils.functional import SimpleLazyObject
 
 M = TypeVar("M", bound=Model)
+T = TypeVar("T")
+
+# How long a transaction that lost against others is tried again, and the longest pause between.
+CONFLICT_SECONDS: Final = 5.0
+CONFLICT_PAUSE_SECONDS: Final = 0.02
 
 if TYPE_CHECKING:
     from mcp_django import models as tables
@@ -35,6 +43,44 @@ def rows(model: type[M]) -> QuerySet[M]:
 def atomic() -> Any:
     """A transaction of ours alone. It has to begin with its write, so that SQLite can wait."""
     return transaction.atomic(using=alias())
+
+
+def is_in_transaction() -> bool:
+    """Whether this thread has a transaction of the site's open on our database."""
+    connection = connections[alias()]
+    if connection.in_atomic_block:
+        # That of a test is never committed, and what is in it is seen by nobody else.
+        return not is_of_test(connection.atomic_blocks[0])
+    return connection.connection is not None and not connection.autocommit
+
+
+def is_of_test(block: Any) -> bool:
+    """Whether a transaction is the one around a test, in which Django sees nothing of its own."""
+    return bool(block._from_testcase) and not getattr(block, "is_surrounding", False)
+
+
+def is_conflict(exc: Exception) -> bool:
+    """Whether a transaction failed for nothing but another one, and may be tried again."""
+    cause = exc.__cause__
+    # PostgreSQL: serialization failure, deadlock. MariaDB and MySQL: record changed, deadlock.
+    if getattr(cause, "sqlstate", None) in ("40001", "40P01"):
+        return True
+    return bool(cause is not None and cause.args and cause.args[0] in (1020, 1213))
+
+
+def insist(work: Callable[[], T]) -> T:
+    """Run a transaction of ours again when it failed for nothing but another one.
+
+    ``REPEATABLE READ`` and ``SERIALIZABLE``, should the site have set them, let one of two fail.
+    """
+    give_up = time.monotonic() + CONFLICT_SECONDS
+    while True:
+        try:
+            return work()
+        except DatabaseError as exc:
+            if not is_conflict(exc) or is_in_transaction() or time.monotonic() >= give_up:
+                raise
+            time.sleep(random.uniform(0, CONFLICT_PAUSE_SECONDS))  # noqa: S311 - hides nothing
 
 
 def is_held(found: QuerySet[Any]) -> bool:
@@ -61,4 +107,16 @@ def _moment(expression: Combinable) -> Any:
     return ExpressionWrapper(expression, output_field=DateTime())
 
 
-__all__ = ["after", "alias", "atomic", "before", "is_held", "rows", "tables"]
+__all__ = [
+    "after",
+    "alias",
+    "atomic",
+    "before",
+    "insist",
+    "is_conflict",
+    "is_held",
+    "is_in_transaction",
+    "is_of_test",
+    "rows",
+    "tables",
+]

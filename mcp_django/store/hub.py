@@ -3,15 +3,17 @@
 One for each event loop. It carries topics, never payloads: whoever is rung looks for itself. Two
 things wake it: the bell, and its own look at the rows, since a ring may get lost. While anybody
 listens one supervisor hears the bell, looks, and beats for this process as a worker.
+
+One look reads the numbered changes of all topics since the last one, and tells of them in the order
+of their numbers. When nobody listens any more, what was seen is forgotten.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import threading
-import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from functools import partial
@@ -19,7 +21,7 @@ from typing import TypeVar
 
 from mcp_django.store import bell, inbox, pruning, topics, workers
 from mcp_django.store.clerk import in_thread
-from mcp_django.store.topics import Topic
+from mcp_django.store.topics import Changes, Topic
 
 logger = logging.getLogger("mcp_django")
 
@@ -38,15 +40,26 @@ class Hub:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._listeners: dict[Topic, set[Listener]] = {}
+        self._numbered: dict[str, Topic] = {}
+        """The numbered topics that somebody waits for, by the digests of their rows."""
         self._versions: dict[Topic, int] = {}
+        """The version of each topic as last seen; of a numbered one the number."""
+        self._quiet: Counter[Topic] = Counter()
+        """Topics that are made ready; unless their version is known, nobody counts on hearing."""
+        self._looking = asyncio.Lock()
+        self._looks = 0
+        self._could_look = False
+        """How many looks there were, and whether the last one could read the rows."""
         self._rung: set[Topic] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._supervisor: asyncio.Task[None] | None = None
         self._is_blind = False
         self._sent_away = -1
         """The version of ``SENT_AWAY`` at which callers were last looked for."""
-        self.looked_at = -math.inf
-        """Since when nothing can have gone unnoticed, by the loop's clock."""
+        self.seen: int | None = None
+        """The number of the last change that was told of, ``None`` before the first look."""
+        self.restores = 0
+        """How often the database turned out to have been restored to an earlier state."""
 
     @property
     def is_listening(self) -> bool:
@@ -59,7 +72,11 @@ class Hub:
         # One listener may subscribe twice; ending one of the two must leave it the other.
         listener = partial(listener)
         for topic in kept:
-            self._listeners.setdefault(topic, set()).add(listener)
+            if topic not in self._listeners:
+                self._listeners[topic] = set()
+                if topic.is_numbered:
+                    self._numbered[topic.digest] = topic
+            self._listeners[topic].add(listener)
         if kept and self._supervisor is None:
             self._supervisor = self._loop.create_task(self._supervise())
 
@@ -72,23 +89,41 @@ class Hub:
     def _leave(self, topic: Topic, listener: Listener) -> None:
         listeners = self._listeners.get(topic, set())
         listeners.discard(listener)
-        if not listeners:
-            self._listeners.pop(topic, None)
+        if not listeners and self._listeners.pop(topic, None) is not None:
             self._versions.pop(topic, None)
+            if topic.is_numbered:
+                del self._numbered[topic.digest]
         if not self._listeners and self._supervisor is not None:
             self._supervisor.cancel()
             self._supervisor = None
+            self.seen = None
 
     async def ready(self, wanted: Iterable[Topic]) -> None:
         """Know how often topics have changed so far, so that every later change is noticed."""
         unknown = [one for one in wanted if one.has_version and one not in self._versions]
-        if unknown:
-            found = await self._ask(partial(topics.versions, unknown))
+        if numbered := [one for one in unknown if one.is_numbered]:
+            # What has changed before is nobody's to hear of.
+            self._quiet.update(numbered)
+            try:
+                await self.look()
+            finally:
+                self._quiet.subtract(numbered)
+                self._quiet += Counter()
+            # Whoever asked counts on hearing of them from now on. What could not be looked for is
+            # told of by the first look that succeeds, which is once too often at most.
+            for topic in numbered:
+                self._versions.setdefault(topic, 0)
+        if versioned := [one for one in unknown if not one.is_numbered]:
+            found = await self._ask(partial(topics.versions, versioned))
             if found is None:
                 # Then the first look that succeeds tells of them, which is once too often at most.
                 return
-            for topic in unknown:
+            for topic in versioned:
                 self._versions.setdefault(topic, found.get(topic, 0))
+
+    def number_of(self, topic: Topic) -> int:
+        """The number of the last change of a topic that was told of, 0 if none was."""
+        return self._versions.get(topic, 0)
 
     # Being rung -------------------------------------------------------------------------------
 
@@ -119,14 +154,56 @@ class Hub:
         task.add_done_callback(self._tasks.discard)
 
     async def _look_at_rung(self, rung: set[Topic]) -> None:
-        if not await self._look(rung):
+        numbered = any(topic.is_numbered for topic in rung)
+        versioned = [topic for topic in rung if not topic.is_numbered]
+        is_seen = not numbered or await self.look()
+        if not is_seen or not await self._compare(versioned):
             # The bell is all that is left to go by.
             for topic in rung:
                 self._deliver(topic)
 
-    async def _look(self, wanted: Iterable[Topic]) -> bool:
+    async def look(self) -> bool:
+        """Tell of every numbered change up to now; whether the rows could be read.
+
+        Those who come while a look is under way share the next one.
+        """
+        wanted = self._looks + 1 + self._looking.locked()
+        async with self._looking:
+            if self._looks < wanted:
+                self._could_look = await self._look()
+                self._looks += 1
+            return self._could_look
+
+    async def _look(self) -> bool:
+        is_all = False
+        while not is_all:
+            seen = self.seen
+            found = await self._ask(partial(topics.changes_after, seen))
+            if found is None:
+                return False
+            self._tell(found, seen)
+            is_all = found.is_all
+        return True
+
+    def _tell(self, found: Changes, seen: int | None) -> None:
+        self.seen = found.until
+        numbers = found.numbers
+        is_restored = seen is not None and found.until < seen
+        self.restores += is_restored
+        if seen is None or is_restored:
+            # Nobody knows what was there before: anything may have changed.
+            numbers = dict.fromkeys(self._numbered, found.until)
+        for digest, number in numbers.items():
+            topic = self._numbered.get(digest)
+            if topic is not None and (topic in self._versions or not self._quiet[topic]):
+                self._versions[topic] = number
+                self._deliver(topic)
+
+    async def _compare(self, wanted: Iterable[Topic]) -> bool:
         """Tell of those topics whose version is not the known one; whether they could be read."""
         asked = [topic for topic in wanted if topic in self._listeners]
+        if not asked:
+            return True
         found = await self._ask(partial(topics.versions, asked))
         for topic, version in (found or {}).items():
             if topic in self._listeners and self._versions.get(topic) != version:
@@ -168,7 +245,7 @@ class Hub:
     async def _beat(self) -> None:
         while True:
             # Only sessions have streams that somebody else could take for lost.
-            if any(topic.kind == "session" for topic in self._listeners):
+            if any(topic.kind in ("session", "standing") for topic in self._listeners):
                 await self._ask(workers.beat)
             # Whoever could not be heard says so again as soon as the database is back.
             await asyncio.sleep(BACKOFF_SECONDS if self._is_blind else workers.BEAT_SECONDS)
@@ -196,11 +273,11 @@ class Hub:
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(bell.poll_seconds())
-            began = self._loop.time()
-            listened = [topic for topic in self._listeners if topic.has_version]
-            if await self._look([topic for topic in listened if not topic.is_of_caller]):
-                self.looked_at = began
-            await self._look_for_callers([topic for topic in listened if topic.is_of_caller])
+            if self._numbered:
+                await self.look()
+            versioned = [one for one in self._listeners if one.has_version and not one.is_numbered]
+            await self._compare([topic for topic in versioned if not topic.is_of_caller])
+            await self._look_for_callers([topic for topic in versioned if topic.is_of_caller])
             await self._look_for_letters()
 
     async def _look_for_callers(self, callers: list[Topic]) -> None:
@@ -209,7 +286,7 @@ class Hub:
             return
         found = await self._ask(partial(topics.versions, [topics.SENT_AWAY]))
         version = None if found is None else found.get(topics.SENT_AWAY, 0)
-        if version not in (None, self._sent_away) and await self._look(callers):
+        if version not in (None, self._sent_away) and await self._compare(callers):
             self._sent_away = version or 0
 
     async def _look_for_letters(self) -> None:
@@ -220,7 +297,7 @@ class Hub:
             self._deliver(sessions[pk])
 
 
-_hubs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = weakref.WeakKeyDictionary()
+_hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
 _lock = threading.Lock()
 
 
@@ -230,6 +307,9 @@ def hub() -> Hub:
     with _lock:
         found = _hubs.get(loop)
         if found is None:
+            # A hub knows its loop, so that neither would ever be collected.
+            for closed in [one for one in _hubs if one.is_closed()]:
+                del _hubs[closed]
             found = _hubs[loop] = Hub(loop)
         return found
 

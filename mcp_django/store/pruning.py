@@ -15,7 +15,7 @@ from django.utils import timezone
 from mcp_django.conf import get_settings
 from mcp_django.store import approvals
 from mcp_django.store.databases import before, rows, tables
-from mcp_django.store.topics import MANAGED
+from mcp_django.store.topics import CLOCK, MANAGED
 
 CHUNK = 500
 # Whoever ended a session may still be writing to it.
@@ -78,7 +78,7 @@ def _due() -> dict[str, QuerySet[Any]]:
         "workers": workers.filter(beat_at__lt=before(retention.workers)),
         "security_events": _older(tables.AuthEvent, retention.security_events),
         "calls": _older(tables.Call, retention.calls),
-        "topics": topics.exclude(pk=MANAGED.digest),
+        "topics": topics.exclude(pk__in=[MANAGED.digest, CLOCK.digest]),
     }
 
 
@@ -98,5 +98,6 @@ def _older(model: type[Model], retention: float) -> QuerySet[Any]:
 def _sweep(due: QuerySet[Any]) -> int:
     pks = list(due.values_list("pk", flat=True)[:CHUNK])
     if pks:
-        due.model._default_manager.using(due.db).filter(pk__in=pks).delete()
+        # What is not due any more stays.
+        due.filter(pk__in=pks).delete()
     return len(pks)

@@ -9,17 +9,19 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from mcp_django.conf import get_settings
 from mcp_django.protocol.revisions import REVISIONS, Revision
-from mcp_django.store.announcer import announce
 from mcp_django.store.databases import after, alias, before, rows, tables
 from mcp_django.store.hub import ring
-from mcp_django.store.topics import Topic, standing_of
+from mcp_django.store.standing import look_again
+from mcp_django.store.topics import Topic, last_number
 
 # Subscriptions of one session.
 MAX_SUBSCRIPTIONS = 1000
@@ -67,13 +69,13 @@ class StoredSession:
         Raises:
             TooManySubscriptions: it listens to as many as one may.
         """
-        subscribe(self.row, uri)
-        announce(standing_of(self.row.pk))
+        if subscribe(self.row, uri):
+            look_again([self.row.pk])
 
     def unsubscribe(self, uri: str) -> None:
         """Tell it no more."""
-        unsubscribe(self.row, uri)
-        announce(standing_of(self.row.pk))
+        if unsubscribe(self.row, uri):
+            look_again([self.row.pk])
 
 
 def begin(
@@ -101,7 +103,7 @@ def begin(
         client_info=_storable(client_info),
         capabilities=_storable(capabilities),
         seen_at=Now(),
-        heard_at=Now(),
+        heard_seq=last_number(),
         expires_at=after(settings.session_max_age),
     )
     session.save(using=alias(), force_insert=True)
@@ -144,11 +146,6 @@ def living(pks: Iterable[int]) -> set[int]:
     return set(found.values_list("pk", flat=True))
 
 
-def is_initialized(pk: int) -> bool:
-    """Whether the client has said that it is ready to hear of something."""
-    return rows(tables.Session).filter(pk=pk, is_initialized=True).exists()
-
-
 def end(session: tables.Session) -> None:
     """End a session; what belongs to it is swept up later, when nobody writes to it any more."""
     end_all([session.pk])
@@ -161,36 +158,29 @@ def change(session: tables.Session, **values: Any) -> None:
         setattr(session, name, value)
 
 
-def heard(pk: int, *, ago: float = 0) -> None:
-    """Note that the client was told of all changes until so many seconds ago."""
-    told = rows(tables.Session).filter(pk=pk, heard_at__lt=before(ago))
-    told.update(heard_at=before(ago))
-
-
-def subscribe(session: tables.Session, uri: str) -> None:
-    """Note that the client wants to hear of a resource; twice is once.
+def subscribe(session: tables.Session, uri: str) -> bool:
+    """Note that the client wants to hear of a resource; whether that is news.
 
     Raises:
         TooManySubscriptions: it has as many as one may.
     """
     digest = _digest(uri)
     found = rows(tables.Subscription)
-    if found.filter(session=session).exclude(digest=digest).count() >= MAX_SUBSCRIPTIONS:
+    mine = found.filter(session=session)
+    if mine.filter(digest=digest).exists():
+        return False
+    if mine.count() >= MAX_SUBSCRIPTIONS:
         raise TooManySubscriptions
     found.bulk_create(
         [tables.Subscription(session=session, uri=uri, digest=digest)], ignore_conflicts=True
     )
+    return True
 
 
-def unsubscribe(session: tables.Session, uri: str) -> None:
-    """Forget a subscription; one that is not there is forgotten already."""
-    rows(tables.Subscription).filter(session=session, digest=_digest(uri)).delete()
-
-
-def subscriptions(pk: int) -> list[str]:
-    """The resources that a session wants to hear of."""
-    found = rows(tables.Subscription).filter(session=pk).order_by("pk")
-    return list(found.values_list("uri", flat=True))
+def unsubscribe(session: tables.Session, uri: str) -> bool:
+    """Forget a subscription; whether there was one."""
+    ended, _ = rows(tables.Subscription).filter(session=session, digest=_digest(uri)).delete()
+    return bool(ended)
 
 
 def end_all(pks: Iterable[int]) -> int:
@@ -199,8 +189,9 @@ def end_all(pks: Iterable[int]) -> int:
     live = rows(tables.Session).filter(pk__in=named, expires_at__gt=Now())
     ended = live.update(expires_at=Now())
     if ended:
-        announce(*map(standing_of, named))
-        ring(*(Topic("", "session", str(pk)) for pk in named))
+        look_again(named)
+        gone = [Topic("", "session", str(pk)) for pk in named]
+        transaction.on_commit(partial(ring, *gone), using=alias())
     return ended
 
 

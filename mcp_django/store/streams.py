@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 
 from mcp_django.conf import get_settings
 from mcp_django.protocol.jsonrpc import RequestId
@@ -68,49 +67,13 @@ def open_stream(session_pk: int, *, request_id: str) -> int:
     return number
 
 
-def open_standing(session_pk: int) -> int:
-    """Begin the one standing stream of a session; one that is open elsewhere ends (RSM-9)."""
-    ensure_beat()
-    number = secrets.randbits(63)
-    with atomic():
-        # Several that come at once wait for the session's row, and take over in turn.
-        rows(tables.Session).filter(pk=session_pk).update(seen_at=Now())
-        close_standing(session_pk)
-        rows(tables.Stream).bulk_create(
-            [
-                tables.Stream(
-                    pk=number,
-                    session_id=session_pk,
-                    kind=tables.Stream.Kind.GET,
-                    owner=worker_id(),
-                )
-            ]
-        )
-    return number
-
-
-def close_standing(session_pk: int) -> None:
-    """End the standing stream of a session, whoever owns it."""
-    _close(rows(tables.Stream).filter(session=session_pk, kind=tables.Stream.Kind.GET))
-
-
-def is_open(number: int) -> bool:
-    """Whether a stream is still this process's to write."""
-    return bool(open_among([number]))
-
-
-def open_among(numbers: Sequence[int]) -> set[int]:
-    """Those that are still this process's to write."""
-    mine = rows(tables.Stream).filter(pk__in=numbers, owner=worker_id())
-    return set(mine.filter(state=tables.Stream.State.OPEN).values_list("pk", flat=True))
-
-
 def close(*numbers: int) -> None:
-    """End streams that have no last message."""
-    _close(rows(tables.Stream).filter(pk__in=numbers, owner=worker_id()))
+    """End streams of this process that have no last message."""
+    close_all(rows(tables.Stream).filter(pk__in=numbers, owner=worker_id()))
 
 
-def _close(found: QuerySet[tables.Stream]) -> None:
+def close_all(found: QuerySet[tables.Stream]) -> None:
+    """End these streams, whoever owns them."""
     # A client may name the last event of such a stream for as long as its session may be idle.
     found.filter(state=tables.Stream.State.OPEN).update(
         state=tables.Stream.State.DONE, expires_at=after(get_settings().session_idle)

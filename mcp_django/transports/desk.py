@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -24,9 +24,14 @@ PATIENCE_SECONDS = 0.5
 
 async def at_desk(work: Callable[[], T]) -> T:
     """Run a short piece of work of the store in a thread; a busy desk is asked again."""
+    return await asked_until_free(lambda: pool("desk").run(partial(with_request_signals, work)))
+
+
+async def asked_until_free(ask: Callable[[], Awaitable[T]]) -> T:
+    """What a function says that needs a thread, as soon as there is a free one."""
     while True:
         try:
-            return await pool("desk").run(partial(with_request_signals, work))
+            return await ask()
         except Busy:
             await asyncio.sleep(PATIENCE_SECONDS)
 

@@ -57,7 +57,7 @@ async def begin(
     """Run a call whose stream has its row already, and send its events as they come."""
     stream = OwnedStream(session_pk, number, call, messages)
     try:
-        yield opening(number, call.incoming.revision)
+        yield opening(event_ids.write(number, 0), call.incoming.revision)
         async with aclosing(stream.live()) as live:
             async for event in live:
                 yield event
@@ -71,12 +71,11 @@ async def begin(
             await stream.ended()
 
 
-def opening(number: int, revision: Revision) -> bytes:
+def opening(event_id: str, revision: Revision) -> bytes:
     """The first bytes of a stream: an id to come back with, where clients know that (RSM-5)."""
     if not revision.priming_event:
         return sse.COMMENT
-    first = event_ids.write(number, 0)
-    return sse.encode_event(b"", id=first, event=None, retry=RETRY_MILLISECONDS)
+    return sse.encode_event(b"", id=event_id, event=None, retry=RETRY_MILLISECONDS)
 
 
 async def resume(

@@ -27,9 +27,8 @@ from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listenin
 from mcp_django.runtime.ports import Server
 from mcp_django.runtime.throttling import Tally
 from mcp_django.store import sessions, streams
-from mcp_django.store.announcer import announce
 from mcp_django.store.sessions import StoredSession
-from mcp_django.store.topics import standing_of
+from mcp_django.store.standing import look_again
 from mcp_django.transports import (
     batches,
     call_stream,
@@ -232,8 +231,9 @@ class Call:
 
     def _notified(self, session: StoredSession, message: Notification) -> None:
         if message.method == "notifications/initialized":
-            sessions.change(session.row, is_initialized=True)
-            announce(standing_of(session.row.pk))
+            if not session.row.is_initialized:
+                sessions.change(session.row, is_initialized=True)
+                look_again([session.row.pk])
         elif message.method == "notifications/cancelled":
             cancellations.cancel(session.row.pk, message)
 
@@ -254,22 +254,24 @@ class Call:
             return session
         place = listen.take_place(self.principal)
         last = self.exchange.headers.get(LAST_EVENT_ID)
-        if last:
-            found = event_ids.read(last)
-            kind = streams.kind_of(session.row.pk, found[0]) if found else None
-            if found is None or kind is None:
-                return refusal(400, "Last-Event-ID is no event of this session, or not any more.")
-            if kind == "post":
-                return _streaming(
-                    partial(
-                        durable.resume,
-                        session.row.pk,
-                        found[0],
-                        after_seq=found[1],
-                        watched=partial(watch.watching, self.server, self.principal),
-                    )
-                )
-        return _streaming(partial(standing.events, self, session, place))
+        if not last:
+            return _streaming(partial(standing.events, self, session, place))
+        found = event_ids.read(last)
+        kind = streams.kind_of(session.row.pk, found.stream) if found else None
+        if found is None or kind != ("get" if found.is_of_standing else "post"):
+            return refusal(400, "Last-Event-ID is no event of this session, or not any more.")
+        if found.is_of_standing:
+            return _streaming(partial(standing.events, self, session, place, resumed=found))
+        watched = partial(watch.watching, self.server, self.principal)
+        return _streaming(
+            partial(
+                durable.resume,
+                session.row.pk,
+                found.stream,
+                after_seq=found.place,
+                watched=watched,
+            )
+        )
 
     # DELETE -----------------------------------------------------------------------------------
 

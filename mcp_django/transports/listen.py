@@ -9,7 +9,7 @@ import asyncio
 import random
 import weakref
 from collections import defaultdict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -40,6 +40,8 @@ from mcp_django.transports.task_notices import TaskNotices
 
 # How long an open stream goes, at most, without making sure that its caller would be let in again.
 RECHECK_SECONDS = 60
+# How soon that is tried again when no thread had the time.
+BUSY_SECONDS = 1
 # A client that stays longer is asked to come again, so that no stream lives forever.
 MAX_AGE_SECONDS = 3600
 
@@ -96,23 +98,32 @@ async def messages(listening: Listening, place: Place) -> Messages:
     unsubscribe = hub().subscribe(wanted, mailbox.put_once)
     try:
         await hub().ready(wanted)
-        await subscription.open()
+        may_stay = await subscription.begin()
         with drain.idle(mailbox.wake) as draining:
             yield _outgoing(subscription.acknowledgement())
-            for told in await subscription.tasks_at_first():
-                yield _outgoing(told)
-            async with aclosing(_changes(subscription, mailbox, draining)) as changes:
-                async for topics in changes:
-                    for topic in topics:
-                        notice = await subscription.told(topic)
-                        yield SILENCE if notice is None else _outgoing(notice)
-                    if not topics:
-                        await subscription.tasks.look_after()
-                        yield SILENCE
+            if may_stay:
+                async with aclosing(_told(subscription, mailbox, draining)) as told:
+                    async for one in told:
+                        yield one
         yield Outgoing(subscription.closing(), is_response=True)
     finally:
         unsubscribe()
         place.give_back()
+
+
+async def _told(
+    subscription: Subscription, mailbox: Mailbox, draining: asyncio.Event
+) -> AsyncGenerator[Outgoing, None]:
+    for first in await subscription.tasks_at_first():
+        yield _outgoing(first)
+    async with aclosing(_changes(subscription, mailbox, draining)) as changes:
+        async for topics in changes:
+            for topic in topics:
+                notice = await subscription.told(topic)
+                yield SILENCE if notice is None else _outgoing(notice)
+            if not topics:
+                await subscription.tasks.look_after()
+                yield SILENCE
 
 
 def cancellation(listening: Listening) -> bytes:
@@ -133,9 +144,12 @@ async def _changes(
         await mailbox.wait(max(patience, 0))
         topics = dict.fromkeys(mailbox.take())
         if loop.time() >= recheck or any(topic.is_of_caller for topic in topics):
-            recheck = loop.time() + until_recheck()
-            if not await subscription.refresh():
-                return
+            try:
+                if not await subscription.refresh():
+                    return
+                recheck = loop.time() + until_recheck()
+            except Busy:
+                recheck = loop.time() + BUSY_SECONDS
         yield [topic for topic in topics if subscription.covers(topic)]
 
 
@@ -164,6 +178,21 @@ class Subscription:
         ]
 
     @property
+    def uris(self) -> Sequence[str]:
+        """The resources that were asked for."""
+        return self._listening.uris
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The resources that the caller asked for and may not read."""
+        return frozenset(self._listening.uris) - self._uris
+
+    @property
+    def principal(self) -> Principal:
+        """The caller as last looked at."""
+        return self._incoming.principal
+
+    @property
     def departures(self) -> list[Topic]:
         """What is rung when the caller is sent away."""
         principal = self._incoming.principal
@@ -175,23 +204,36 @@ class Subscription:
             return False
         return not topic.uri or topic.uri in self._uris or self.tasks.covers(topic)
 
-    async def open(self) -> None:
-        """Leave out what the caller could not read.
+    async def begin(self) -> bool:
+        """Leave out what the caller could not read; whether the caller was not sent away already.
+
+        To be called once departures are listened for: one before that would be heard of by nobody.
 
         Raises:
             Busy: no thread became free to find out.
         """
-        if self._asks_functions:
-            self._uris = await pool("work").run(partial(with_request_signals, self._readable))
+        if self.departures:
+            return await self.refresh()
+        await self.open()
+        return True
 
-    @property
-    def _asks_functions(self) -> bool:
+    async def open(self, known: Collection[str] = ()) -> None:
+        """Leave out what the caller could not read, of what is not known yet.
+
+        Raises:
+            Busy: no thread became free to find out.
+        """
+        new = frozenset(self._listening.uris) - frozenset(known)
+        if self._asks_functions(new):
+            readable = partial(with_request_signals, partial(self._readable, new))
+            self._uris -= new - await pool("work").run(readable)
+
+    def _asks_functions(self, uris: Iterable[str]) -> bool:
         """Whether the site's own functions decide about one of the resources."""
-        found = map(self._incoming.server.offered.find_resource, self._listening.uris)
+        found = map(self._incoming.server.offered.find_resource, uris)
         return any(one and isinstance(one[0], ResourceTemplate) for one in found)
 
-    def _readable(self) -> frozenset[str]:
-        uris = self._listening.uris
+    def _readable(self, uris: Iterable[str]) -> frozenset[str]:
         self._incoming.server.refresh()
         return frozenset(
             uri
@@ -210,13 +252,13 @@ class Subscription:
         """Whether the caller would be let in again: a revoked token ends its streams (SUB-16).
 
         A database that cannot say keeps no stream open either.
+
+        Raises:
+            Busy: no thread became free to find out.
         """
-        where = pool("work" if self._asks_functions else "desk")
+        where = pool("work" if self._asks_functions(self._listening.uris) else "desk")
         try:
             return await where.run(partial(with_request_signals, self._look_again))
-        except Busy:
-            # Nobody had the time to look; the next look comes soon.
-            return True
         except (AccessRefused, DatabaseError):
             return False
 
@@ -228,7 +270,7 @@ class Subscription:
         self._incoming.server.refresh()
         admit_connection(self._incoming.server, principal)
         self._incoming = replace(self._incoming, principal=principal)
-        self._uris = self._readable()
+        self._uris = self._readable(self._listening.uris)
         return True
 
     def acknowledgement(self) -> dict[str, Any]:

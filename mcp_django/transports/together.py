@@ -8,13 +8,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from mcp_django.transports.desk import at_desk
+from mcp_django.transports.desk import insist_at_desk
 
 T = TypeVar("T")
 
 
 class Together(Generic[T]):
-    """Collects items for a function of the store, which runs in a thread."""
+    """Collects items for a function of the store, which runs in a thread.
+
+    As long as the database is away it is called again, so it has to bear repetition.
+    """
 
     def __init__(self, write: Callable[[list[T]], Any]) -> None:
         self._write = write
@@ -43,4 +46,4 @@ class Batch(Generic[T]):
     async def _run(self, write: Callable[[list[T]], Any], then: Callable[[], Any]) -> None:
         # The task begins after everything that is ready now; from here on a new batch is begun.
         then()
-        await at_desk(partial(write, self.items))
+        await insist_at_desk(partial(write, self.items))

@@ -27,7 +27,6 @@ def session(digest: str, *, age: timedelta = timedelta(0)) -> Session:
         principal="user:1",
         protocol_version="2025-11-25",
         seen_at=now - age,
-        heard_at=now,
         expires_at=now - age + timedelta(hours=1),
     )
 

@@ -252,6 +252,12 @@ def safe() -> str:
 parlor.resource("parlor://rooms/{owner}", subscribe=True)(room)
 
 
+@parlor.resource("parlor://chairs/{number}", subscribe=True)
+def chair(number: int) -> str:
+    """One of many chairs."""
+    return f"chair {number}"
+
+
 @parlor.resource("parlor://guests/{name}")
 def guest(name: str, ctx: Context) -> str:
     """A guest, who is asked first."""

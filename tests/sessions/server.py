@@ -6,9 +6,16 @@ import asyncio
 import os
 import random
 import threading
+import time
+
+from django.contrib.contenttypes.models import ContentType
+from django.db import connections, transaction
+from pydantic import BaseModel
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
+from mcp_django.store.announcer import announce
+from mcp_django.store.topics import Topic
 
 server = MCPServer("sessions", permission=AllowAny)
 
@@ -68,6 +75,72 @@ def strike() -> str:
     """Say that the clock has changed."""
     server.notify_resource_updated("sessions://clock")
     return "struck"
+
+
+@server.resource("sessions://things/{number}", subscribe=True)
+def thing(number: int) -> str:
+    """One of many things that change."""
+    return f"thing {number}"
+
+
+class Changed(BaseModel):
+    """A change, and when its transaction had been committed, by the clock of the machine."""
+
+    thing: int
+    at: float
+
+
+@server.tool
+def churn(times: int, things: int, seed: int) -> list[Changed]:
+    """Change things so many times, each in a transaction of its own that takes its time."""
+    chance = random.Random(seed)
+    never = threading.Event()
+    done: list[Changed] = []
+    for _ in range(times):
+        number = chance.randrange(things)
+        with transaction.atomic():
+            _change(number, done)
+            never.wait(chance.choice((0.0, 0.0, chance.random() * 0.01)))
+    return done
+
+
+@server.tool
+def cross(times: int, things: int, seed: int) -> list[Changed]:
+    """Change two things at a time, and commit the transaction first that was begun last."""
+    chance = random.Random(seed)
+    done: list[Changed] = []
+    for _ in range(times):
+        older, newer = chance.randrange(things), chance.randrange(things)
+        is_over = threading.Thread(target=_change_in_thread, args=(newer, done))
+        with transaction.atomic():
+            _change(older, done)
+            is_over.start()
+            is_over.join()
+    return done
+
+
+def _change_in_thread(number: int, done: list[Changed]) -> None:
+    try:
+        with transaction.atomic():
+            _change(number, done)
+    finally:
+        connections.close_all()
+
+
+def _change(number: int, done: list[Changed]) -> None:
+    # A statement, so that there is something to commit.
+    ContentType.objects.filter(pk=-1).delete()
+    transaction.on_commit(lambda: done.append(Changed(thing=number, at=time.monotonic())))
+    server.notify_resource_updated(f"sessions://things/{number}")
+
+
+@server.tool
+def sweep(things: int) -> list[Changed]:
+    """Change all things in one announcement."""
+    topics = [Topic("sessions", "resource", f"sessions://things/{one}") for one in range(things)]
+    at = time.monotonic()
+    announce(*topics)
+    return [Changed(thing=one, at=at) for one in range(things)]
 
 
 @server.tool

@@ -51,7 +51,7 @@ def test_everything_that_needs_no_answer_is_the_same(version: str) -> None:
     mine = client(version)
     assert "count" in [tool["name"] for tool in mine.list_tools()]
     assert "parlor://table" in [one["uri"] for one in mine.list_resources()]
-    assert len(mine.list_resource_templates()) == 2
+    assert len(mine.list_resource_templates()) == 3
     assert [one["name"] for one in mine.list_prompts()] == ["toast"]
     assert mine.read_resource("parlor://table")[0]["text"] == "cups"
     result = mine.call_tool("count", {"n": 2})

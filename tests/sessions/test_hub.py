@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import OperationalError
 
-from mcp_django.store import bell
+from mcp_django.models import Topic as Row
+from mcp_django.store import bell, clerk, topics, workers
+from mcp_django.store import hub as hubs
+from mcp_django.store.announcer import announce
 from mcp_django.store.hub import hub
 from mcp_django.store.topics import Topic
+from tests.spec import spec
 
 PATIENCE = 5
 STREAM = Topic("", "stream", "1")
@@ -85,3 +92,203 @@ async def test_a_hub_that_stumbles_begins_again(
     leave()
     assert await nobody_else_works()
     assert "The hub stumbled; it begins again." in caplog.messages
+
+
+# Numbered changes ----------------------------------------------------------------------------
+
+BOOK, PAGE = (Topic("hub", "resource", f"hub://{name}") for name in ("book", "page"))
+
+
+async def told(*wanted: Topic) -> tuple[list[Topic], Callable[[], None]]:
+    """What is told of topics from now on, in order, and how to stop that."""
+    found: list[Topic] = []
+    leave = hub().subscribe(wanted, found.append)
+    await hub().ready(wanted)
+    return found, leave
+
+
+@spec("RSM-12")
+@pytest.mark.django_db(transaction=True)
+async def test_one_look_tells_of_all_changes_in_the_order_of_their_numbers() -> None:
+    found, leave = await told(BOOK, PAGE)
+    for topic in (PAGE, BOOK, PAGE):
+        await sync_to_async(topics.number)([topic])
+    assert await hub().look()
+    assert found == [BOOK, PAGE]
+    assert (hub().number_of(BOOK), hub().number_of(PAGE), hub().seen) == (2, 3, 3)
+    assert await hub().look()
+    leave()
+    assert found == [BOOK, PAGE]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_what_changed_before_somebody_listened_is_not_told() -> None:
+    await sync_to_async(topics.number)([BOOK])
+    first, leave_first = await told(PAGE)
+    await sync_to_async(topics.number)([BOOK])
+    # The hub has not looked since.
+    second, leave_second = await told(BOOK)
+    await hub().look()
+    assert (first, second) == ([], [])
+    await sync_to_async(topics.number)([BOOK])
+    await hub().look()
+    leave_first()
+    leave_second()
+    assert (first, second) == ([], [BOOK])
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_many_that_want_to_look_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, leave = await told(BOOK)
+    changes_after, looks = topics.changes_after, []
+
+    def counted(seen: int | None) -> topics.Changes:
+        looks.append(seen)
+        return changes_after(seen)
+
+    monkeypatch.setattr(topics, "changes_after", counted)
+    await sync_to_async(topics.number)([BOOK])
+    assert all(await asyncio.gather(*(hub().look() for _ in range(100))))
+    leave()
+    assert found == [BOOK]
+    # The first one's, and the next one's for all who came while it was under way.
+    assert len(looks) == 2
+
+
+@spec("RSM-12")
+@pytest.mark.django_db(transaction=True)
+async def test_a_database_that_was_restored_may_have_changed_anything() -> None:
+    await sync_to_async(topics.number)([PAGE])
+    await sync_to_async(topics.number)([BOOK])
+    found, leave = await told(BOOK, PAGE)
+    assert hub().seen == 2
+    await Row.objects.filter(pk=topics.CLOCK.digest).aupdate(version=1)
+    assert await hub().look()
+    assert (sorted(found, key=str), hub().seen) == ([BOOK, PAGE], 1)
+    leave()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_process_that_slept_reads_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "PAGE", 3)
+    found, leave = await told(BOOK, PAGE)
+    for number in range(6):
+        other = Topic("hub", "resource", f"hub://{number}")
+        await sync_to_async(topics.number)([other])
+    await sync_to_async(topics.number)([PAGE])
+    assert await hub().look()
+    assert (found, hub().seen) == ([PAGE], 7)
+    leave()
+
+
+class SlowLooks:
+    """Looks at the rows, of which one waits until it may begin."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, slow: int) -> None:
+        self._changes_after = topics.changes_after
+        self._slow, self._count = slow, 0
+        self.go_on = threading.Event()
+        monkeypatch.setattr(topics, "changes_after", self)
+
+    def __call__(self, seen: int | None) -> topics.Changes:
+        self._count += 1
+        if self._count == self._slow:
+            assert self.go_on.wait(PATIENCE)
+        return self._changes_after(seen)
+
+
+@spec("RSM-12")
+@pytest.mark.django_db(transaction=True)
+async def test_who_comes_second_takes_nothing_from_who_came_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = SlowLooks(monkeypatch, slow=2)
+    first: list[Topic] = []
+    leave = [hub().subscribe([BOOK], first.append)]
+    ready = asyncio.create_task(hub().ready([BOOK]))
+    await asyncio.sleep(0)
+    leave.append(hub().subscribe([BOOK], lambda _: None))
+    # It shares no look that began before.
+    later = asyncio.create_task(hub().ready([BOOK]))
+    await ready
+    await sync_to_async(topics.number)([BOOK])
+    looks.go_on.set()
+    await later
+    await hub().look()
+    assert first == [BOOK]
+    for one in leave:
+        one()
+
+
+@spec("RSM-12")
+@pytest.mark.django_db(transaction=True)
+async def test_a_look_that_failed_lets_nobody_else_take_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes_after, failures = topics.changes_after, [OperationalError("away")]
+
+    def away(seen: int | None) -> topics.Changes:
+        if failures:
+            raise failures.pop()
+        return changes_after(seen)
+
+    monkeypatch.setattr(topics, "changes_after", away)
+    first, leave = await told(BOOK)
+    assert not failures
+    await sync_to_async(topics.number)([BOOK])
+    _, leave_second = await told(BOOK)
+    await hub().look()
+    assert BOOK in first
+    leave()
+    leave_second()
+
+
+@spec("RSM-9")
+@pytest.mark.django_db(transaction=True)
+async def test_a_process_with_standing_streams_alone_says_that_it_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beats = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(workers, "beat", lambda: loop.call_soon_threadsafe(beats.set))
+    leave = hub().subscribe([topics.standing_of(1)], lambda _: None)
+    async with asyncio.timeout(PATIENCE):
+        await beats.wait()
+    leave()
+
+
+def test_loops_that_ended_are_forgotten() -> None:
+    async def listen_once() -> None:
+        listen()()
+
+    for _ in range(3):
+        asyncio.run(listen_once())
+    assert sum(loop.is_closed() for loop in hubs._hubs) <= 1
+
+
+# Announcing from a loop ----------------------------------------------------------------------
+
+
+@spec("RSM-12")
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_what_a_short_loop_announces_is_counted_after_its_end(is_busy: bool) -> None:
+    go_on = threading.Event()
+
+    async def change() -> None:
+        announce(BOOK)
+        await asyncio.sleep(0)
+        announce(PAGE)
+
+    if is_busy:
+        clerk.submit(go_on.wait, PATIENCE)
+    asyncio.run(change())
+    go_on.set()
+    done = threading.Event()
+    clerk.submit(done.set)
+    assert done.wait(PATIENCE)
+    # What came while the first one was written may still be in its queue.
+    done.clear()
+    clerk.submit(done.set)
+    assert done.wait(PATIENCE)
+    assert set(topics.changes_after(0).numbers) == {BOOK.digest, PAGE.digest}

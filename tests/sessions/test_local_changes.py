@@ -113,6 +113,7 @@ async def test_a_change_right_after_the_session_has_begun_is_told(
 
     if is_database_away:
         monkeypatch.setattr(topics, "versions", away)
+        monkeypatch.setattr(topics, "changes_after", away)
     try:
         async with asyncio.timeout(PATIENCE):
             await conversation.receive(json.dumps(initialize("2025-11-25")).encode())

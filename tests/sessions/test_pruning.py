@@ -6,11 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from mcp_django.models import AuthEvent, Event, Inbox, Session, Stream, Subscription, Topic, Worker
 from mcp_django.store import inbox, pruning, sessions, streams, topics, workers
 from mcp_django.store.databases import before
+from mcp_django.store.standing import open_standing
 from tests.sessions.conftest import ELSEWHERE, HERE, at_once, open_session, silence
 
 NOTHING = {"streams": 0, "sessions": 0, "inbox": 0, "workers": 0, "security_events": 0, "topics": 0}
@@ -34,7 +36,7 @@ def finished(session: Session, *, ago: float) -> int:
 
 def test_nothing_that_is_used_is_swept_up(session: Session) -> None:
     streams.open_stream(session.pk, request_id="7")
-    streams.open_standing(session.pk)
+    open_standing(session.pk, 1)
     sessions.subscribe(session, "a:1")
     inbox.put(session.pk, "answer", "ask-1")
     topics.touch([topics.Topic("store", "tools")])
@@ -146,3 +148,23 @@ def test_a_call_whose_session_was_swept_up_is_fenced(session: Session) -> None:
     prune()
     with pytest.raises(streams.Fenced):
         streams.append(number, [(1, "1")], final=False, retention=300)
+
+
+def test_a_topic_that_changes_while_it_is_swept_up_stays(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = topics.Topic("store", "resource", "store://room")
+    topics.number([room])
+    Topic.objects.update(changed_at=before(10_000_000))
+    due = pruning._due()["topics"]
+    filtered = QuerySet.filter
+
+    def late(self: Any, *arguments: Any, **wanted: Any) -> Any:
+        if "pk__in" in wanted and wanted["pk__in"] == [room.digest]:
+            monkeypatch.setattr(QuerySet, "filter", filtered)
+            topics.number([room])
+        return filtered(self, *arguments, **wanted)
+
+    monkeypatch.setattr(QuerySet, "filter", late)
+    assert pruning._sweep(due) == 1
+    assert topics.changed_after([room], 1) == (2, {room: 2})

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from mcp_django.models import AccessToken
 from mcp_django.store import revocations, topics
-from mcp_django.store.hub import hub
+from mcp_django.store.hub import Hub, hub
 from mcp_django.store.revocations import announce_revoked, topics_of
 from mcp_django.transports import legacy_sse, listen, watch
 from tests.drivers import connect, message
@@ -252,6 +252,33 @@ async def test_another_callers_departure_ends_nothing(app: Any) -> None:
 
         mcp.notify_list_changed("tools")
         assert (await connection.event())["method"] == "notifications/tools/list_changed"
+
+
+async def revoked_unheard(*_: object) -> None:
+    """What another process does a moment before this one listens for it."""
+    await AccessToken.objects.aupdate(revoked_at=timezone.now())
+
+
+@spec("AUT-1", "SUB-16")
+async def test_who_was_sent_away_before_a_listener_began_hears_nothing(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, bearer = await issued()
+    monkeypatch.setattr(Hub, "ready", revoked_unheard)
+    async with connect(app, "/mcp", LISTEN, authorization=bearer) as connection:
+        assert "acknowledged" in (await connection.event())["method"]
+        assert "result" in await connection.event()
+
+
+@spec("AUT-1", "SUB-4")
+async def test_who_was_sent_away_before_a_standing_stream_began_loses_it(
+    streaming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, bearer = await issued()
+    peer = await opened(streaming, STAGE, version=C, token=bearer)
+    monkeypatch.setattr(Hub, "ready", revoked_unheard)
+    async with peer.standing() as connection:
+        assert await Reader(connection).rest() == []
 
 
 async def test_streams_that_ended_wait_for_nothing(app: Any) -> None:

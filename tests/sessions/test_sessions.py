@@ -412,21 +412,6 @@ async def test_a_change_reaches_each_session(streaming: str) -> None:
             assert await stream.event() == {"jsonrpc": "2.0", "method": LIST_CHANGED}
 
 
-@spec("HTTP-13", "RSM-9")
-async def test_of_two_standing_streams_the_newer_one_hears(streaming: str) -> None:
-    peer = await opened(streaming)
-    async with peer.standing() as older:
-        await older.start()
-        await older.part()
-        async with peer.standing() as newer:
-            await newer.start()
-            await newer.part()
-            await ended(older)
-            await sync_to_async(open_server.notify_list_changed)("tools")
-            assert (await newer.event())["method"] == LIST_CHANGED
-        assert LIST_CHANGED.encode() not in older.answer.body
-
-
 @spec("RPC-7")
 async def test_empty_results_are_exactly_empty(streaming: str) -> None:
     for version in VERSIONS:

@@ -19,6 +19,10 @@ def find(plaintext: str, principal: str = "anonymous", server: str = "store") ->
     return sessions.find(plaintext, server=server, principal=principal)
 
 
+def subscriptions(session: Session) -> list[str]:
+    return list(session.subscriptions.order_by("pk").values_list("uri", flat=True))
+
+
 def age(session: Session, **columns: float) -> None:
     """Put moments of a session so many seconds into the past."""
     changes = {name: before(seconds) for name, seconds in columns.items()}
@@ -140,13 +144,13 @@ def test_subscriptions_are_kept_once_and_bounded(monkeypatch: pytest.MonkeyPatch
     session, _ = open_session()
     for uri in ("a:1", "a:1", "a:2"):
         sessions.subscribe(session, uri)
-    assert sessions.subscriptions(session.pk) == ["a:1", "a:2"]
+    assert subscriptions(session) == ["a:1", "a:2"]
     with pytest.raises(sessions.TooManySubscriptions):
         sessions.subscribe(session, "a:3")
     sessions.unsubscribe(session, "a:1")
     sessions.unsubscribe(session, "a:1")
     sessions.subscribe(session, "a:3")
-    assert sessions.subscriptions(session.pk) == ["a:2", "a:3"]
+    assert subscriptions(session) == ["a:2", "a:3"]
 
 
 def test_a_subscription_that_is_there_is_no_subscription_more(
@@ -156,4 +160,4 @@ def test_a_subscription_that_is_there_is_no_subscription_more(
     session, _ = open_session()
     sessions.subscribe(session, "a:1")
     sessions.subscribe(session, "a:1")
-    assert sessions.subscriptions(session.pk) == ["a:1"]
+    assert subscriptions(session) == ["a:1"]

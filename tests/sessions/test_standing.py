@@ -11,22 +11,18 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from mcp_django.models import AccessToken, Stream
+from mcp_django.models import AccessToken
 from mcp_django.protocol.errors import METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
 from mcp_django.runtime.pools import DESK_THREADS
 from mcp_django.store import sessions
 from mcp_django.store.hub import hub
 from mcp_django.store.topics import Topic
-from mcp_django.transports import standing
-from mcp_django.transports.mailbox import Mailbox
+from mcp_django.transports import listen, standing
 from tests.servers import token_for
 from tests.sessions.handshakes import (
     INITIALIZED,
     OPEN,
     VERSIONS,
-    B,
-    C,
-    D,
     Peer,
     code_of,
     initialize,
@@ -41,7 +37,6 @@ from tests.transports.stage import PATIENCE
 
 PARLOR = "/parlor/mcp"
 TABLE = "parlor://table"
-STREAMABLE = (B, C, D)
 CHANGED = {
     kind: {"jsonrpc": "2.0", "method": f"notifications/{kind}/list_changed"}
     for kind in ("tools", "resources", "prompts")
@@ -84,25 +79,6 @@ async def test_a_changed_list_is_told_without_a_subscription(version: str, strea
         for kind in CHANGED:
             await change(kind)
             await heard(reader, kind)
-
-
-@spec("SUB-3")
-async def test_what_comes_while_the_waiting_is_given_up_is_told(
-    streaming: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wait = Mailbox.wait
-
-    async def give_up(self: Mailbox, timeout: float) -> bool:
-        await wait(self, timeout)
-        return False
-
-    monkeypatch.setattr(Mailbox, "wait", give_up)
-    peer = await opened(streaming, PARLOR)
-    async with peer.standing() as connection:
-        reader = Reader(connection)
-        await reader.comment()
-        await change("tools")
-        await heard(reader, "tools")
 
 
 @spec("SUB-1", "SUB-2")
@@ -241,34 +217,6 @@ async def test_a_change_at_the_takeover_is_told_to_the_newer_stream(streaming: s
             await heard(Reader(second), "tools")
 
 
-@spec("RSM-9", "SUB-3")
-@pytest.mark.parametrize("version", STREAMABLE)
-async def test_a_newer_stream_takes_over(version: str, streaming: str) -> None:
-    peer = await opened(streaming, PARLOR, version=version)
-    async with peer.standing() as first:
-        old = Reader(first)
-        await old.comment()
-        async with peer.standing() as second:
-            new = Reader(second)
-            assert await old.rest() == []
-            await new.comment()
-            await change("tools")
-            assert await new.message() == CHANGED["tools"]
-    assert await Stream.objects.filter(state="open").acount() == 0
-
-
-@spec("RSM-4", "RSM-9")
-async def test_the_last_event_of_a_standing_stream_opens_another_one(streaming: str) -> None:
-    peer = await opened(streaming, PARLOR)
-    async with peer.standing() as connection:
-        reader = Reader(connection)
-        await reader.comment()
-    await change("tools")
-    number = (await Stream.objects.aget(kind="get")).pk
-    async with peer.standing(last_event_id=f"{number:x}-0") as connection:
-        await heard(Reader(connection), "tools")
-
-
 @spec("SES-7", "SES-5")
 async def test_the_end_of_the_session_ends_its_stream(streaming: str) -> None:
     peer = await opened(streaming, PARLOR)
@@ -358,6 +306,27 @@ async def test_who_may_not_read_any_more_hears_of_other_things(
         await change(uri=rooms)
         await change("tools")
         assert await reader.message() == CHANGED["tools"]
+
+
+@spec("SUB-4")
+async def test_what_may_not_be_read_stays_untold_after_another_subscription(
+    streaming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    safe = "parlor://safe"
+    token = f"Bearer {(await sync_to_async(token_for)(await user()))[1]}"
+    peer = await opened(streaming, PARLOR, token=token)
+    await subscribe(peer, safe)
+    is_readable = listen.is_readable
+    monkeypatch.setattr(
+        listen, "is_readable", lambda incoming, uri: uri != safe and is_readable(incoming, uri)
+    )
+    async with peer.standing() as connection:
+        reader = Reader(connection)
+        await reader.comment()
+        await subscribe(peer)
+        await change(uri=safe)
+        await change(uri=TABLE)
+        assert await reader.message() == updated(TABLE)
 
 
 @spec("SUB-5", "HTTP-6")

@@ -1,14 +1,24 @@
-"""Topics: each change is counted, whoever saw it."""
+"""Topics: each change is counted, whoever saw it, and numbered in the order of the commits."""
 
 from __future__ import annotations
 
+import logging
+import threading
+from itertools import pairwise
+from typing import Any
+
 import pytest
+from django.db import InterfaceError, OperationalError, connection, transaction
 
-from mcp_django.models import Session
-from mcp_django.store import sessions, topics
-from mcp_django.store.topics import Topic
+from mcp_django.models import Topic as Row
+from mcp_django.store import clerk, databases, topics
+from mcp_django.store.announcer import announce
+from mcp_django.store.topics import CLOCK, Topic
 from tests.sessions.conftest import at_once
+from tests.spec import spec
 
+PATIENCE = 15
+WRITERS = 8
 TOOLS = Topic("store", "tools")
 ROOM = Topic("store", "resource", "store://room")
 
@@ -35,11 +45,215 @@ def test_no_change_is_missed_when_many_see_one_first() -> None:
     assert found[ROOM] >= 80
 
 
-def test_a_session_is_told_what_changed_since_it_last_heard(session: Session) -> None:
-    topics.touch([TOOLS])
-    assert topics.changed_since_heard([TOOLS, ROOM], session.pk) == [TOOLS]
-    sessions.heard(session.pk)
-    assert topics.changed_since_heard([TOOLS, ROOM], session.pk) == []
-    topics.touch([ROOM])
-    assert topics.changed_since_heard([TOOLS, ROOM], session.pk) == [ROOM]
-    assert topics.changed_since_heard([TOOLS], session.pk) == []
+# Numbers -------------------------------------------------------------------------------------
+
+
+def numbers() -> dict[str, int]:
+    return dict(Row.objects.filter(seq__gt=0).values_list("pk", "seq"))
+
+
+@pytest.mark.django_db
+def test_the_topics_of_one_announcement_share_the_next_number() -> None:
+    topics.number([TOOLS, ROOM, TOOLS])
+    assert numbers() == {TOOLS.digest: 1, ROOM.digest: 1}
+    topics.number([ROOM])
+    assert numbers() == {TOOLS.digest: 1, ROOM.digest: 2}
+    # Whoever compares versions finds out as well.
+    assert topics.versions([TOOLS, ROOM, CLOCK]) == {TOOLS: 1, ROOM: 2, CLOCK: 2}
+
+
+@pytest.mark.django_db
+def test_what_changed_after_a_number_is_found_in_order() -> None:
+    assert topics.changes_after(None) == topics.changes_after(0) == topics.Changes(0, {})
+    for changed in ([TOOLS], [ROOM], [TOOLS]):
+        topics.number(changed)
+    found = topics.changes_after(0)
+    assert (found.until, list(found.numbers.items())) == (3, [(ROOM.digest, 2), (TOOLS.digest, 3)])
+    assert topics.changes_after(2).numbers == {TOOLS.digest: 3}
+    assert topics.changes_after(3) == topics.Changes(3, {})
+    assert topics.changes_after(None) == topics.Changes(3, {})
+
+
+@pytest.mark.django_db
+def test_what_takes_no_number_is_not_among_them() -> None:
+    topics.number([TOOLS])
+    topics.touch([topics.MANAGED, Topic("", "user", "7")])
+    assert topics.changes_after(0).numbers == {TOOLS.digest: 1}
+
+
+@pytest.mark.django_db
+def test_more_changes_than_one_page_has_are_read_by_whole_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topics, "PAGE", 4)
+    for number in range(4):
+        topics.number([Topic("store", "resource", f"a:{number}-{one}") for one in range(2)])
+    # The clock is a row of the page, and the rest of the last number may be on the next one.
+    first = topics.changes_after(0)
+    assert (first.until, sorted(first.numbers.values()), first.is_all) == (1, [1, 1], False)
+    seen, pages = 0, 0
+    told: list[int] = []
+    while True:
+        found = topics.changes_after(seen)
+        told += found.numbers.values()
+        seen, pages = found.until, pages + 1
+        if found.is_all:
+            break
+    assert (told, seen, pages) == ([1, 1, 2, 2, 3, 3, 4, 4], 4, 4)
+
+
+@pytest.mark.django_db
+def test_a_stream_asks_for_its_own_topics_alone() -> None:
+    topics.number([TOOLS])
+    topics.number([ROOM])
+    assert topics.changed_after([TOOLS, ROOM], 0) == (2, {TOOLS: 1, ROOM: 2})
+    assert topics.changed_after([TOOLS, ROOM], 1) == (2, {ROOM: 2})
+    assert topics.changed_after([TOOLS], 1) == (2, {})
+
+
+@spec("RSM-12")
+@pytest.mark.django_db
+def test_a_number_that_was_never_given_finds_every_topic() -> None:
+    topics.number([TOOLS])
+    never = Topic("store", "prompts")
+    assert topics.changed_after([TOOLS, never], 2) == (1, {TOOLS: 1, never: 1})
+
+
+@spec("RSM-12")
+@pytest.mark.usefixtures("transactional_db")
+def test_whoever_has_seen_a_number_has_seen_every_smaller_one() -> None:
+    """Writers number changes of two topics each while a reader looks again and again."""
+    finished: list[int] = []
+    looks: list[topics.Changes] = []
+
+    def write(writer: int) -> None:
+        try:
+            for one in range(12):
+                announce(Topic("store", "resource", f"w:{writer}-{one}"), ROOM)
+        finally:
+            finished.append(writer)
+
+    def read() -> None:
+        seen, is_over = 0, False
+        while not is_over:
+            is_over = len(finished) == WRITERS
+            looks.append(topics.changes_after(seen))
+            seen = looks[-1].until
+
+    at_once(WRITERS + 1, lambda number: write(number) if number else read())
+    found = [digest for look in looks for digest in look.numbers]
+    own = {
+        Topic("store", "resource", f"w:{writer}-{one}").digest
+        for writer in range(1, WRITERS + 1)
+        for one in range(12)
+    }
+    # Each change was read once, none was passed by.
+    assert own <= set(found)
+    assert all(found.count(digest) == 1 for digest in own)
+    assert all(one.until <= later.until for one, later in pairwise(looks))
+    given = [seq for digest, seq in numbers().items() if digest in own]
+    assert sorted(given) == sorted(set(given))
+
+
+# Announcing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("transactional_db")
+def test_more_topics_than_one_number_may_have_take_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "MAX_NUMBERED", 2)
+    announce(*(Topic("store", "resource", f"a:{one}") for one in range(5)))
+    assert sorted(numbers().values()) == [1, 1, 2, 2, 3]
+
+
+@spec("RSM-12")
+@pytest.mark.usefixtures("transactional_db")
+def test_the_clock_does_not_wait_for_a_transaction_of_the_site() -> None:
+    """A change that is announced within another transaction is numbered without it."""
+    clerk_is_free = threading.Event()
+    with transaction.atomic():
+        # Nothing is written in it, so that SQLite lets others write.
+        if connection.vendor != "sqlite":
+            Row.objects.filter(pk="none").update(version=1)
+        announce(TOOLS)
+        clerk.submit(clerk_is_free.set)
+        assert connection.vendor == "sqlite" or clerk_is_free.wait(PATIENCE)
+        transaction.set_rollback(True)
+    assert clerk_is_free.wait(PATIENCE)
+    assert numbers() == {TOOLS.digest: 1}
+
+
+@pytest.mark.django_db
+def test_an_announcement_within_a_test_is_numbered_at_once() -> None:
+    with transaction.atomic():
+        announce(TOOLS)
+        assert numbers() == {TOOLS.digest: 1}
+
+
+class Conflict(Exception):
+    """What a database driver says of a transaction that lost against another one."""
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__(sqlstate)
+        self.sqlstate = sqlstate
+
+
+def losing(times: int, sqlstate: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let so many announcements fail; what is returned counts the attempts."""
+    number, attempts = topics.number, [0]
+
+    def lose(changed: Any) -> None:
+        attempts[0] += 1
+        if attempts[0] <= times:
+            raise OperationalError("lost") from Conflict(sqlstate)
+        number(changed)
+
+    monkeypatch.setattr(topics, "number", lose)
+    return attempts
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("sqlstate", ["40001", "40P01"])
+def test_a_change_that_lost_against_another_is_numbered_again(
+    sqlstate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = losing(3, sqlstate, monkeypatch)
+    announce(TOOLS)
+    assert attempts == [4]
+    assert numbers() == {TOOLS.digest: 1}
+
+
+@pytest.mark.django_db
+def test_a_database_that_is_away_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts = losing(3, "08006", monkeypatch)
+    with caplog.at_level(logging.WARNING, logger="mcp_django"):
+        announce(TOOLS)
+    assert attempts == [1]
+    assert "A change could not be counted (lost)" in caplog.text
+
+
+@pytest.mark.django_db
+def test_a_change_that_always_loses_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(databases, "CONFLICT_SECONDS", 0)
+    attempts = losing(3, "40001", monkeypatch)
+    with caplog.at_level(logging.WARNING, logger="mcp_django"):
+        announce(TOOLS)
+    assert attempts == [1]
+    assert "A change could not be counted (lost)" in caplog.text
+
+
+@pytest.mark.django_db
+def test_what_could_not_be_counted_takes_nothing_else_along(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(changed: Any) -> None:
+        raise InterfaceError("gone")
+
+    monkeypatch.setattr(topics, "touch", away)
+    with caplog.at_level(logging.WARNING, logger="mcp_django"):
+        announce(topics.SENT_AWAY, TOOLS)
+    assert numbers() == {TOOLS.digest: 1}
+    assert "A change could not be counted (gone)" in caplog.text

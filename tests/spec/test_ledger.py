@@ -21,7 +21,7 @@ COUNTS = {
     "SSE": 10,
     "HDR": 19,
     "SES": 11,
-    "RSM": 11,
+    "RSM": 12,
     "SUB": 18,
     "TOOL": 18,
     "OUT": 9,

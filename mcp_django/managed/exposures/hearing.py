@@ -34,7 +34,8 @@ from mcp_django.managed.exposures.safety import closed_model
 from mcp_django.managed.exposures.scratch import Scratch
 from mcp_django.managed.exposures.spec import ExposureSpec
 from mcp_django.managed.freshness import FRESH_SECONDS, NOTHING, UNKEPT, Mark, freshness
-from mcp_django.runtime.transactions import Surrounding, after_commit
+from mcp_django.runtime.transactions import after_commit
+from mcp_django.store.databases import is_of_test
 
 logger = logging.getLogger("mcp_django")
 
@@ -186,8 +187,7 @@ def _saved(sender: Any, **details: Any) -> None:
 def _is_in_test(using: str) -> bool:
     """Whether a test case will roll everything back, and perhaps counts what waits for a commit."""
     outermost = next(iter(connections[using].atomic_blocks), None)
-    is_ours = isinstance(outermost, Surrounding)
-    return bool(getattr(outermost, "_from_testcase", False)) and not is_ours
+    return outermost is not None and is_of_test(outermost)
 
 
 @lru_cache(maxsize=1000)

@@ -9,8 +9,9 @@ from weakref import WeakKeyDictionary
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from mcp_django.runtime.transactions import Surrounding, after_commit
+from mcp_django.runtime.transactions import after_commit
 from mcp_django.store.announcer import announce
+from mcp_django.store.databases import is_of_test
 from mcp_django.store.topics import Topic
 
 # A database takes only so many values in one statement.
@@ -85,14 +86,10 @@ def _pending(using: str) -> Announcement | None:
         return None
     if connection.run_on_commit[-1] is not entry or announcement.is_made:
         return None
-    # One of a savepoint that is rolled back goes with it, and must not take this along.
+    # One of a savepoint that is rolled back goes with it, and must not take this along; callbacks
+    # that a test captures begin in the midst of its block.
     is_same = entry[0] == set(connection.savepoint_ids)
-    return announcement if is_same and not _is_test(connection.atomic_blocks[-1]) else None
-
-
-def _is_test(block: Any) -> bool:
-    """Whether a block is that of a test, whose captured callbacks begin in the midst of it."""
-    return block._from_testcase and not isinstance(block, Surrounding)
+    return announcement if is_same and not is_of_test(connection.atomic_blocks[-1]) else None
 
 
 def _chunks(values: list[Any]) -> Iterable[list[Any]]:
