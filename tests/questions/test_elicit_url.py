@@ -244,8 +244,7 @@ def test_the_page_knows_whether_its_visitor_is_the_caller() -> None:
     assert belongs_to(interaction_id, ada)
     assert not belongs_to(interaction_id, bob)
     assert not belongs_to(interaction_id, AnonymousUser())
-    assert "ada" not in url
-    assert f"/{ada.pk}" not in url
+    assert not {"ada", str(ada.pk)} & set(url.split("/"))
     Group.objects.create(name=interaction_id)
     key = next(iter(asked["inputRequests"]))
     again = client.request(

@@ -50,13 +50,13 @@ def walk(ctx: Context) -> dict[str, Any]:
 @traced.tool
 def fail() -> str:
     """Fail."""
-    raise ToolError("No order 4711")
+    raise ToolError("No order 47114711471147")
 
 
 @traced.tool
 def stumble() -> str:
     """Have a bug."""
-    raise ZeroDivisionError("4711")
+    raise ZeroDivisionError("47114711471147")
 
 
 @traced.tool(timeout=0.01)
