@@ -18,6 +18,9 @@ from dataclasses import dataclass
 # RFC 6052: addresses by which a network that has only IPv6 reaches those that have IPv4.
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 NAT64_LOCAL = ipaddress.ip_network("64:ff9b:1::/48")
+# Public in the eyes of some Pythons: protocol assignments (RFC 6890), among which a provider had
+# its metadata, and the relays of 6to4, which nobody has any more (RFC 7526).
+INTERNAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24")))
 _HEADERS = {
     "Accept": "application/json, application/*+json",
     # A compressed document could be larger than what was read of it.
@@ -82,6 +85,7 @@ def is_public(address: str) -> bool:
 
 def _is_public(ip: Address) -> bool:
     special = ip.is_private or ip.is_multicast or ip.is_reserved or ip.is_unspecified
+    special = special or any(ip in network for network in INTERNAL)
     return ip.is_global and not (special or ip.is_loopback or ip.is_link_local)
 
 
