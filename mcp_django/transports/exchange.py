@@ -30,9 +30,13 @@ Message = Request | Notification | Response | Batch | Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One HTTP request. ``request`` builds its Django form when somebody wants it."""
+    """One HTTP request. ``request`` builds its Django form when somebody wants it.
+
+    ``scheme`` is that of its client: what ``SECURE_PROXY_SSL_HEADER`` says counts.
+    """
 
     verb: str
+    scheme: str
     headers: Headers
     body: bytes
     query: str

@@ -36,7 +36,7 @@ def check(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
     """The refusal of a request that is not worth parsing, ``None`` for one that is."""
     return (
         check_host(exchange.headers)
-        or _check_origin(exchange.headers)
+        or _check_origin(exchange)
         or _check_verb(exchange, versions)
         or (_check_form(exchange) if exchange.verb == "POST" else None)
         or (_check_types(exchange.headers) if exchange.verb == "POST" else None)
@@ -75,20 +75,26 @@ def _allowed_hosts() -> list[str]:
     return list(django_settings.ALLOWED_HOSTS)
 
 
-def _check_origin(headers: Headers) -> Reply | None:
+def _check_origin(exchange: Exchange) -> Reply | None:
     """HTTP-2: a page of another site may not talk to this one; no Origin means no browser."""
-    origin = _joined(headers, "origin")
-    if "origin" not in headers or is_allowed_origin(origin, host_of(headers)):
+    if "origin" not in exchange.headers or _is_origin_allowed(exchange):
         return None
+    origin = _joined(exchange.headers, "origin")
     named = f" {origin[:80]!r}" if django_settings.DEBUG else ""
     return refusal(403, f"The origin{named} is not allowed; see MCP_DJANGO['ALLOWED_ORIGINS'].")
 
 
-def is_allowed_origin(origin: str, host: str) -> bool:
-    """Whether a browser page of this origin may call.
+def _is_origin_allowed(exchange: Exchange) -> bool:
+    headers = exchange.headers
+    return is_allowed_origin(_joined(headers, "origin"), exchange.scheme, host_of(headers))
 
-    Listed origins may, and pages of the host itself where that host is named explicitly: under a
-    wildcard any rebound name would be its own origin.
+
+def is_allowed_origin(origin: str, scheme: str, host: str) -> bool:
+    """Whether a browser page of this origin may call what was asked for by this scheme and host.
+
+    Listed origins may, and pages of the site itself where its host is named explicitly: under a
+    wildcard any rebound name would be its own origin. A page that came over http may be written by
+    whoever is on its way, so it is none of a site that is called over https.
     """
     try:
         parts = urlsplit(origin)
@@ -107,7 +113,7 @@ def is_allowed_origin(origin: str, host: str) -> bool:
     if django_settings.DEBUG and parts.hostname in LOOPBACK:
         return True
     explicit = [name for name in _allowed_hosts() if name != "*"]
-    same = parts.netloc.lower() == host.lower()
+    same = (parts.scheme, parts.netloc.lower()) == (scheme, host.lower())
     return same and validate_host(split_domain_port(host)[0], explicit)
 
 
@@ -210,10 +216,10 @@ def preflight(headers: Headers) -> HeaderList:
     )
 
 
-def cors(headers: Headers) -> HeaderList:
+def cors(exchange: Exchange) -> HeaderList:
     """The headers by which a browser lets an allowed origin read an answer."""
-    origin = _joined(headers, "origin")
-    if not origin or not is_allowed_origin(origin, host_of(headers)):
+    origin = _joined(exchange.headers, "origin")
+    if not origin or not _is_origin_allowed(exchange):
         return ()
     return (
         ("Access-Control-Allow-Origin", origin),

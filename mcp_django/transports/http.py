@@ -81,7 +81,7 @@ def receive(server: Server, exchange: Exchange) -> Reply | Received:
     if refused is not None:
         if exchange.verb == "GET" and refused.status == 405 and page.is_wanted(exchange.headers):
             return page.render(server, exchange)
-        return replace(refused, headers=(*refused.headers, *guards.cors(exchange.headers)))
+        return replace(refused, headers=(*refused.headers, *guards.cors(exchange)))
     message = jsonrpc.decode(exchange.body) if exchange.verb == "POST" else None
     return Received(server=server, exchange=exchange, message=message)
 
@@ -219,7 +219,7 @@ def _listen(listening: Listening, exchange: Exchange) -> Outcome:
 
 def with_cors(exchange: Exchange, outcome: Outcome) -> Outcome:
     """The outcome with the headers that an allowed browser needs."""
-    extra: HeaderList = guards.cors(exchange.headers)
+    extra: HeaderList = guards.cors(exchange)
     if not extra:
         return outcome
     named = {name for name, _ in outcome.headers}

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from functools import partial
 from io import BytesIO
 
+from django.conf import settings
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.handlers.asgi import ASGIRequest
 
@@ -73,9 +74,11 @@ class RawMount:
 
 def exchange_of(scope: Scope, body: bytes, cancellation: Cancellation) -> Exchange:
     """An ASGI request in the form that the core reads."""
+    headers = Headers(scope["headers"])
     return Exchange(
         verb=scope["method"],
-        headers=Headers(scope["headers"]),
+        scheme=_scheme_of(scope, headers),
+        headers=headers,
         body=body,
         query=scope.get("query_string", b"").decode("latin-1"),
         path=scope["path"],
@@ -84,6 +87,17 @@ def exchange_of(scope: Scope, body: bytes, cancellation: Cancellation) -> Exchan
         can_stream=True,
         cancellation=cancellation,
     )
+
+
+def _scheme_of(scope: Scope, headers: Headers) -> str:
+    """The scheme as ``HttpRequest.scheme`` reads it, without a request."""
+    trusted: tuple[str, str] | None = settings.SECURE_PROXY_SSL_HEADER
+    if trusted is not None:
+        name, secure = trusted
+        said = headers.get(name.removeprefix("HTTP_").replace("_", "-").lower())
+        if said is not None:
+            return "https" if said.partition(",")[0].strip() == secure else "http"
+    return str(scope.get("scheme", "http"))
 
 
 def endpoint_of(path: str) -> Endpoint:

@@ -113,6 +113,7 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
     ticket = ticket_of(request)
     return Exchange(
         verb=request.method or "",
+        scheme=request.scheme or "",
         headers=_headers(request),
         body=_body(request),
         query=request.META.get("QUERY_STRING", ""),

@@ -61,8 +61,8 @@ async def test_behind_a_proxy_the_forwarded_host_counts(mount: str, settings: An
     settings.USE_X_FORWARDED_HOST = True
     inside = {"host": "backend:8000", "x_forwarded_host": "testserver"}
     assert (await ask(mount, PATH, ECHO, **inside)).status == 200
-    own = await ask(mount, PATH, ECHO, origin="https://testserver", **inside)
-    assert own.headers["access-control-allow-origin"] == "https://testserver"
+    own = await ask(mount, PATH, ECHO, origin=SITE, **inside)
+    assert own.headers["access-control-allow-origin"] == SITE
     outside = {"host": "testserver", "x_forwarded_host": "evil.example"}
     assert (await ask(mount, PATH, ECHO, **outside)).status == 400
 
@@ -90,6 +90,34 @@ async def test_a_foreign_origin_is_refused(origin: str, verb: str, mount: str) -
     answer = await ask(mount, PATH, ECHO, verb=verb, origin=origin, authorization="Bearer x")
     assert_refused(answer, 403)
     assert "access-control-allow-origin" not in answer.headers
+
+
+@spec("HTTP-2")
+@pytest.mark.parametrize(
+    ("trusted", "headers", "scheme"),
+    [
+        (None, {}, "http"),
+        # Whoever says so is not believed, unless the settings name a proxy that does.
+        (None, {"x_forwarded_proto": "https"}, "http"),
+        (("HTTP_X_FORWARDED_PROTO", "https"), {"x_forwarded_proto": "https"}, "https"),
+        (("HTTP_X_FORWARDED_PROTO", "https"), {"x_forwarded_proto": "https, http"}, "https"),
+        (("HTTP_X_FORWARDED_PROTO", "https"), {"x_forwarded_proto": "http"}, "http"),
+        (("HTTP_X_FORWARDED_PROTO", "https"), {}, "http"),
+    ],
+)
+async def test_a_page_of_this_host_over_the_other_scheme_is_foreign(
+    trusted: Any, headers: dict[str, str], scheme: str, mount: str, settings: Any
+) -> None:
+    settings.SECURE_PROXY_SSL_HEADER = trusted
+    other = {"http": "https", "https": "http"}[scheme]
+    for verb in ("POST", "OPTIONS"):
+        origin = f"{other}://testserver"
+        answer = await ask(mount, PATH, ECHO, verb=verb, origin=origin, **headers)
+        assert_refused(answer, 403)
+        assert "access-control-allow-origin" not in answer.headers
+    answer = await ask(mount, PATH, ECHO, origin=f"{scheme}://testserver", **headers)
+    assert answer.status == 200
+    assert answer.headers["access-control-allow-origin"] == f"{scheme}://testserver"
 
 
 @spec("HTTP-2", "HTTP-11")
@@ -120,6 +148,8 @@ ANY = {"ALLOWED_HOSTS": ["*"]}
     [
         ("https://shop.example", "shop.example", HOST, True),
         ("https://SHOP.example", "shop.example", HOST, True),
+        # Over http anybody on the way can write a page of this host.
+        ("http://shop.example", "shop.example", HOST, False),
         ("https://shop.example:444", "shop.example", HOST, False),
         ("https://shop.example", "shop.example", ANY, False),
         ("https://a.shop.example", "a.shop.example", {"ALLOWED_HOSTS": [".shop.example"]}, True),
@@ -142,7 +172,7 @@ def test_which_origins_are_allowed(
     origin: str, host: str, configured: dict[str, Any], allowed: bool
 ) -> None:
     with override_settings(**configured):
-        assert is_allowed_origin(origin, host) is bool(allowed)
+        assert is_allowed_origin(origin, "https", host) is bool(allowed)
 
 
 # Verbs and preflights -----------------------------------------------------------------------------
@@ -334,9 +364,9 @@ def test_atomic_requests_do_not_enclose_the_endpoint(monkeypatch: pytest.MonkeyP
 def test_what_only_looks_like_an_origin_of_ours_is_foreign(origin: str, debug: bool) -> None:
     host = "127.0.0.1"
     with override_settings(DEBUG=debug, ALLOWED_HOSTS=[host]):
-        assert is_allowed_origin(f"http://{host}", host)
-        assert is_allowed_origin(f"http://{host}:65535", host) is debug
-        assert not is_allowed_origin(origin, host)
+        assert is_allowed_origin(f"http://{host}", "http", host)
+        assert is_allowed_origin(f"http://{host}:65535", "http", host) is debug
+        assert not is_allowed_origin(origin, "http", host)
 
 
 @spec("HTTP-2")
