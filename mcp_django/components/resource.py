@@ -124,7 +124,7 @@ class ResourceTemplate(ReadableComponent):
 
     def _former(self, alias: str) -> URITemplate:
         try:
-            template = URITemplate(alias)
+            template = URITemplate(alias, is_lookup=self.template.is_lookup)
         except ValueError as exc:
             raise ImproperlyConfigured(f"{self}: aliases: {exc}") from None
         self.require(

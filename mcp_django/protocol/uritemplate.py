@@ -45,6 +45,7 @@ _QUERY_DELIMITER = re.compile(r"[?#]")
 _DELIMITER = re.compile(r"[/?#]")
 _ENCODED_AGAIN = re.compile(r"%(?:25)*(?:2e|2f|5c)", re.IGNORECASE)
 _SEPARATOR = re.compile(r"[/\\]")
+_ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:[/\\]")
 
 # Kept as they are when a path is expanded; the rest is percent-encoded, ":" and "@" too, since
 # the path may begin where an authority stands.
@@ -78,12 +79,16 @@ class _Variable:
 class URITemplate:
     """A template for URIs: made once, expanded and matched often.
 
+    ``is_lookup`` says that its values are compared with what the database has and never joined to
+    a path, so that they may hold any (encoded) slash.
+
     Raises:
         ValueError: naming the expression that is not supported.
     """
 
-    def __init__(self, template: str) -> None:
+    def __init__(self, template: str, *, is_lookup: bool = False) -> None:
         self.template = template
+        self.is_lookup = is_lookup
         path, self._query = self._split_query()
         pieces = _EXPRESSION.split(path)
         self._literals = tuple(pieces[::2])
@@ -227,14 +232,14 @@ class URITemplate:
         # Whatever the scheme: authors join such values to directories and URLs.
         if _has_parent_segment(value):
             return True
-        if not self._is_file:
-            return False
-        if "\\" in value or _ENCODED_AGAIN.search(value):
+        if self._is_file and ("\\" in value or _ENCODED_AGAIN.search(value)):
             return True
-        # A file name is one segment; a path below a directory is relative to it.
+        if self.is_lookup and not self._is_file:
+            return False
         if not variable.is_path:
-            return "/" in value
-        return value.startswith("/") and before.lower() != "file://"
+            return bool(_SEPARATOR.search(value))
+        # What follows file:// says itself that its paths are absolute (RFC 8089).
+        return bool(_ABSOLUTE.match(value)) and before.lower() != "file://"
 
 
 def _has_parent_segment(path: str) -> bool:

@@ -46,7 +46,7 @@ def _template(declaration: ModelResource[Any], name: str) -> ResourceTemplate:
         description=f"{words} Of one {declaration.noun}, at most {declaration.max_blob_bytes} "
         "bytes.",
         function=generated.function(partial(read, declaration, name), name=name),
-        template=URITemplate(f"{declaration.uri}/{name}"),
+        template=URITemplate(f"{declaration.uri}/{name}", is_lookup=True),
         arguments=declaration.variables,
         subscribe=declaration.subscribe,
         permission=declaration.guards("view"),

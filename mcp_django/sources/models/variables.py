@@ -60,7 +60,7 @@ class Variables:
     def __init__(self, declaration: ModelComponents[Any], uri: str) -> None:
         self.declaration = declaration
         try:
-            self.template = URITemplate(uri)
+            self.template = URITemplate(uri, is_lookup=True)
         except ValueError as exc:
             raise ImproperlyConfigured(f"{declaration}: uri: {exc}.") from None
         if not self.template.variables:

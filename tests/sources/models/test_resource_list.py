@@ -203,3 +203,10 @@ async def test_the_raw_mount_lists_objects_in_a_thread() -> None:
     answer = await send(offer().asgi, "/", message("resources/list"))
     (found,) = answer.json()["result"]["resources"]
     assert found["uri"] == "shop://orders/a"
+
+
+def test_a_value_with_a_slash_is_one_segment_of_a_uri() -> None:
+    order("2026/17")
+    client = reader()
+    assert [one["uri"] for one in client.list_resources()] == ["shop://orders/2026%2F17"]
+    assert client.read_resource("shop://orders/2026%2F17")
