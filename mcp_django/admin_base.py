@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
+from django.utils.translation import gettext as _
 
 from mcp_django.conf import get_settings
 
@@ -15,6 +16,62 @@ if TYPE_CHECKING:
 else:
     # A theme brings a class of its own, which its templates and widgets come with.
     Base = import_string(get_settings().admin_base_class)
+
+
+def may_give_access(by: Any, user: Any) -> bool:
+    """Whether somebody may let others act as a user: by a token, an identity or a client.
+
+    Nobody gives away what he himself may not do. So the user has no permission that he lacks, is in
+    no group that he is not in, since components can be for groups, and is a superuser only if he is
+    one. What an inactive user may do is not known, so only a superuser prepares that.
+    """
+    if by.is_superuser or by.pk == user.pk:
+        return True
+    if user.is_superuser or not user.is_active:
+        return False
+    return user.get_all_permissions() <= by.get_all_permissions() and _groups(user) <= _groups(by)
+
+
+def _groups(user: Any) -> set[Any]:
+    # A user model may do without.
+    return set(user.groups.values_list("pk", flat=True)) if hasattr(user, "groups") else set()
+
+
+class ActingAdmin(Base):
+    """Rows by which somebody else acts as a user, whom the field ``acts_as`` names.
+
+    They are written by whoever may give access to that user, and to the one who was there before.
+    """
+
+    acts_as: ClassVar[str]
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whoever may change such rows, and may give access to the user of this one."""
+        user = getattr(obj, self.acts_as, None)
+        return super().has_change_permission(request, obj) and (
+            user is None or may_give_access(request.user, user)
+        )
+
+    def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """The form, which knows who fills it in."""
+        made = super().get_form(request, obj, *args, **kwargs)
+        known = {"by": request.user, "acts_as": self.acts_as}
+        return type(made.__name__, (_ActingForm, made), known)
+
+
+class _ActingForm:
+    """Refuses a user whom those who fill the form in may not give access to."""
+
+    by: Any
+    acts_as: str
+
+    def clean(self) -> Any:
+        cleaned = super().clean()  # type: ignore[misc]  # that of a model's form
+        user = self.cleaned_data.get(self.acts_as)  # type: ignore[attr-defined]
+        if user is not None and not may_give_access(self.by, user):
+            text = _("Name a user who may do nothing that you may not do yourself.")
+            self.add_error(self.acts_as, text)  # type: ignore[attr-defined]
+        return cleaned
 
 
 class ReadOnlyAdmin(Base):

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from mcp_django.admin_base import Base, ReadOnlyAdmin
+from mcp_django.admin_base import ActingAdmin, ReadOnlyAdmin
 from mcp_django.models import AuthEvent, ExternalIdentity
 
 
@@ -24,9 +24,10 @@ class AuthEventAdmin(ReadOnlyAdmin):
 
 
 @admin.register(ExternalIdentity)
-class ExternalIdentityAdmin(Base):
+class ExternalIdentityAdmin(ActingAdmin):
     """Who a subject is: a row lets that subject in as the user, and without one he is nobody."""
 
+    acts_as = "user"
     list_display = ["subject", "issuer", "user", "created_at", "last_used_at"]
     list_filter = ["issuer"]
     list_select_related = ["user"]

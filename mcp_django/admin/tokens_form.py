@@ -12,6 +12,7 @@ from django.contrib.auth import get_user_model
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from mcp_django.admin_base import may_give_access
 from mcp_django.conf import get_settings
 from mcp_django.models import AccessToken
 from mcp_django.models.tokens import validate_networks
@@ -21,27 +22,6 @@ if TYPE_CHECKING:
     Base = forms.ModelForm[AccessToken]
 else:
     Base = forms.ModelForm
-
-
-def may_issue(by: Any, user: Any) -> bool:
-    """Whether somebody may make a token that stands for a user.
-
-    Its holder acts as that user. So nobody makes one for a user who may do what he himself may
-    not, or is in a group that he is not in, since components can be for groups; and a superuser's
-    token is made by superusers.
-    """
-    if not user.is_active:
-        return False
-    if by.is_superuser or by.pk == user.pk:
-        return True
-    if user.is_superuser or not user.get_all_permissions() <= by.get_all_permissions():
-        return False
-    return _groups(user) <= _groups(by)
-
-
-def _groups(user: Any) -> set[Any]:
-    # A user model may do without.
-    return set(user.groups.values_list("pk", flat=True)) if hasattr(user, "groups") else set()
 
 
 def server_choices() -> list[tuple[str, str]]:
@@ -128,7 +108,11 @@ class TokenForm(Base):
         self.user: Any = None
         with suppress(users.DoesNotExist):
             self.user = users._default_manager.get_by_natural_key(name)
-        if self.user is None or not may_issue(self.by, self.user):
+        if (
+            self.user is None
+            or not self.user.is_active
+            or not may_give_access(self.by, self.user)
+        ):
             raise forms.ValidationError(
                 _("There is no user of this name whom you may make a token for.")
             )

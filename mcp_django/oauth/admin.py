@@ -18,7 +18,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from mcp_django.admin_base import Base
+from mcp_django.admin_base import ActingAdmin, Base
 from mcp_django.oauth.models import ClientProfile, Consent
 from mcp_django.oauth.parties import Party, parties
 from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_everything
@@ -152,9 +152,10 @@ class ConsentAdmin(Base):
 
 
 @admin.register(ClientProfile)
-class ClientProfileAdmin(Base):
+class ClientProfileAdmin(ActingAdmin):
     """What the site knows of its clients; machine clients get their account here."""
 
+    acts_as = "service_user"
     # Nobody's keys are fetched over plain HTTP.
     formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
     list_display = ["client_name", "client_id", "service_user", "created_at", "last_used_at"]

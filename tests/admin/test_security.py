@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
 from mcp_django.auth.events import record
@@ -57,6 +58,76 @@ def test_an_identity_is_made_by_hand_and_keeps_its_subject(client: Client, root:
     client.post(f"{IDENTITIES}{row.pk}/change/", {**form, "subject": "u-2", "user": ada.pk})
     row.refresh_from_db()
     assert (row.subject, row.user) == ("u-1", ada)
+
+
+def clerk(client: Client, *permissions: str) -> Any:
+    """Staff with these permissions, signed in."""
+    user = get_user_model().objects.create_user("clerk", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client.force_login(user)
+    return user
+
+
+def whom(kind: str, by: Any) -> Any:
+    """A user of a kind, as seen by somebody of the staff."""
+    user = get_user_model().objects.create_user("ada")
+    match kind:
+        case "superuser":
+            user.is_superuser = True
+        case "inactive":
+            user.is_active = False
+        case "may more":
+            user.user_permissions.add(Permission.objects.get(codename="delete_user"))
+        case "in a group":
+            user.groups.add(Group.objects.create(name="chiefs"))
+        case "may as much":
+            user.user_permissions.set(by.user_permissions.all())
+        case "himself":
+            return by
+    user.save()
+    return user
+
+
+FORM = {"issuer": "https://id.acme.example", "subject": "clerks-own"}
+
+
+@pytest.mark.parametrize("kind", ["superuser", "inactive", "may more", "in a group"])
+def test_nobody_lets_a_subject_in_as_somebody_who_may_more(client: Client, kind: str) -> None:
+    by = clerk(client, "add_externalidentity")
+    user = whom(kind, by)
+    answer = client.post(f"{IDENTITIES}add/", {**FORM, "user": user.pk})
+    assert answer.status_code == 200
+    assert "Name a user who may do nothing that you may not do yourself." in (
+        answer.content.decode()
+    )
+    assert not ExternalIdentity.objects.exists()
+    by.is_superuser = True
+    by.save()
+    assert client.post(f"{IDENTITIES}add/", {**FORM, "user": user.pk}).status_code == 302
+
+
+@pytest.mark.parametrize("kind", ["may as much", "himself"])
+def test_a_subject_is_let_in_as_somebody_who_may_no_more(client: Client, kind: str) -> None:
+    user = whom(kind, clerk(client, "add_externalidentity", "change_externalidentity"))
+    assert client.post(f"{IDENTITIES}add/", {**FORM, "user": user.pk}).status_code == 302
+    assert ExternalIdentity.objects.get().user == user
+
+
+@pytest.mark.parametrize("kind", ["superuser", "inactive", "may more", "in a group"])
+def test_neither_the_old_nor_the_new_user_may_more(client: Client, kind: str) -> None:
+    by = clerk(client, "change_externalidentity")
+    user = whom(kind, by)
+    theirs = ExternalIdentity.objects.create(issuer="https://a.example", subject="1", user=user)
+    mine = ExternalIdentity.objects.create(issuer="https://a.example", subject="2", user=by)
+    address = f"{IDENTITIES}{theirs.pk}/change/"
+    assert b'name="_save"' not in client.get(address).content
+    assert client.post(address, {"user": by.pk}).status_code == 403
+    address = f"{IDENTITIES}{mine.pk}/change/"
+    assert b'name="_save"' in client.get(address).content
+    assert client.post(address, {"user": user.pk}).status_code == 200
+    assert client.post(address, {"user": by.pk}).status_code == 302
+    assert {one.user for one in ExternalIdentity.objects.all()} == {user, by}
+    assert ExternalIdentity.objects.get(pk=theirs.pk).user == user
 
 
 @pytest.mark.parametrize("address", [LOG, IDENTITIES])

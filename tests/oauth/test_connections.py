@@ -268,6 +268,30 @@ def test_a_client_is_revoked_for_everybody(client: Client, user: Any, app: Any) 
     assert LogEntry.objects.get().object_id == str(profile.pk)
 
 
+def test_no_machine_gets_an_account_that_may_more_than_whoever_gives_it(
+    client: Client, app: Any
+) -> None:
+    clerk = staff("clerk", "add_clientprofile", "change_clientprofile")
+    root = parties.make_user("root", is_superuser=True)
+    client.force_login(clerk)
+    address = "/admin/mcp_oauth/clientprofile/"
+    form = {"client_id": app.client_id, "allowed_scopes": "[]", "allowed_resources": "[]"}
+    refused = client.post(f"{address}add/", {**form, "service_user": root.pk})
+    assert "you may not do yourself" in refused.content.decode()
+    assert not ClientProfile.objects.exists()
+    assert client.post(f"{address}add/", {**form, "service_user": clerk.pk}).status_code == 302
+    profile = ClientProfile.objects.get()
+    change = f"{address}{profile.pk}/change/"
+    assert client.post(change, {**form, "service_user": root.pk}).status_code == 200
+    ClientProfile.objects.update(service_user=root)
+    # With keys of his own he would be that client, and so its account.
+    keys = {"jwks": '{"keys": []}', "service_user": root.pk}
+    assert client.post(change, {**form, **keys}).status_code == 403
+    assert client.post(change, {**form, "service_user": clerk.pk}).status_code == 403
+    profile.refresh_from_db()
+    assert (profile.service_user, profile.jwks) == (root, None)
+
+
 @pytest.mark.parametrize("model", ["consent", "clientprofile"])
 def test_the_lists_of_the_admin_cost_the_same_for_one_and_for_many(
     client: Client, user: Any, model: str, django_assert_max_num_queries: Any
