@@ -24,6 +24,7 @@ GROUP = "mcp_django.bell"
 KIND = "mcp_django.ring"
 # A layer forgets members after a while; it is told again long before.
 REJOIN_SECONDS = 60
+STOP_ATTEMPTS = 3
 BACKOFF_SECONDS = 1
 
 _sending: set[asyncio.Task[None]] = set()
@@ -83,6 +84,7 @@ async def rings() -> AsyncGenerator[list[Topic], None]:
     """What is rung in any other process, as long as somebody iterates."""
     layer = shared_layer()
     channel = None
+    receiving: asyncio.Future[Any] | None = None
     loop = asyncio.get_running_loop()
     try:
         joined = 0.0
@@ -90,25 +92,44 @@ async def rings() -> AsyncGenerator[list[Topic], None]:
             try:
                 if channel is None:
                     channel = await layer.new_channel("mcp_django")
-                if (channel is not None and loop.time() - joined >= REJOIN_SECONDS) or not joined:
+                if loop.time() - joined >= REJOIN_SECONDS or not joined:
                     await layer.group_add(GROUP, channel)
                     joined = loop.time()
-                async with asyncio.timeout(REJOIN_SECONDS):
-                    message = await layer.receive(channel)
-            except TimeoutError:
-                continue
+                if receiving is None:
+                    receiving = asyncio.ensure_future(layer.receive(channel))
+                # No timeout around it: to a layer a `receive` that is cancelled ends the channel.
+                await asyncio.wait([receiving], timeout=REJOIN_SECONDS)
+                if not receiving.done():
+                    continue
+                received, receiving = receiving, None
+                message = received.result()
             except Exception as exc:
                 if _is_silence(exc):
                     continue
                 logger.warning("The channel layer cannot be heard.", exc_info=True)
-                channel, joined = None, 0.0
+                await _stop(receiving)
+                channel, receiving, joined = None, None, 0.0
                 await asyncio.sleep(BACKOFF_SECONDS)
                 continue
             if message.get("from") != worker_id():
                 yield [Topic(*names) for names in message["topics"]]
     finally:
+        await _stop(receiving)
         if channel is not None:
             await _leave(layer, channel)
+
+
+async def _stop(receiving: asyncio.Future[Any] | None) -> None:
+    """End what waits for a ring, which may take a first cancellation for something else."""
+    if receiving is None:
+        return
+    for _ in range(STOP_ATTEMPTS):
+        receiving.cancel()
+        await asyncio.wait([receiving], timeout=BACKOFF_SECONDS)
+        if receiving.done():
+            if not receiving.cancelled():
+                receiving.exception()  # looked at, whatever it is
+            return
 
 
 def _is_silence(exc: Exception) -> bool:

@@ -81,3 +81,40 @@ async def test_nobody_hears_his_own_ring_twice(monkeypatch: pytest.MonkeyPatch) 
     other = {**rung(1), "topics": [["store", "prompts", ""]]}
     layer = Layer(rung(worker_id()), other)
     assert await first_ring(layer, monkeypatch) == [Topic("store", "prompts")]
+
+
+class QuietLayer(Layer):
+    """A layer that says nothing until it was joined a few times, and closes as pub/sub does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_joined_again = asyncio.Event()
+        self.is_open = False
+
+    async def new_channel(self, prefix: str) -> str:
+        self.is_open = True
+        return await super().new_channel(prefix)
+
+    async def group_add(self, group: str, channel: str) -> None:
+        assert self.is_open, "There is no such channel."
+        await super().group_add(group, channel)
+        if self.done.count("join") == 3:
+            self._is_joined_again.set()
+
+    async def receive(self, channel: str) -> Any:
+        try:
+            await self._is_joined_again.wait()
+        except asyncio.CancelledError:
+            self.is_open = False
+            raise
+        return rung(1)
+
+
+async def test_a_quiet_layer_is_joined_again_and_nothing_is_missed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(bell, "REJOIN_SECONDS", 0.001)
+    layer = QuietLayer()
+    assert await first_ring(layer, monkeypatch) == [TOOLS]
+    assert layer.done[:4] == ["channel", "join", "join", "join"]
+    assert caplog.messages == []
