@@ -41,7 +41,9 @@ def test_a_writing_tool_is_asked_about_with_its_arguments(trying: Trying) -> Non
 
 def test_what_is_sensitive_is_shown_nowhere(trying: Trying) -> None:
     client = staff()
-    response = trying.post(client, "add_group", {"do": "run", "arg.name": "Ops", "arg.pin": "834183418341"})
+    response = trying.post(
+        client, "add_group", {"do": "run", "arg.name": "Ops", "arg.pin": "834183418341"}
+    )
     assert "834183418341" not in response.content.decode()
     assert "•••" in response.content.decode()
     response = trying.go_on(client, response, do="confirmed")
