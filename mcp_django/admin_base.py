@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
@@ -12,10 +15,61 @@ from django.utils.translation import gettext as _
 from mcp_django.conf import get_settings
 
 if TYPE_CHECKING:
-    Base = admin.ModelAdmin[Any]
+    _Themed = admin.ModelAdmin[Any]
 else:
     # A theme brings a class of its own, which its templates and widgets come with.
-    Base = import_string(get_settings().admin_base_class)
+    _Themed = import_string(get_settings().admin_base_class)
+
+
+class Base(_Themed):
+    """A class of the site's admin to which nothing that stands in an address is an error."""
+
+    linked_lookups: ClassVar[tuple[str, ...]] = ()
+    """What pages of ours ask the list for beside its filters."""
+
+    def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
+        """Whether the list may be asked so: by its filters, its dates and our own links alone.
+
+        Django lets every column be asked for, and a yes or no to enough questions says what is in
+        one that is not shown.
+        """
+        filters = [one for one in self.list_filter if isinstance(one, str)]
+        known = (*filters, *filter(None, [self.date_hierarchy]))
+        return (
+            lookup in self.linked_lookups
+            or lookup.partition("__")[0] in known
+            or any(lookup == getattr(one, "parameter_name", None) for one in self.list_filter)
+        )
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Nothing: no link of ours fills in a form, and Django takes any value for a good one."""
+        return {}
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """The row of this key, or ``None``; no key has a NUL, and PostgreSQL knows none."""
+        return None if "\0" in object_id else super().get_object(request, object_id, from_field)
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """The list as it was asked for.
+
+        Raises:
+            IncorrectLookupParameters: nothing can be asked for so; Django then shows the whole.
+        """
+        for values in request.GET.lists():
+            if "\0" in "".join((values[0], *values[1])):
+                raise IncorrectLookupParameters("A NUL is in no row.")
+        key = self.model._meta.pk
+        for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME):
+            try:
+                key.run_validators(key.to_python(chosen))
+            except ValidationError:
+                raise IncorrectLookupParameters(f"No row has the key {chosen!r}.") from None
+            if "\0" in chosen:
+                raise IncorrectLookupParameters("A NUL is in no key.")
+        try:
+            return super().get_changelist_instance(request)
+        except OverflowError:  # a year of its dates, which Django takes for one
+            raise IncorrectLookupParameters("No database has such a number.") from None
 
 
 def may_give_access(by: Any, user: Any) -> bool:

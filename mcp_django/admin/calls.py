@@ -57,6 +57,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
         *("at", "shown_component", "server", "shown_outcome", "user", "client", "shown_ms"),
         *("rows", "bytes", "origin"),
     ]
+    linked_lookups = ("component__exact",)
     list_filter = ["outcome", TimeFilter, ServerFilter, KindFilter, "origin", "writes"]
     search_fields = ["component"]
     search_help_text = _(

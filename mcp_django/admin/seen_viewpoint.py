@@ -8,13 +8,12 @@ from typing import Any
 from django import forms
 from django.apps import apps
 from django.conf import settings as django_settings
-from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from mcp_django.auth.principal import Principal, anonymous, key_of, principal_for
+from mcp_django.auth.principal import Principal, anonymous, key_of, principal_for, user_named
 from mcp_django.auth.resources import all_resources
 from mcp_django.conf import get_settings
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
@@ -130,12 +129,7 @@ class ViewpointForm(forms.Form):
         me: Any = self._request.user
         if cleaned.get("who") != ANOTHER:
             return me
-        name = cleaned.get("user", "")
-        users = get_user_model()
-        try:
-            found = users._default_manager.get_by_natural_key(name)
-        except (users.DoesNotExist, ValueError):
-            found = None
+        found = user_named(cleaned.get("user", ""))
         # An administrator and nobody look alike: a single permission tells of no other.
         if found is None or (found.is_superuser and not me.is_superuser):
             self.add_error("user", _("There is no such user to look as."))

@@ -110,7 +110,8 @@ class TaskAdmin(EndingAdmin):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """One as it is: closed, if whoever ran it is gone."""
-        tasks.close_late([object_id])
+        if "\0" not in object_id:
+            tasks.close_late([object_id])
         return super().get_object(request, object_id, from_field)
 
     def changelist_view(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib.admin.widgets import AdminSplitDateTime
-from django.contrib.auth import get_user_model
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin_base import may_give_access
+from mcp_django.auth.principal import user_named
 from mcp_django.conf import get_settings
 from mcp_django.models import AccessToken
 from mcp_django.models.tokens import validate_networks
@@ -103,16 +102,9 @@ class TokenForm(Base):
         Raises:
             ValidationError: there is none; it is not said whether such a user exists.
         """
-        users = get_user_model()
         name = str(self.cleaned_data["username"])
-        self.user: Any = None
-        with suppress(users.DoesNotExist):
-            self.user = users._default_manager.get_by_natural_key(name)
-        if (
-            self.user is None
-            or not self.user.is_active
-            or not may_give_access(self.by, self.user)
-        ):
+        self.user = user_named(name)
+        if self.user is None or not self.user.is_active or not may_give_access(self.by, self.user):
             raise forms.ValidationError(
                 _("There is no user of this name whom you may make a token for.")
             )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from django.contrib.auth import get_user_model
 from django.http import HttpRequest
 
 from mcp_django.auth.authentication import authenticate
 from mcp_django.auth.backends.base import BaseBackend
 from mcp_django.auth.credentials import Credentials
-from mcp_django.auth.principal import Principal, anonymous, principal_for
+from mcp_django.auth.principal import Principal, anonymous, principal_for, user_named
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
 
@@ -53,11 +52,7 @@ class LocalCaller:
         )
 
     def _user(self) -> Principal:
-        users = get_user_model()
-        try:
-            user = users._default_manager.get_by_natural_key(self.username)
-        except users.DoesNotExist:
-            user = None
+        user = user_named(self.username)
         if user is None or not user.is_active:
             raise AuthenticationRequired(
                 f"The user {self.username!r} does not exist, or is inactive.", error="invalid_token"

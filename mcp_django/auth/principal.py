@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from django.contrib.auth import get_user_model
+
 # With what a client adds (at most 61) it fits the columns of sessions, which hold 255.
 _MAX_ID = 120
 
@@ -58,6 +60,15 @@ def principal_for(user: Any, **details: Any) -> Principal:
 def key_of(user: Any) -> str:
     """What names a user in tables and counters, in at most 128 characters."""
     return f"user:{_id_of(user.pk)}" if user.is_authenticated else "anonymous"
+
+
+def user_named(name: str) -> Any:
+    """The user of this name, ``None`` if there is none: no database has one with a NUL in it."""
+    users = get_user_model()
+    try:
+        return None if "\0" in name else users._default_manager.get_by_natural_key(name)
+    except (users.DoesNotExist, ValueError):
+        return None
 
 
 def _id_of(pk: Any) -> str:

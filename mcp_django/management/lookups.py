@@ -15,7 +15,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
 
-from mcp_django.auth.principal import Principal, anonymous, principal_for
+from mcp_django.auth.principal import Principal, anonymous, principal_for, user_named
 from mcp_django.components.component import Component
 from mcp_django.management.kinds import PLURALS, Kind, kind_argument, kind_of
 from mcp_django.management.offering import components_of, look_up
@@ -147,12 +147,11 @@ def find_user(username: str) -> Any:
     Raises:
         CommandError: there is none.
     """
-    users = get_user_model()
-    try:
-        return users._default_manager.get_by_natural_key(username)
-    except users.DoesNotExist:
+    user = user_named(username)
+    if user is None:
         hint = nearest(username, _similar_users(username))
-        raise CommandError(f"There is no user {username!r}.{hint}") from None
+        raise CommandError(f"There is no user {username!r}.{hint}")
+    return user
 
 
 def _similar_users(username: str) -> list[str]:

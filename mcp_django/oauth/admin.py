@@ -51,6 +51,7 @@ class ConsentAdmin(Base):
 
     list_display = ["client_name", "whose", "resource", "scope_list", "redirect_host", "updated_at"]
     list_filter = ["resource", "updated_at"]
+    linked_lookups = ("user__pk__exact",)
     list_select_related = ["user"]
     search_fields = ["client_id", "resource", "redirect_host"]
     date_hierarchy = "updated_at"

@@ -82,14 +82,16 @@ def read(query: QueryDict, request: HttpRequest) -> tuple[AuthorizationRequest, 
     return asked, application
 
 
-def check_length(request: HttpRequest) -> None:
+def check_query(request: HttpRequest) -> None:
     """Refuse a query of more than 16 KiB before any of it is repeated, be it to the login page.
 
     Raises:
-        UntrustedRequest: it is longer.
+        UntrustedRequest: it is longer, or names a client with a NUL, which no database knows.
     """
     if len(request.META.get("QUERY_STRING", "")) > MAX_QUERY:
         raise UntrustedRequest(_("The request is too long."))
+    if any("\0" in one for one in request.GET.getlist("client_id")):
+        raise UntrustedRequest(_("The assistant that sent you here is not known to this site."))
 
 
 def check_client(query: QueryDict) -> None:
@@ -101,7 +103,7 @@ def check_client(query: QueryDict) -> None:
     Raises:
         UntrustedRequest: it is another, or none.
     """
-    client_id = query.get("client_id", "").replace("\0", "")
+    client_id = query.get("client_id", "")
     if not is_manual(get_application_model().objects.filter(client_id=client_id).first()):
         raise UntrustedRequest(_("You are not signed in."))
 
@@ -116,7 +118,7 @@ class _AccountFault(_Fault):
 
 def _client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
     """The registered client and the redirect URI, which is one of the client's."""
-    check_length(request)
+    check_query(request)
     core = AuthorizationView.get_oauthlib_core()
     pairs = [(name, value) for name in _FOR_TOOLKIT for value in query.getlist(name)]
     uri = f"{request.path}?{urlencode([*pairs, ('response_type', 'code')])}"

@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from mcp_django.auth.approvers import PERMISSION
 from mcp_django.auth.principal import key_of
 from mcp_django.conf import get_settings
+from mcp_django.protocol.text import storable
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.signals import approval_decided
 from mcp_django.store import approvals
@@ -64,7 +65,7 @@ def decide(row: Approval, user: Any, *, is_granted: bool, reason: str = "") -> b
     if not may_decide(row, user):
         raise PermissionError("Not for this user to decide.")
     name = user.get_username()[:255]
-    if not approvals.decide(row, is_granted=is_granted, by=name, reason=reason[:500]):
+    if not approvals.decide(row, is_granted=is_granted, by=name, reason=storable(reason[:500])):
         return False
     _log(row, user, is_granted=is_granted)
     approval_decided.send_robust(sender=type(row), approval=row, user=user)

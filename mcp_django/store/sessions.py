@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 
 from mcp_django.conf import get_settings
 from mcp_django.protocol.revisions import REVISIONS, Revision
+from mcp_django.protocol.text import storable
 from mcp_django.store.databases import after, alias, before, rows, tables
 from mcp_django.store.hub import ring
 from mcp_django.store.standing import look_again
@@ -100,8 +101,8 @@ def begin(
         principal=principal,
         user=user,
         protocol_version=protocol_version,
-        client_info=_storable(client_info),
-        capabilities=_storable(capabilities),
+        client_info=storable(client_info),
+        capabilities=storable(capabilities),
         seen_at=Now(),
         heard_seq=last_number(),
         expires_at=after(settings.session_max_age),
@@ -193,17 +194,6 @@ def end_all(pks: Iterable[int]) -> int:
         gone = [Topic("", "session", str(pk)) for pk in named]
         transaction.on_commit(partial(ring, *gone), using=alias())
     return ended
-
-
-def _storable(value: Any) -> Any:
-    """What a client says of itself, without the one character that PostgreSQL does not store."""
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd")
-    if isinstance(value, Mapping):
-        return {_storable(key): _storable(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_storable(one) for one in value]
-    return value
 
 
 def _digest(text: str) -> str:

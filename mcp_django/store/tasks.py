@@ -20,6 +20,7 @@ from django.db.models.functions import Now
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import TooManyTasks
 from mcp_django.protocol.errors import INTERNAL_ERROR
+from mcp_django.protocol.text import storable
 from mcp_django.store.announcer import announce
 from mcp_django.store.databases import after, alias, before, rows, tables
 from mcp_django.store.pruning import GRACE_SECONDS
@@ -291,8 +292,3 @@ def _change(found: QuerySet[tables.Task], pk: str, **changes: Any) -> bool:
         return False
     announce(topic_of(pk))
     return True
-
-
-def storable(text: str) -> str:
-    """A text without a NUL, which PostgreSQL does not store, and without half surrogate pairs."""
-    return text.encode(errors="replace").decode().replace("\0", "\ufffd")

@@ -22,6 +22,7 @@ from mcp_django.oauth.views import register
 from mcp_django.oauth.views.authorize import LIMIT
 from mcp_django.oauth.views.endpoint import MAX_BODY_BYTES
 from mcp_django.oauth.views.revoke import RevokeView
+from tests.no_nul import refusing_nul
 from tests.oauth import parties
 from tests.oauth.asking import answer, ask, told
 from tests.oauth.exchanges import (
@@ -83,6 +84,60 @@ def test_threat_27_a_code_that_is_replayed_again_and_again_does_not_fill_the_sec
         assert redeem(app, code, verifier).status_code == 400
     assert call(issued).status_code == 401
     assert AuthEvent.objects.filter(kind="replay").count() == 1 + SOME_OF_ONE
+
+
+PARAMETERS = (
+    *("client_id", "redirect_uri", "scope", "state", "resource", "response_type", "prompt"),
+    *("code_challenge", "code_challenge_method", "nonce", "claims", "response_mode", "anything"),
+)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("signed_in", [True, False])
+def test_a_nul_in_an_authorization_request_is_no_error_of_the_server(
+    browser: Client, app: Any, signed_in: bool, name: str
+) -> None:
+    client = browser if signed_in else Client()
+    for value in ("\0", "a\0b"):
+        for more in ({}, {"prompt": "none"}):
+            with refusing_nul():
+                page = ask(client, app, **{**more, name: value})
+            assert page.status_code == 400 or name != "client_id"
+            assert page.status_code in (200, 302, 400)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("client_id", "client_secret", "code", "redirect_uri", "code_verifier", "refresh_token"),
+        *("grant_type", "scope", "resource", "assertion", "token", "token_type_hint"),
+    ],
+)
+@pytest.mark.parametrize("address", [TOKEN, REVOKE])
+def test_a_nul_in_a_form_is_refused(app: Any, address: str, name: str) -> None:
+    credentials = b64encode(b"a\0b:c\0d").decode()
+    with refusing_nul():
+        for form in ({name: "a\0b"}, {name: "x", "b\0": "x"}):
+            assert error_of(post(form, path=address)) == (400, "invalid_request")
+        answered = post({name: "x"}, path=address, authorization=f"Basic {credentials}")
+        assert answered.status_code in (400, 401)
+
+
+def test_a_nul_in_what_a_client_says_of_itself_registers_nothing(site: Any) -> None:
+    good = {"redirect_uris": [parties.REDIRECT], "token_endpoint_auth_method": "none"}
+    for odd in (
+        *(
+            {"client_name": "a\0b"},
+            {"client_name": "\ud800"},
+            {"redirect_uris": ["https://a\0.b/"]},
+        ),
+        *({"scope": "mcp\0"}, {"client_uri": "https://a.b/\0"}, {"a\0": "b\0"}),
+    ):
+        with refusing_nul():
+            answered = Client().post("/oauth/register", {**good, **odd}, "application/json")
+        assert answered.status_code in (201, 400)
+        if answered.status_code == 201:
+            assert "\\u0000" not in answered.content.decode()
 
 
 def test_threat_11_an_approval_renews_only_what_it_was_of(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from mcp_django.auth.principal import Principal, principal_for
+from mcp_django.auth.principal import Principal, principal_for, user_named
 
 AS_ANOTHER = "mcp_django.try_as_another"
 
@@ -41,11 +40,7 @@ def caller_for(request: HttpRequest, username: str) -> Caller:
         return Caller(principal=principal_for(me), name=my_name)
     if not may_act_as_others(request):
         raise PermissionDenied
-    users = get_user_model()
-    try:
-        user = users._default_manager.get_by_natural_key(username)
-    except (users.DoesNotExist, ValueError):
-        user = None
+    user = user_named(username)
     # An administrator and nobody look alike: whoever has a single permission learns of no other.
     if user is None or not user.is_active or (user.is_superuser and not me.is_superuser):
         raise NoSuchUser(_("There is no user “%s” to try as.") % username)

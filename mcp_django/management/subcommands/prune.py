@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
-from mcp_django.auth.principal import key_of
+from mcp_django.auth.principal import key_of, user_named
 from mcp_django.store.forgetting import forget
 from mcp_django.store.pruning import prune
 
@@ -50,11 +49,8 @@ def _forgotten(username: str) -> dict[str, int]:
     Raises:
         CommandError: nobody is called so, and nobody was.
     """
-    users = get_user_model()
-    try:
-        key = key_of(users._default_manager.get_by_natural_key(username))
-    except users.DoesNotExist:
-        key = None
+    user = user_named(username)
+    key = None if user is None else key_of(user)
     found = forget(username, key=key)
     if key is None and not any(found.values()):
         raise CommandError(f"There is no user {username!r}, and no call of one who was called so.")

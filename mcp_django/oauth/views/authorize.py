@@ -24,7 +24,7 @@ from mcp_django.auth import events, limits
 from mcp_django.auth.addresses import client_ip
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import consenting
-from mcp_django.oauth.authorization_reading import check_client, check_length, read
+from mcp_django.oauth.authorization_reading import check_client, check_query, read
 from mcp_django.oauth.authorization_request import AuthorizationRequest
 from mcp_django.oauth.authorization_response import (
     Refused,
@@ -70,7 +70,7 @@ class AuthorizeView(View):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         """The question, or the way to it: sign in first."""
-        check_length(request)
+        check_query(request)
         query = request.GET.copy()
         # By this the toolkit lets a client decide whether its user is asked.
         query.pop("approval_prompt", None)

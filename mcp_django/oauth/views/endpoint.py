@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import re
+from base64 import b64decode
 from typing import Any, ClassVar
+from urllib.parse import unquote_plus
 
 from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
@@ -147,11 +149,24 @@ def _check(request: HttpRequest) -> None:
         *request.POST
     }:
         raise Refused("invalid_request", "Authenticate the client in one way.")
+    if _CONTROLS.search(_basic_credentials(request)):
+        raise Refused("invalid_request", "The Authorization header holds a control character.")
     for name, values in request.POST.lists():
         if len(values) > 1 and name not in REPEATABLE:
             raise Refused("invalid_request", "Send each parameter once; only resource may repeat.")
         if any(_CONTROLS.search(value) for value in (name, *values)):
             raise Refused("invalid_request", "A parameter holds a control character.")
+
+
+def _basic_credentials(request: HttpRequest) -> str:
+    """What a client presents by HTTP Basic, as the toolkit reads it; empty where it does not."""
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return unquote_plus(b64decode(encoded).decode("utf-8", "replace"))
+    except ValueError:
+        return ""
 
 
 def _is_bounded(request: HttpRequest) -> bool:

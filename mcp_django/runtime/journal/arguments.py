@@ -19,6 +19,7 @@ from django.utils.encoding import force_bytes
 
 from mcp_django.components.component import Component
 from mcp_django.protocol.errors import clip
+from mcp_django.protocol.text import storable
 from mcp_django.runtime.visible import one_line
 from mcp_django.schema.secrecy import asks_for_secret, is_secret
 from mcp_django.schema.structure import Path, Schema
@@ -66,11 +67,6 @@ def digest(values: Any) -> str:
 def _key(secret: str | bytes) -> bytes:
     """What ``salted_hmac`` would make the key of, for each call anew."""
     return hashlib.sha256(SALT.encode() + force_bytes(secret)).digest()
-
-
-def clean(text: str) -> str:
-    """A text that every database can hold: no NUL, no half of a surrogate pair."""
-    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def are_logged(component: Component, server: Any) -> bool:
@@ -127,7 +123,7 @@ class _Page:
     def _members(self, value: dict[str, Any], path: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, member in list(value.items())[:MAX_MEMBERS]:
-            key = clip(clean(name), limit=MAX_NAME)
+            key = clip(storable(name), limit=MAX_NAME)
             self.left -= len(key)
             found[key] = self.value(member, (*path, name))
         if len(value) > MAX_MEMBERS:
@@ -142,5 +138,5 @@ class _Page:
 
 
 def _shortened(text: str) -> str:
-    text = clean(text[: MAX_TEXT + 1]) if len(text) > MAX_TEXT else clean(text)
+    text = storable(text[: MAX_TEXT + 1])
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… (cut)"

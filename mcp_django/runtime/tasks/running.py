@@ -15,6 +15,7 @@ from mcp_django.context import Cancellation
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, InternalError, MCPError
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
 from mcp_django.protocol.jsonrpc import encode
+from mcp_django.protocol.text import storable
 from mcp_django.runtime import calls
 from mcp_django.runtime.results import tool_error
 from mcp_django.runtime.tasks.interaction import TaskInteraction
@@ -153,7 +154,7 @@ class Running:
         self._insist(lambda: tasks.finish(self.pk, self.run, result=result, message=""))
 
     def _fail(self, code: int, message: str, data: Any = None) -> None:
-        error: dict[str, Any] = {"code": code, "message": tasks.storable(message)}
+        error: dict[str, Any] = {"code": code, "message": storable(message)}
         if data is not None:
             error["data"] = data
         try:

@@ -1,0 +1,106 @@
+"""What stands in an address and means nothing: a page, 400 or 404, never an error of the server.
+
+The database of these tests refuses the NUL that PostgreSQL refuses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import Model
+from django.test import Client
+
+from tests.admin.every import make_rows, models, pages
+from tests.admin.staff import superuser
+from tests.no_nul import refusing_nul
+
+pytestmark = pytest.mark.django_db
+NUL = "\0"
+MORE = [f"1{NUL}", "\udc80", "-1", "x" * 5000, "%", "'\"<script>"]
+# A page for each parameter of each list takes a while.
+VALUES = [*(NUL, "9" * 30), *(pytest.param(one, marks=pytest.mark.outside) for one in MORE)]
+SHARED = ("q", "o", "p", "all", "_changelist_filters", "_popup", "_to_field")
+OWN = {
+    "server": ("user", "who", "credential", "client", "scopes", "revision", "days", "range", "as"),
+    "call": ("server", "since", "range", "days"),
+    "component": ("server", "state"),
+    "prompttext": ("with", "p"),
+    "skill": ("with", "p"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+
+
+@pytest.fixture
+def root() -> Any:
+    with refusing_nul():
+        client = superuser()
+        client.raise_request_exception = False
+        yield client
+
+
+def answers(client: Client, address: str, data: Any = None) -> int:
+    response = client.get(address) if data is None else client.post(address, data)
+    assert response.status_code < 500, f"{address} {data}: {response.status_code}"
+    return response.status_code
+
+
+def keys_of(model: type[Model]) -> list[str]:
+    """All that its list may be asked for."""
+    shown = admin.site._registry[model]
+    fields = [one.attname for one in model._meta.concrete_fields]
+    filters = [getattr(one, "parameter_name", one) for one in shown.list_filter]
+    lookups = [f"{one}__exact" for one in filters] + [f"{one}__gte" for one in filters]
+    dates = [f"{shown.date_hierarchy}__{part}" for part in ("year", "month", "day")]
+    own = OWN.get(model._meta.model_name or "", ())
+    return [*SHARED, *fields, *filters, *lookups, *(dates if shown.date_hierarchy else []), *own]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=ascii)
+@pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
+def test_no_parameter_of_a_page_is_an_error(model: type[Model], value: str, root: Client) -> None:
+    row = make_rows(_user(root))[model]
+    text = value.encode(errors="surrogateescape")
+    every = [(key, text) for key in keys_of(model)]
+    for name, address in pages(model, row.pk):
+        answers(root, f"{address}?{urlencode(every)}")
+        for pair in every if name == "changelist" else ():
+            answers(root, f"{address}?{urlencode([pair])}")
+
+
+@pytest.mark.parametrize("value", VALUES, ids=ascii)
+@pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
+def test_no_key_of_a_row_is_an_error(model: type[Model], value: str, root: Client) -> None:
+    key = value.encode(errors="replace").decode()
+    for _name, address in pages(model, key):
+        answers(root, address)
+    listed = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
+    for action in ("", key, *(admin.site._registry[model].actions or ())):
+        answers(root, listed, {"action": action, ACTION_CHECKBOX_NAME: [key], "index": 0})
+
+
+@pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
+def test_a_list_is_asked_by_its_filters_alone(model: type[Model]) -> None:
+    root = superuser()
+    make_rows(_user(root))
+    address = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
+    shown = admin.site._registry[model]
+    filters = [getattr(one, "parameter_name", one) for one in shown.list_filter]
+    known = {one.partition("__")[0] for one in (*filters, shown.date_hierarchy or "")}
+    for field in model._meta.concrete_fields:
+        if field.name not in known:
+            for lookup in (field.name, f"{field.name}__contains", f"{field.name}__startswith"):
+                assert root.get(f"{address}?{lookup}=a").status_code == 400, lookup
+
+
+def _user(client: Client) -> Any:
+    from django.contrib.auth import get_user_model
+
+    return get_user_model().objects.get(pk=client.session["_auth_user_id"])

@@ -1,0 +1,25 @@
+"""A database that stores and compares no NUL, as PostgreSQL; SQLite takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from django.db import DataError, connections
+
+
+@contextmanager
+def refusing_nul() -> Iterator[None]:
+    """Refuse statements with such parameters, on every connection of this thread."""
+    with ExitStack() as stack:
+        for connection in connections.all():
+            stack.enter_context(connection.execute_wrapper(_refuse))
+        yield
+
+
+def _refuse(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+    for row in params or () if many else (params or (),):
+        if any(isinstance(one, str) and "\0" in one for one in row):
+            raise DataError("A string literal cannot contain NUL (0x00) characters.")
+    return execute(sql, params, many, context)
