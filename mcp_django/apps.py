@@ -18,9 +18,11 @@ class SimpleMCPConfig(AppConfig):
     default_server = "mcp_django.server.MCPServer"
 
     def ready(self) -> None:
-        """Register the system checks."""
+        """Keep secrets out of the log, and register the system checks."""
         from mcp_django import checks
+        from mcp_django.runtime import server_log
 
+        server_log.install()
         checks.register_all()
         self._hear_of_departures()
         self._hear_of_exposed_objects()

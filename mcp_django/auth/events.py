@@ -22,6 +22,7 @@ from django.http import HttpRequest
 from django.utils.asyncio import async_unsafe
 
 from mcp_django.auth.addresses import client_ip
+from mcp_django.schema.secrecy import HIDDEN, names_secret, without_secrets
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -31,16 +32,8 @@ SOME_SECONDS = 60
 SOME_OF_ONE = 5
 SOME_IN_ALL = 300
 
-_SECRET_NAME = re.compile(
-    r"(^|_)(token|secret|assertion|verifier|password|bearer|authorization|cookie|nonce|key)$"
-    r"|^(authorization_)?code$|^state$",
-    re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(
-    r"\bmcp_[\w-]{20,}|\beyJ[\w-]+\.[\w-]+\.[\w-]*|\bbearer\s+\S+|\bbasic\s+[\w+/=]{8,}",
-    re.IGNORECASE,
-)
-HIDDEN = "[hidden]"
+# Names of OAuth, which are those of other things elsewhere.
+_OAUTH_NAME = re.compile(r"(^|_)key$|^(authorization_)?code$|^state$", re.IGNORECASE)
 
 
 @async_unsafe("The security log is written in a thread.")
@@ -133,7 +126,7 @@ def record_some(
 def _guarded(details: Mapping[str, Any]) -> dict[str, Any]:
     guarded = {}
     for name, value in details.items():
-        if _SECRET_NAME.search(name):
+        if names_secret(name) or _OAUTH_NAME.search(name):
             logger.error("The security log was handed a secret named %r; it is hidden.", name)
             guarded[name] = HIDDEN
         else:
@@ -156,4 +149,4 @@ def _plain(value: Any) -> Any:
 def _clean(text: str) -> str:
     """A text without credentials, control characters (a line of the log is one line) and length."""
     printable = "".join(c if c.isprintable() else "\ufffd" for c in text[: 4 * MAX_TEXT])
-    return _SECRET_VALUE.sub(HIDDEN, printable)[:MAX_TEXT]
+    return without_secrets(printable)[:MAX_TEXT]

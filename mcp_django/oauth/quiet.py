@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
+from mcp_django.schema.secrecy import HIDDEN
+
 SECRETS = frozenset(
     {
         "access_token",
@@ -25,7 +27,6 @@ SECRETS = frozenset(
         "refresh_token",
     }
 )
-HIDDEN = "[hidden]"
 # Where a message has room for an argument, and what announces one that is a secret.
 _PLACE = re.compile(r"%[srdx]")
 _ANNOUNCES_A_SECRET = re.compile(r"\b(token|code|secret|assertion|password)\W*$", re.IGNORECASE)

@@ -17,11 +17,10 @@ from mcp_django.components.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.runtime.visible import visible
-from mcp_django.schema.secrecy import is_secret
+from mcp_django.schema.secrecy import HIDDEN, is_secret, without_secrets
 from mcp_django.schema.structure import Path
 
 SALT = "mcp_django.approval"
-HIDDEN = "[hidden]"
 # More than this nobody reads before he says yes.
 MAX_BYTES = 100_000
 MAX_PREVIEW_BYTES = 20_000
@@ -80,7 +79,7 @@ def shown(tool: Tool, value: Any, path: Path = ()) -> Any:
     if isinstance(value, (list, tuple)):
         return [shown(tool, one, (*path, n)) for n, one in enumerate(value)]
     if isinstance(value, str):
-        return visible(value)
+        return visible(without_secrets(value))
     return _exact(value) if isinstance(value, Decimal) else value
 
 

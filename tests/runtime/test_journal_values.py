@@ -55,6 +55,33 @@ def test_values_are_logged_where_somebody_says_so_and_secrets_never() -> None:
     assert not any(secret in everything for secret in ("4111", "1234", "k-1"))
 
 
+BEARER = "Bearer BEARER-SECRET"
+OWN = "mcp_" + "Z" * 43
+
+
+def login_to(username: str, password: str, pin: str, credentials: dict[str, str], note: str) -> str:
+    """Sign in."""
+    return "in"
+
+
+def test_what_has_the_name_or_the_look_of_a_secret_is_never_logged() -> None:
+    made = server(login_to, log_arguments=True)
+    values = {"username": "u", "password": "PASS", "pin": "PIN-4711", "credentials": {"x": BEARER}}
+    note = f"{'x' * 480} Authorization: {BEARER} and {OWN}"
+    real_client(server=made).call_tool("login_to", {**values, "note": note, OWN: 1})
+    line = the_call()
+    assert line.arguments == {
+        "username": "u",
+        "password": "[hidden]",
+        "pin": "[hidden]",
+        "credentials": {"x": "[hidden]"},
+        "note": f"{'x' * 480} Authorization: [hid… (cut)",
+        "[hidden]": 1,
+    }
+    everything = str(Call.objects.values().get())
+    assert not any(one in everything for one in ("PASS", "PIN-4711", "BEARER-SECRET", "Z" * 20))
+
+
 class Wallet(BaseModel):
     """What is carried along."""
 

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 from mcp_django.schema.flat import NotFlatError, check_flat, flat_form
+from mcp_django.schema.secrecy import HIDDEN, is_secret, names_secret, without_secrets
 from tests.schema import asked
 from tests.spec import spec
 
@@ -91,3 +92,50 @@ def test_what_is_no_secret_passes(name: str, member: Any) -> None:
 )
 def test_types_that_ask_for_secrets_are_refused(declared: Any) -> None:
     assert "looks like a secret, which must not pass through the client" in asked.refusal(declared)
+
+
+HIDDEN_NAMES = (
+    *("password", "new_pin", "OTP", "passcode", "totpCode", "salt", "ssn", "Authorization"),
+    *("recovery_code", "securityCode", "tokens", "credentials", "session_key", "apiKey"),
+)
+SHOWN_NAMES = ("pinned", "spin", "state", "code", "zip_code", "key", "hashtag", "token_count")
+
+
+@pytest.mark.parametrize("name", HIDDEN_NAMES)
+def test_what_has_the_name_of_a_secret_is_shown_to_nobody(name: str) -> None:
+    assert names_secret(name)
+    for kind in ("string", "integer", "number"):
+        assert is_secret(form(**{name: {"type": kind}}), (name,))
+    assert not is_secret(form(**{name: {"type": "boolean"}}), (name,))
+    # Nor what is in it, whatever that is called.
+    assert is_secret(form(**{name: {"type": "object"}}), (name, "x"))
+    assert is_secret({}, ("outer", name, 3, "x"))
+
+
+@pytest.mark.parametrize("name", SHOWN_NAMES)
+def test_what_only_sounds_like_one_is_shown(name: str) -> None:
+    assert not names_secret(name)
+    assert not is_secret(form(**{name: {"type": "string"}}), (name,))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mcp_" + "a" * 20, HIDDEN),
+        ("mcp_short", "mcp_short"),
+        ("see eyJh.eyJz.c2ln!", f"see {HIDDEN}!"),
+        ("Authorization: bearer abc", f"Authorization: {HIDDEN}"),
+        ("Basic dXNlcjpwYXNz", HIDDEN),
+        ("a basic idea", "a basic idea"),
+        ("postgres://ada:hush@db:5432/x", f"postgres://{HIDDEN}@db:5432/x"),
+        ("https://a.example/x@y:z", "https://a.example/x@y:z"),
+        (
+            "https://a.example/?q=1&Access_Token=abc&r=2",
+            f"https://a.example/?q=1&Access_Token={HIDDEN}&r=2",
+        ),
+        ("https://a.example/cb?code=abc#x", f"https://a.example/cb?code={HIDDEN}"),
+        ("token=abc", "token=abc"),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden_in_a_text(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown

@@ -5,7 +5,6 @@ Code may, since whoever writes it answers for the site. Each refusal says so.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.db.models import BinaryField, Field, Model
 
-from mcp_django.schema.secrecy import asks_for_secret
+from mcp_django.schema.secrecy import names_secret
 from mcp_django.sources.models.paths import FieldPath
 
 MAX_HOPS = 1
@@ -45,22 +44,7 @@ CLOSED_APPS = frozenset(
 )
 CLOSED_PREFIXES = ("django_otp", "two_factor", "allauth.idp")
 
-# Beside those that no form may ask for.
-SECRET_WORDS = frozenset(
-    {
-        *("bearer", "cookie", "credential", "credentials", "digest", "hash", "jwt", "nonce", "otp"),
-        *("passcode", "passwords", "pin", "pwd", "salt", "secrets", "seed", "signature", "ssn"),
-        *("tokens", "totp"),
-    }
-)
-SECRET_PHRASES = (
-    *("access key", "access token", "api keys", "auth key", "auth token", "encryption key"),
-    *("recovery code", "refresh token", "reset key", "security code", "session data"),
-    *("session key", "signing key", "token value", "verification code"),
-)
 SECRET_CLASSES = ("Password", "Encrypted", "Secret", "Token")
-
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 # Views of these modules sign in, change passwords, grant access or serve files.
 CLOSED_VIEWS = (
@@ -140,7 +124,7 @@ def closed_path(path: FieldPath) -> str:
 def closed_form(form_class: Any) -> str:
     """Why a form may not be offered; empty if it may."""
     for name, field in form_class.base_fields.items():
-        if _sounds_secret(name) or getattr(field.widget, "input_type", "") == "password":
+        if names_secret(name) or getattr(field.widget, "input_type", "") == "password":
             return (
                 f"The form asks for {name!r}, which may be a secret, and no secret goes through a "
                 "client."
@@ -150,22 +134,12 @@ def closed_form(form_class: Any) -> str:
 
 def is_secret(field: Any) -> bool:
     """Whether a field may hold a secret, by its name, its kind and its widget."""
-    if _sounds_secret(field.name):
+    if names_secret(field.name):
         return True
     kinds = [cls.__name__ for cls in type(field).__mro__]
     if any(kind.startswith(SECRET_CLASSES) for kind in kinds):
         return True
     return isinstance(field, BinaryField) or (isinstance(field, Field) and _is_hidden(field))
-
-
-def _sounds_secret(name: str) -> bool:
-    # Some write apiToken.
-    words = _HUMP.sub(" ", str(name).replace("_", " ")).lower()
-    return (
-        asks_for_secret(words, {"type": "string"})
-        or not SECRET_WORDS.isdisjoint(words.split())
-        or any(phrase in words for phrase in SECRET_PHRASES)
-    )
 
 
 def _is_hidden(field: Field[Any, Any]) -> bool:

@@ -21,11 +21,10 @@ from mcp_django.components.component import Component
 from mcp_django.protocol.errors import clip
 from mcp_django.protocol.text import storable
 from mcp_django.runtime.visible import one_line
-from mcp_django.schema.secrecy import asks_for_secret, is_secret
+from mcp_django.schema.secrecy import HIDDEN, hides_secret, is_secret, without_secrets
 from mcp_django.schema.structure import Path, Schema
 
 SALT = "mcp_django.calls.arguments"
-HIDDEN = "[hidden]"
 MAX_NAMES = 50
 MAX_NAME = 80
 MAX_TEXT = 500
@@ -51,7 +50,7 @@ def read(given: bytes | Mapping[str, Any]) -> Any:
 def names(values: Any) -> list[str]:
     """The names of the arguments."""
     found = list(values)[:MAX_NAMES] if isinstance(values, dict) else []
-    return [clip(one_line(name[: MAX_NAME + 1]), limit=MAX_NAME) for name in found]
+    return [clip(one_line(without_secrets(name[:MAX_TEXT])), limit=MAX_NAME) for name in found]
 
 
 def digest(values: Any) -> str:
@@ -80,7 +79,7 @@ def has_secrets(component: Component) -> bool:
     if component.sensitive:
         return True
     properties = schema_of(component).get("properties", {})
-    return any(asks_for_secret(name, member) for name, member in properties.items())
+    return any(hides_secret(name, member) for name, member in properties.items())
 
 
 def schema_of(component: Component) -> Schema:
@@ -123,7 +122,7 @@ class _Page:
     def _members(self, value: dict[str, Any], path: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, member in list(value.items())[:MAX_MEMBERS]:
-            key = clip(storable(name), limit=MAX_NAME)
+            key = clip(without_secrets(storable(name[:MAX_TEXT])), limit=MAX_NAME)
             self.left -= len(key)
             found[key] = self.value(member, (*path, name))
         if len(value) > MAX_MEMBERS:
@@ -138,5 +137,6 @@ class _Page:
 
 
 def _shortened(text: str) -> str:
-    text = storable(text[: MAX_TEXT + 1])
+    # One that is cut in its middle would not be known for a secret any more.
+    text = without_secrets(storable(text[: 4 * MAX_TEXT]))
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… (cut)"

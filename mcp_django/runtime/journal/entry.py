@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
@@ -22,6 +23,7 @@ from mcp_django.protocol.errors import clip
 from mcp_django.runtime.journal import outcomes
 from mcp_django.runtime.journal.outcomes import Meaning
 from mcp_django.schema.arguments import Problem, UnknownName
+from mcp_django.schema.secrecy import without_secrets
 
 if TYPE_CHECKING:
     from mcp_django.runtime.governor.spending import Spending
@@ -156,7 +158,10 @@ class Entry:
         """The arguments do not fit."""
         if self._ends:
             self.mark = Meaning("invalid")
-            self.problems = [clip(_place(one), limit=MAX_PATH) for one in problems][:MAX_PROBLEMS]
+            self.problems = [
+                clip(without_secrets(_place(one)), limit=MAX_PATH)
+                for one in islice(problems, MAX_PROBLEMS)
+            ]
 
     def refuse(self, outcome: str, reason: str = "") -> None:
         """It does not run, for a reason that its answer does not tell by its code.

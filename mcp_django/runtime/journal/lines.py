@@ -11,6 +11,7 @@ from mcp_django.runtime.journal import arguments
 from mcp_django.runtime.journal.entry import Entry
 from mcp_django.runtime.journal.outcomes import Meaning
 from mcp_django.runtime.visible import one_line
+from mcp_django.schema.secrecy import without_secrets
 
 STARTED = Meaning("started")
 _END_OF_HOST = re.compile("[/?#]")
@@ -109,8 +110,8 @@ def _client(info: Any) -> str:
 
 
 def _text(text: str, limit: int) -> str:
-    # A name that somebody made up may be megabytes.
-    return clip(one_line(text[: limit + 1]), limit=limit)
+    # A name that somebody made up may be megabytes, and a secret that is cut is not known for one.
+    return clip(one_line(without_secrets(text[: 4 * limit])), limit=limit)
 
 
 __all__ = ["begun", "ended"]

@@ -15,7 +15,7 @@ from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import ImproperlyConfigured
 from django.forms import PasswordInput
 
-from mcp_django.schema.secrecy import asks_for_secret
+from mcp_django.schema.secrecy import names_secret
 from mcp_django.sources.models.columns import Column
 from mcp_django.sources.models.lookups import SHORT_TEXT, default_lookups
 from mcp_django.sources.models.paths import FieldPath, resolve
@@ -87,7 +87,7 @@ class _Reading:
             return False
         widgets = getattr(meta, "widgets", None) or {}
         is_hidden = isinstance(_made(widgets.get(name)), PasswordInput)
-        is_secret = asks_for_secret(name.replace("_", " "), {"type": "string"})
+        is_secret = names_secret(name)
         # A field that the form declares is shown as the form says, and not as it is stored.
         if is_hidden or is_secret or name in form.declared_fields:
             self.left_out.append(
