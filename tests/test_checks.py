@@ -317,12 +317,34 @@ def test_connections_that_persist_under_asgi_are_found(
     assert ids(site.check_persistent_connections(None)) == expected
 
 
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(
+    ("permission", "options", "general", "expected"),
+    [
+        (AllowAny, {}, (), ["W020"]),
+        ([AllowAny], {}, (), ["W020"]),
+        (AllowAny, {"rate": "60/m"}, (), []),
+        (AllowAny, {}, "60/m", []),
+        (IsAuthenticated, {}, (), []),
+        ([AllowAny, IsStaff], {}, (), []),
+    ],
+)
+def test_a_server_for_anybody_needs_a_rate(
+    permission: Any, options: Any, general: Any, expected: list[str], settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"RATE": general}
+    server = MCPServer("inline", permission=permission, **options)
+    assert components.check_open_servers(None) == []
+    server.tool(described)
+    assert ids(components.check_open_servers(None)) == expected
+
+
 # All of them ----------------------------------------------------------------------------------
 
 
 def test_the_checks_run_with_the_others() -> None:
-    registered = django_checks.registry.registry.get_checks()
-    ours = set(checks.ALL)
+    registered = django_checks.registry.registry.get_checks(include_deployment_checks=True)
+    ours = {*checks.ALL, *checks.DEPLOY}
     for module in (components, site):
         assert ours >= {one for name, one in vars(module).items() if name.startswith("check_")}
     assert ours <= set(registered)

@@ -30,7 +30,11 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
         brute_force.note_leaked(credentials)
     presented = credentials.bearer is not None
     if not presented and not credentials.has_authorization:
-        return _identify(names, credentials) or anonymous()
+        known = _identify(names, credentials)
+        if known is None:
+            return anonymous()
+        brute_force.note_login(credentials.headers, known.user_key)
+        return known
     fingerprint = brute_force.check(credentials)
     try:
         identify = partial(_identified, names, credentials)
@@ -38,7 +42,7 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
     except AuthenticationRequired as exc:
         brute_force.note_bad(credentials, fingerprint, reason=exc.error)
         raise
-    brute_force.note_good(fingerprint)
+    brute_force.note_good(fingerprint, principal.user_key)
     return principal
 
 

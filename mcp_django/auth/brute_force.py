@@ -22,6 +22,7 @@ from mcp_django.auth.addresses import client_ip, source_of
 from mcp_django.auth.credentials import Credentials
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import TooManyAttempts
+from mcp_django.protocol.headers import Headers
 
 NAME = "bad-bearer"
 MAX_ATTEMPTS = 30
@@ -29,22 +30,29 @@ WINDOW_SECONDS = 60
 # How long, and of how many credentials, a process remembers that they were good.
 GOOD_SECONDS = 600
 MAX_GOOD = 10_000
+# Who they are in counts, beside the keys of users.
+ANONYMOUS, UNPROVEN = "anonymous", "unproven"
 
 
 class KnownGood:
-    """Digests of credentials that were let in lately; the oldest make room."""
+    """Digests of credentials that were let in lately, and whose they are; the oldest make room."""
 
     def __init__(self) -> None:
-        self._until: OrderedDict[bytes, float] = OrderedDict()
+        self._until: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __contains__(self, fingerprint: bytes) -> bool:
-        return self._until.get(fingerprint, 0) > time.monotonic()
+        return self.owner_of(fingerprint) is not None
 
-    def add(self, fingerprint: bytes) -> None:
+    def owner_of(self, fingerprint: bytes) -> str | None:
+        """The key of the user whose it is, ``None`` if it is not known to be good."""
+        until, owner = self._until.get(fingerprint, (0.0, ""))
+        return owner if until > time.monotonic() else None
+
+    def add(self, fingerprint: bytes, owner: str = "") -> None:
         """Remember one for ``GOOD_SECONDS``."""
         with self._lock:
-            self._until[fingerprint] = time.monotonic() + GOOD_SECONDS
+            self._until[fingerprint] = (time.monotonic() + GOOD_SECONDS, owner)
             self._until.move_to_end(fingerprint)
             while len(self._until) > MAX_GOOD:
                 self._until.popitem(last=False)
@@ -69,7 +77,7 @@ def check(credentials: Credentials) -> bytes:
     Raises:
         TooManyAttempts: too much that does not hold came from there within the last minute.
     """
-    fingerprint = _fingerprint(credentials)
+    fingerprint = _fingerprint(credentials.headers)
     if fingerprint not in known_good:
         _check_address(credentials.request())
     return fingerprint
@@ -89,9 +97,25 @@ def _check_address(request: HttpRequest) -> None:
         )
 
 
-def note_good(fingerprint: bytes) -> None:
-    """Note that a credential was let in."""
-    known_good.add(fingerprint)
+def note_good(fingerprint: bytes, owner: str) -> None:
+    """Note that a credential was let in, and the key of its user."""
+    known_good.add(fingerprint, owner)
+
+
+def note_login(headers: Headers, owner: str) -> None:
+    """Note that the cookies of a request are a user's."""
+    known_good.add(_fingerprint(headers), owner)
+
+
+def presumed_caller(headers: Headers) -> str:
+    """Who seems to call, before anybody has looked: the key of a user, or one of two for others.
+
+    Whoever presents something that was not let in lately is ``UNPROVEN``, and not counted with
+    those who present nothing: they cannot take what a user needs to prove himself.
+    """
+    if "authorization" not in headers and "cookie" not in headers:
+        return ANONYMOUS
+    return known_good.owner_of(_fingerprint(headers)) or UNPROVEN
 
 
 @async_unsafe("Credentials are counted in a thread.")
@@ -129,6 +153,7 @@ def limited_address(request: HttpRequest) -> str | None:
     return None if forwarded and not ip_address(found).is_global else source_of(found)
 
 
-def _fingerprint(credentials: Credentials) -> bytes:
-    presented = "\0".join(credentials.headers.getlist("authorization"))
+def _fingerprint(headers: Headers) -> bytes:
+    name = "authorization" if "authorization" in headers else "cookie"
+    presented = "\0".join((name, *headers.getlist(name)))
     return hashlib.sha256(presented.encode("utf-8", "replace")).digest()

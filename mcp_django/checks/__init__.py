@@ -51,11 +51,15 @@ ALL = (
     tasks.check_task_backend,
     ui.check_views_of_tools,
 )
+# What a site in development may leave for later.
+DEPLOY = (components.check_open_servers,)
 
 
 def register_all() -> None:
     """Register every check; called when the app is ready."""
     for check in ALL:
         checks.register(check, TAG)
+    for check in DEPLOY:
+        checks.register(check, TAG, deploy=True)
     # Reads the database, which is asked for by name: check --database default.
     checks.register(narrowing.check_narrowing, TAG, narrowing.TAG)

@@ -62,6 +62,30 @@ def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
             )
 
 
+def check_open_servers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W020: under ``--deploy``, anybody may call as often as they like."""
+    return [
+        checks.Warning(
+            f"The server {server.name!r} lets anybody in (AllowAny) and has no rate.",
+            hint=(
+                "Set MCP_DJANGO['RATE'] or MCPServer(rate=…), as in '60/m': of those who are not "
+                "known each address is counted. See docs/rates.md."
+            ),
+            obj=server,
+            id="mcp_django.W020",
+        )
+        for server in all_servers()
+        if not server.rates_in_code and any(True for _ in server) and _is_open(server)
+    ]
+
+
+def _is_open(server: MCPServer) -> bool:
+    try:
+        return all(isinstance(one, AllowAny) for one in permissions(server.permission))
+    except ImproperlyConfigured:  # E005 says so
+        return False
+
+
 def check_codenames(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W007: no model has the permission that something asks for, so only superusers hold it."""
     known = _codenames()

@@ -23,7 +23,7 @@ from mcp_django.runtime.failures import CallTimedOut, aborted, failure_in
 from mcp_django.runtime.governor.around import around as governed
 from mcp_django.runtime.governor.around import shared_thread
 from mcp_django.runtime.incoming import Invocation
-from mcp_django.runtime.pools import LeasedThread, pool, with_request_signals
+from mcp_django.runtime.pools import LOCAL, LeasedThread, pool, with_request_signals
 from mcp_django.runtime.telemetry import aobserved, observed
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ async def _arun(
         if not own_thread:
             async with shared_thread(component, entry):
                 return await _acall(invocation, port)
-        leased = LeasedThread(partial(governed, component, entry))
+        leased = LeasedThread(partial(governed, component, entry), key=_share_of(invocation))
         async with leased as executor, ThreadSensitiveContext(executor=executor):
             return await _acall(invocation, port)
     except InputRequired:
@@ -264,10 +264,17 @@ async def execute(invocation: Invocation, port: ClientPort | None = None) -> dic
 
 async def _in_work_thread(invocation: Invocation, port: ClientPort | None) -> dict[str, Any]:
     work = partial(with_request_signals, partial(run, invocation, port))
+    running = pool("work").run(work, key=_share_of(invocation))
     try:
-        return await asyncio.wait_for(pool("work").run(work), time_limit(invocation))
+        return await asyncio.wait_for(running, time_limit(invocation))
     except TimeoutError:
         return _timed_out(invocation)
+
+
+def _share_of(invocation: Invocation) -> str | None:
+    """Whose share of the threads a call comes out of; a process's only client has them all."""
+    incoming = invocation.incoming
+    return None if incoming.transport in LOCAL else incoming.principal.user_key
 
 
 async def timed_out(invocation: Invocation) -> dict[str, Any]:

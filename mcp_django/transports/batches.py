@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from mcp_django.runtime import calls, telemetry, throttling
 from mcp_django.runtime.dispatch import WORK_METHODS, respond
 from mcp_django.runtime.handlers.session import admit_subscribing
 from mcp_django.runtime.incoming import Awaiting, Invocation
+from mcp_django.runtime.pools import pool
 from mcp_django.runtime.throttling import Tally
 from mcp_django.store import streams
 from mcp_django.store.sessions import StoredSession
@@ -194,10 +195,13 @@ async def _all(
     for body in finished:
         yield Outgoing(body)
     said: asyncio.Queue[Outgoing] = asyncio.Queue(MAX_WAITING)
+    # More threads than these no caller has; what came together need not crowd itself out.
+    threads = asyncio.Semaphore(pool("work").share)
     async with asyncio.TaskGroup() as group:
         tasks = set()
         for call in running:
-            task = group.create_task(_speak(call, answers, said))
+            needs = nullcontext() if call.component.function.is_async else threads
+            task = group.create_task(_speak(call, answers, said, needs))
             # A member that is cancelled gets no entry (CAN-1).
             call.cancellation.then(on_loop(task.cancel))
             tasks.add(task)
@@ -231,10 +235,13 @@ async def _said(
 
 
 async def _speak(
-    call: Invocation, answers: client_answers.Answers, said: asyncio.Queue[Outgoing]
+    call: Invocation,
+    answers: client_answers.Answers,
+    said: asyncio.Queue[Outgoing],
+    needs: AbstractAsyncContextManager[None],
 ) -> None:
     try:
-        async with aclosing(call_stream.messages(call, answers=answers)) as messages:
+        async with needs, aclosing(call_stream.messages(call, answers=answers)) as messages:
             async for message in messages:
                 # Its function may see that it was cancelled before this task is.
                 if message.body and not (message.is_response and _is_cancelled(call)):

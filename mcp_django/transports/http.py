@@ -26,6 +26,7 @@ from mcp_django.runtime.dispatch import WORK_METHODS, dispatch, respond
 from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening
 from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import admit_connection
+from mcp_django.runtime.pools import count_for
 from mcp_django.runtime.ports import Server
 from mcp_django.transports import call_stream, guards, health, legacy_sse, listen, page
 from mcp_django.transports.callers import caller_of, step_up_noted
@@ -125,6 +126,7 @@ def _admit(received: Received) -> Outcome:
         server.refresh()
         principal = caller_of(server, exchange)
         known.append(principal)
+        count_for(principal.user_key)
         with step_up_noted(server, exchange, principal):
             admit_connection(server, principal)
     with step_up_noted(server, exchange, principal):

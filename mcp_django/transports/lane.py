@@ -20,8 +20,10 @@ from django.http import HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
+from mcp_django.auth.brute_force import presumed_caller
 from mcp_django.exceptions import Busy
 from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.runtime.dispatch import WORK_METHODS
 from mcp_django.runtime.journal import door
@@ -59,7 +61,7 @@ class LaneHandler(BaseHandler):
     async def _answer(self, scope: Scope, body: bytes, ticket: Ticket, send: Send) -> None:
         work = partial(self._respond, scope, body, ticket)
         request_id, name = _peek(body)
-        running = pool(name).run(work)
+        running = pool(name).run(work, key=presumed_caller(Headers(scope["headers"])))
         try:
             response = await in_time(ticket, running)
         except Busy as exc:

@@ -226,7 +226,8 @@ class Subscription:
         new = frozenset(self._listening.uris) - frozenset(known)
         if self._asks_functions(new):
             readable = partial(with_request_signals, partial(self._readable, new))
-            self._uris -= new - await pool("work").run(readable)
+            caller = self._incoming.principal.user_key
+            self._uris -= new - await pool("work").run(readable, key=caller)
 
     def _asks_functions(self, uris: Iterable[str]) -> bool:
         """Whether the site's own functions decide about one of the resources."""
@@ -258,7 +259,8 @@ class Subscription:
         """
         where = pool("work" if self._asks_functions(self._listening.uris) else "desk")
         try:
-            return await where.run(partial(with_request_signals, self._look_again))
+            caller = self._incoming.principal.user_key
+            return await where.run(partial(with_request_signals, self._look_again), key=caller)
         except (AccessRefused, DatabaseError):
             return False
 

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 from django.core.exceptions import SynchronousOnlyOperation
 
+from mcp_django.auth.brute_force import UNPROVEN
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import TooManyRequests
 from mcp_django.protocol.jsonrpc import Request
@@ -17,7 +18,7 @@ from mcp_django.runtime.dispatch import WORK_METHODS, dispatch, respond
 from mcp_django.runtime.incoming import Awaiting, Invocation, Listening
 from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import admit_connection
-from mcp_django.runtime.pools import pool
+from mcp_django.runtime.pools import LOCAL, count_for, pool
 from mcp_django.runtime.ports import Server
 from mcp_django.runtime.throttling import Tally
 from mcp_django.transports.local_batches import Muster
@@ -62,6 +63,7 @@ class Opening:
         """
         self._server.refresh()
         principal = self._caller.principal()
+        count_for(principal.user_key)
         admit_connection(self._server, principal)
         return principal
 
@@ -82,7 +84,12 @@ class Opening:
             await muster.all_counted(request)
         work = partial(self._open_for_caller, request, muster.tally if muster else None)
         where = pool("work" if is_work else "desk")
-        opened = await door.admitted(where, work, self._server, request, transport=self._transport)
+        caller = self._admitted.user_key if self._admitted is not None else UNPROVEN
+        opened = await door.admitted(
+            *(where, work, self._server, request),
+            transport=self._transport,
+            key=None if self._transport in LOCAL else caller,
+        )
         if muster is not None and is_work:
             try:
                 await muster.all_counted(request)

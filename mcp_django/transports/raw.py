@@ -17,6 +17,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.core.handlers.asgi import ASGIRequest
 
 from mcp_django.auth.backends import BEARER_ONLY
+from mcp_django.auth.brute_force import presumed_caller
 from mcp_django.context import Cancellation
 from mcp_django.exceptions import Busy
 from mcp_django.protocol.headers import SESSION_ID, Headers
@@ -137,7 +138,8 @@ async def outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Repl
         outcome = _admit_here(received)
         if outcome is None:
             work = partial(_admit_and_finish, received, ticket)
-            running = pool(received.pool).run(partial(with_request_signals, work))
+            caller = presumed_caller(exchange.headers)
+            running = pool(received.pool).run(partial(with_request_signals, work), key=caller)
             outcome = await in_time(ticket, running)
     except Busy as exc:
         door.turned_away(server, received.message, exc, transport="http")

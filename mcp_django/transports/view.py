@@ -79,7 +79,8 @@ def _finish(request: HttpRequest, work: Work) -> Reply | Stream:
     if stateless or not work.is_async or not isinstance(request, ASGIRequest):
         return finish(work)
     run = partial(with_request_signals, partial(finish, work))
-    return pool("work").submit(run).result()
+    caller = work.invocation.incoming.principal.user_key
+    return pool("work").submit(run, key=caller).result()
 
 
 class DeferredResponse(StreamingHttpResponse):

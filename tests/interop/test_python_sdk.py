@@ -27,8 +27,8 @@ METHOD_NOT_FOUND = -32601
 LONG_SEARCH = {"origin": "LHR", "destination": "SYD", "max_leg_km": 900, "stops": "any"}
 # Seconds less, with an answer.
 SEARCH = {**LONG_SEARCH, "max_leg_km": 300}
-# MCP_DJANGO["THREADS"] as the demo leaves it.
-WORK_THREADS = 8
+# Half of MCP_DJANGO["THREADS"] as the demo leaves it: what one caller may have.
+WORK_THREADS = 4
 
 
 @spec("VER-7")

@@ -1,16 +1,23 @@
-"""What a process has one of, whichever threads come first."""
+"""The threads of a process: who gets one, in which order, and what becomes of those who wait."""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
+from mcp_django.exceptions import Busy
 from mcp_django.runtime import pools
-from mcp_django.runtime.tasks import engine
+from mcp_django.runtime.pools import BoundedPool, count_for
 
 PATIENCE = 10
 
@@ -52,24 +59,335 @@ def test_there_is_one_pool_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(made) == 1
 
 
-def test_as_many_run_at_once_as_there_are_threads() -> None:
-    pool = pools.BoundedPool("test", threads=3, queue=0, queue_seconds=1)
-    # What CPython does by mistake: it takes threads for idle that do not exist.
-    for _ in range(3):
-        pool._executor._idle_semaphore.release()
+def test_a_test_that_changes_the_sizes_has_such_pools_and_no_other_has() -> None:
+    usual = pools.pool("work")
+    with override_settings(MCP_DJANGO={"THREADS": 1}):
+        assert pools.pool("work").sizes["threads"] == 1
+        assert pools.pool("desk").sizes["threads"] == pools.DESK_THREADS
+    assert pools.pool("work").sizes == usual.sizes
+    with override_settings(MCP_DJANGO={"PAGE_SIZE": 7}):
+        kept = pools.pool("work")
+    assert pools.pool("work") is kept
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., BoundedPool]]:
+    """Makes pools that end with the test."""
+    made: list[BoundedPool] = []
+
+    def one(threads: int = 4, queue: int = 8, seconds: float = PATIENCE, **more: Any) -> Any:
+        made.append(
+            BoundedPool("test", threads=threads, queue=queue, queue_seconds=seconds, **more)
+        )
+        return made[-1]
+
+    yield one
+    for pool in made:
+        assert pool.close(seconds=PATIENCE)
+
+
+class Works:
+    """Work that begins, says so, and ends when it is let go."""
+
+    def __init__(self, pool: BoundedPool) -> None:
+        self._pool = pool
+        self.began: list[str] = []
+        self._begun, self._go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def submit(self, name: str, key: str | None) -> Future[None]:
+        def work() -> None:
+            self.began.append(name)
+            self._begun.release()
+            assert self._go.acquire(timeout=PATIENCE)
+
+        return self._pool.submit(work, key=key)
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many more have begun."""
+        for _ in range(count):
+            assert self._begun.acquire(timeout=PATIENCE)
+
+    def let_go(self, count: int = 1) -> None:
+        """Let so many end."""
+        self._go.release(count)
+
+
+def test_as_many_run_at_once_as_there_are_threads(make: Any) -> None:
+    pool = make(threads=3, queue=0)
     together = threading.Barrier(3)
     running = [pool.submit(lambda: together.wait(PATIENCE)) for _ in range(3)]
     assert sorted(one.result(PATIENCE) for one in running) == [0, 1, 2]
-    pool._executor.shutdown()
 
 
-def test_there_is_one_set_of_threads_for_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-    engine._made.cache_clear()
-    monkeypatch.setattr(engine, "Threads", slowly(made))
-    try:
-        first, second = at_once(engine.threads)
-    finally:
-        engine._made.cache_clear()
-    assert first is second
-    assert len(made) == 1
+def test_threads_start_as_they_are_needed_and_are_used_again(make: Any) -> None:
+    pool = make(threads=3)
+    names = {
+        pool.submit(lambda: threading.current_thread().name).result(PATIENCE) for _ in range(9)
+    }
+    # The one that has just answered may not be back yet when the next is asked for.
+    assert names <= {f"mcp-test_{n}" for n in range(3)}
+    works = Works(pool)
+    for n in range(3):
+        works.submit(str(n), None)
+    works.wait_for(3)
+    works.let_go(3)
+
+
+def test_nobody_has_more_than_half_of_the_threads(make: Any) -> None:
+    pool = make(threads=4, queue=20)
+    works = Works(pool)
+    for n in range(6):
+        works.submit(f"mallory {n}", "mallory")
+    works.wait_for(2)
+    for n in range(2):
+        works.submit(f"alice {n}", "alice")
+    works.wait_for(2)
+    assert works.began[:2] == ["mallory 0", "mallory 1"]
+    assert set(works.began[2:]) == {"alice 0", "alice 1"}
+    works.let_go(8)
+    works.wait_for(4)
+    assert works.began[4:] == [f"mallory {n}" for n in range(2, 6)]
+
+
+def test_nobody_has_more_than_half_of_the_queue(make: Any) -> None:
+    pool = make(threads=2, queue=6)
+    works = Works(pool)
+    for n in range(1 + 3):
+        works.submit(str(n), "mallory")
+    with pytest.raises(Busy, match="All workers are busy") as caught:
+        works.submit("one too many", "mallory")
+    assert caught.value.data == {"retryAfter": PATIENCE}
+    works.submit("alice", "alice")
+    works.wait_for(2)
+    assert works.began == ["0", "alice"]
+    works.let_go(5)
+    works.wait_for(3)
+
+
+def test_the_queue_has_an_end_for_all_together(make: Any) -> None:
+    pool = make(threads=2, queue=2)
+    works = Works(pool)
+    for n in range(4):
+        works.submit(str(n), f"user:{n}")
+    with pytest.raises(Busy):
+        works.submit("5", "user:5")
+    works.let_go(4)
+    works.wait_for(4)
+    works.submit("5", "user:5")
+    works.let_go()
+    works.wait_for(1)
+
+
+def test_one_after_the_other_has_a_turn(make: Any) -> None:
+    pool = make(threads=1, queue=40)
+    works = Works(pool)
+    works.submit("first", None)
+    works.wait_for(1)
+    for name, count in (("a", 5), ("b", 2), ("c", 1)):
+        for n in range(count):
+            works.submit(f"{name}{n}", name)
+    works.let_go(9)
+    works.wait_for(8)
+    assert works.began[1:] == ["a0", "b0", "c0", "a1", "b1", "a2", "a3", "a4"]
+
+
+def test_the_processs_own_work_has_all_threads(make: Any) -> None:
+    pool = make(threads=4)
+    works = Works(pool)
+    for n in range(4):
+        works.submit(str(n), None)
+    works.wait_for(4)
+    works.let_go(4)
+
+
+def test_work_counts_for_whoever_is_found_to_call(make: Any) -> None:
+    pool = make(threads=4, queue=20)
+    found = threading.Semaphore(0)
+    counted, go = threading.Semaphore(0), threading.Event()
+
+    def work() -> str:
+        found.release()
+        count_for("mallory")
+        counted.release()
+        assert go.wait(PATIENCE)
+        return "done"
+
+    every = [pool.submit(work, key="unproven") for _ in range(4)]
+    # Mallory has what one may have, and the others wait as his; nobody stands for the unproven.
+    for _ in every:
+        assert found.acquire(timeout=PATIENCE)
+    for _ in range(2):
+        assert counted.acquire(timeout=PATIENCE)
+    assert pool.submit(lambda: "served", key="unproven").result(PATIENCE) == "served"
+    assert pool.submit(lambda: "served", key="alice").result(PATIENCE) == "served"
+    assert not counted.acquire(blocking=False)
+    go.set()
+    assert [one.result(PATIENCE) for one in every] == ["done"] * 4
+
+
+async def test_what_has_to_wait_as_somebody_elses_waits_no_longer_than_it_may(make: Any) -> None:
+    pool = make(threads=4, queue=8, seconds=0.01)
+    works = Works(pool)
+    for n in range(2):
+        works.submit(str(n), "mallory")
+    works.wait_for(2)
+    is_late = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.01, is_late.set)
+
+    def work() -> None:
+        # Its time is up before anybody knows whose it is.
+        asyncio.run_coroutine_threadsafe(is_late.wait(), loop).result(PATIENCE)
+        count_for("mallory")
+        works.began.append("late")
+
+    with pytest.raises(Busy):
+        await pool.run(work, key="unproven")
+    with pytest.raises(Busy):
+        await pool.run(lambda: count_for("mallory"), key="unproven")
+    for n in range(4):
+        works.submit(f"waiting {n}", "mallory")
+    with pytest.raises(Busy):
+        await pool.run(lambda: count_for("mallory"), key="unproven")
+    works.let_go(6)
+    works.wait_for(4)
+    assert "late" not in works.began
+
+
+def test_outside_of_a_pool_nothing_is_counted() -> None:
+    count_for("mallory")
+
+
+def test_what_is_cancelled_before_it_begins_never_does(make: Any) -> None:
+    pool = make(threads=1, queue=4)
+    works = Works(pool)
+    works.submit("first", "a")
+    works.wait_for(1)
+    second = works.submit("second", "a")
+    assert second.cancel()
+    for n in range(2):
+        works.submit(f"later {n}", "a")
+    # Its place in the queue is free again.
+    with pytest.raises(Busy):
+        works.submit("one too many", "a")
+    works.let_go(3)
+    works.wait_for(2)
+    assert works.began == ["first", "later 0", "later 1"]
+    running = works.submit("running", "b")
+    works.wait_for(1)
+    assert not running.cancel()
+    works.let_go()
+
+
+async def test_what_waits_too_long_is_told_and_never_begins(make: Any) -> None:
+    pool = make(threads=1, queue=4, seconds=0.01)
+    works = Works(pool)
+    works.submit("first", "a")
+    works.wait_for(1)
+    with pytest.raises(Busy):
+        await pool.run(lambda: works.began.append("late"), key="b")
+    works.let_go()
+    assert await pool.run(lambda: "served", key="b") == "served"
+    assert works.began == ["first"]
+
+
+async def test_who_leaves_takes_the_work_along_that_has_not_begun(make: Any) -> None:
+    pool = make(threads=1)
+    works = Works(pool)
+    works.submit("first", "a")
+    works.wait_for(1)
+    left = asyncio.ensure_future(pool.run(lambda: works.began.append("left"), key="b"))
+    await asyncio.sleep(0)
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    works.let_go()
+    assert await pool.run(lambda: "served") == "served"
+    assert works.began == ["first"]
+
+
+async def test_work_has_the_context_of_whoever_asks_and_its_failure_goes_there(make: Any) -> None:
+    pool = make()
+    who = contextvars.ContextVar("who", default="nobody")
+    who.set("ada")
+    assert await pool.run(who.get) == "ada"
+
+    def change() -> None:
+        who.set("bob")
+
+    await pool.run(change)
+    assert who.get() == "ada"
+    for error in (ValueError("wrong"), SystemExit(3), StopIteration()):
+
+        def fail(error: BaseException = error) -> None:
+            raise error
+
+        expected = RuntimeError if isinstance(error, StopIteration) else type(error)
+        with pytest.raises(expected):
+            await pool.run(fail)
+        assert await pool.run(lambda: "served") == "served"
+
+
+async def test_a_loop_is_woken_once_for_all_that_is_done(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make(threads=4, queue=100)
+    loop, woken = asyncio.get_running_loop(), []
+    original = loop.call_soon_threadsafe
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        woken.append(args)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    all_done = threading.Semaphore(0)
+    running = [asyncio.ensure_future(pool.run(all_done.release)) for _ in range(50)]
+    await asyncio.sleep(0)
+    for _ in running:
+        assert all_done.acquire(timeout=PATIENCE)
+    # The loop has been held up until all of it was done, but for what the last were still at.
+    await asyncio.gather(*running)
+    assert 1 <= len(woken) <= 5
+
+
+def run_apart(script: str) -> str:
+    """What a process of its own says."""
+    environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    begin = "import django; django.setup()\nfrom mcp_django.runtime.pools import pool\n"
+    done = subprocess.run(
+        [sys.executable, "-c", begin + script],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.outside
+def test_a_process_that_was_forked_has_threads_of_its_own() -> None:
+    said = run_apart(
+        "import os, threading\n"
+        "go = threading.Event()\n"
+        "pool('work').submit(go.wait, key='a')\n"
+        "if (pid := os.fork()) == 0:\n"
+        "    print(pool('work').submit(lambda: 'served', key='a').result(10), flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(pid, 0); go.set()\n"
+    )
+    assert said == "served\n"
+
+
+@pytest.mark.outside
+def test_a_process_ends_when_its_calls_have_and_waits_for_no_task() -> None:
+    said = run_apart(
+        "import threading\n"
+        "begun, never = threading.Semaphore(0), threading.Event()\n"
+        "def call(): begun.release(); threading.main_thread().join(10); print('call')\n"
+        "def task(): begun.release(); never.wait(); print('task')\n"
+        "pool('work').submit(call); pool('task').submit(task)\n"
+        "begun.acquire(); begun.acquire()\n"
+    )
+    assert said == "call\n"

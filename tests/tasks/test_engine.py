@@ -11,6 +11,8 @@ from django.db import DatabaseError
 
 from mcp_django import Context
 from mcp_django.models import Task
+from mcp_django.runtime import pools
+from mcp_django.runtime.pools import BoundedPool
 from mcp_django.runtime.tasks import engine, lease
 from mcp_django.store import tasks
 from tests.drivers import PATIENCE
@@ -23,12 +25,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(name="threads")
-def make_threads(monkeypatch: pytest.MonkeyPatch, few_servers: None) -> Iterator[engine.Threads]:
+def make_threads(monkeypatch: pytest.MonkeyPatch, few_servers: None) -> Iterator[BoundedPool]:
     """One thread for tasks."""
-    made = engine.Threads(1)
-    monkeypatch.setattr(engine, "threads", lambda: made)
+    made = BoundedPool("task", threads=1, queue=2, queue_seconds=PATIENCE)
+    monkeypatch.setitem(pools._pools, "task", made)
     yield made
-    made.close()
+    assert made.close(seconds=PATIENCE)
     keeper = lease.keeper._thread
     if keeper is not None:
         keeper.join(PATIENCE)
@@ -48,7 +50,7 @@ class Steps:
         return ctx.cancelled
 
 
-def test_tasks_wait_for_a_thread_with_a_lease(threads: engine.Threads) -> None:
+def test_tasks_wait_for_a_thread_with_a_lease(threads: BoundedPool) -> None:
     server, steps = open_to_all(), Steps()
     server.tool("work", task="optional")(steps)
     ids = [call(server, "work")["taskId"] for _ in range(2)]
@@ -66,10 +68,9 @@ def test_tasks_wait_for_a_thread_with_a_lease(threads: engine.Threads) -> None:
     assert Task.objects.get(pk=ids[1]).status == "cancelled"
 
 
-def test_a_full_process_says_so(threads: engine.Threads, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_process_says_so(threads: BoundedPool) -> None:
     server, steps = open_to_all(), Steps()
     server.tool("work", task="optional")(steps)
-    monkeypatch.setattr(threads._waiting, "maxsize", 1)
     call(server, "work")
     assert steps.begun.acquire(timeout=PATIENCE)
     call(server, "work")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from django.core.exceptions import PermissionDenied
@@ -50,6 +51,13 @@ async def reached(event: threading.Event) -> None:
     """Wait on the loop for what a thread or a task signals."""
     async with asyncio.timeout(PATIENCE):
         while not event.is_set():  # noqa: ASYNC110 - the event belongs to a thread
+            await asyncio.sleep(0.001)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait on the loop for what nothing signals."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 

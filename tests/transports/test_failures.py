@@ -19,7 +19,6 @@ from mcp_django.auth.principal import Principal
 from mcp_django.context import Context
 from mcp_django.protocol import meta
 from mcp_django.protocol.errors import INTERNAL_ERROR
-from mcp_django.runtime import pools
 from tests.drivers import message
 from tests.spec import spec
 from tests.transports.mounts import ask
@@ -246,7 +245,6 @@ UNTIDY = (stay_in_a_transaction, stay_in_a_transaction_later, hang_up, break_dow
 def untidy(settings: Any) -> Iterator[None]:
     # With one thread the next call meets what the last one left.
     settings.MCP_DJANGO = {"THREADS": 1}
-    pools._pools.clear()
     for function in UNTIDY:
         stage.tool(function)
         stage.tool(name=f"{function.__name__}_atomically", atomic=True)(function)
@@ -254,7 +252,6 @@ def untidy(settings: Any) -> Iterator[None]:
     yield
     for function in (*UNTIDY, write):
         stage.unregister(function)
-    pools._pools.clear()
 
 
 @spec("TOOL-10")

@@ -39,7 +39,7 @@ from tests.example.mcp import open_server
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import in_thread, wsgi
-from tests.transports.stage import PATIENCE, stage
+from tests.transports.stage import PATIENCE, stage, until
 
 # Whoever listens asks the database how often a thing has changed.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -66,12 +66,6 @@ async def listening(
         assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
         connection.acknowledged = acknowledged["params"]
         yield connection
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - nothing signals it
-            await asyncio.sleep(0.001)
 
 
 def seen(function: Callable[..., bool], calls: list[str]) -> Callable[..., bool]:
@@ -454,11 +448,12 @@ async def test_a_full_pool_keeps_a_stream_until_somebody_has_the_time_to_look(
 ) -> None:
     looks: list[str] = []
 
-    async def refuse(*args: Any) -> None:
+    async def refuse(*args: Any, **kwargs: Any) -> None:
         looks.append("busy")
         raise Busy("All workers are busy.")
 
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(listen, "BUSY_SECONDS", 0.01)
     async with listening(app, TOOLS, path="/mcp", authorization=token) as connection:
         with monkeypatch.context() as full:
             full.setattr(listen, "pool", lambda name: SimpleNamespace(run=refuse))

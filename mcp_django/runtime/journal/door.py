@@ -76,7 +76,13 @@ def watched(
 
 
 async def admitted(
-    where: BoundedPool, work: Callable[[], T], server: Server, message: object, *, transport: str
+    where: BoundedPool,
+    work: Callable[[], T],
+    server: Server,
+    message: object,
+    *,
+    transport: str,
+    key: str | None,
 ) -> T:
     """What the work gives, in a thread; a pool that is full turns the request away.
 
@@ -91,7 +97,7 @@ async def admitted(
         return work()
 
     try:
-        return await where.run(partial(with_request_signals, begin))
+        return await where.run(partial(with_request_signals, begin), key=key)
     except Busy as exc:
         if not has_begun:
             turned_away(server, message, exc, transport=transport)

@@ -7,25 +7,20 @@ backend that delivers twice, late or never does no harm.
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from mcp_django.conf import get_settings
-from mcp_django.exceptions import MCPDjangoError
-from mcp_django.runtime.pools import with_request_signals
+from mcp_django.exceptions import Busy, MCPDjangoError
+from mcp_django.runtime.pools import pool, with_request_signals
 from mcp_django.runtime.tasks import running
 
 logger = logging.getLogger("mcp_django")
-
-# Waiting for a thread of this process; each holds its row and a lease.
-MAX_QUEUED = 1000
 
 
 class NotTaken(MCPDjangoError):
@@ -43,7 +38,7 @@ def enqueue(pk: str, run: int) -> None:
         return
     alias = get_settings().task_backend
     if not alias:
-        threads().take(pk, run)
+        _take(pk, run)
         return
     try:
         # The package is optional, and so is Django's own module before 6.0.
@@ -73,76 +68,33 @@ def is_here() -> bool:
 _is_here = ContextVar("mcp_django_tasks_here", default=False)
 
 
-class Threads:
-    """Some threads of this process, which end with it and take along what they are at.
+def _take(pk: str, run: int) -> None:
+    """Run a task in a thread of this process, which ends with it and takes along what it is at.
 
     What waits for one holds its lease already: if the process ends, it is closed as failed.
+
+    Raises:
+        NotTaken: too many of this caller wait for one, or too many in all.
     """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._waiting: queue.Queue[running.Running | None] = queue.Queue(MAX_QUEUED)
-        self._taken = 0
-        self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
-
-    def take(self, pk: str, run: int) -> None:
-        """Run a task when a thread is free.
-
-        Raises:
-            NotTaken: too many wait for one.
-        """
-        taken = running.take(pk, run)
-        if taken is None:
-            return
-        try:
-            self._waiting.put_nowait(taken)
-        except queue.Full:
-            taken.let_go()
-            raise NotTaken(
-                f"The task could not be started: {MAX_QUEUED} tasks wait for a thread."
-            ) from None
-        with self._lock:
-            self._taken += 1
-            if len(self._threads) < min(self._taken, self._count):
-                # Daemons: a process that ends waits for no task.
-                thread = threading.Thread(
-                    target=self._serve, name=f"mcp-task-{len(self._threads)}", daemon=True
-                )
-                self._threads.append(thread)
-                thread.start()
-
-    def close(self) -> None:
-        """End the threads, each after what it is at; for tests."""
-        for _ in self._threads:
-            self._waiting.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _serve(self) -> None:
-        while (taken := self._waiting.get()) is not None:
-            try:
-                with_request_signals(taken.perform)
-            except BaseException:
-                logger.exception("The task %s could not be ended.", taken.row.short_id)
-            finally:
-                with self._lock:
-                    self._taken -= 1
+    taken = running.take(pk, run)
+    if taken is None:
+        return
+    # All clients of a user have one share; in a key his name ends where a client's begins.
+    caller, _, _ = taken.row.principal.partition("@")
+    try:
+        pool("task").submit(partial(_perform, taken), key=caller)
+    except Busy:
+        taken.let_go()
+        raise NotTaken(
+            "The task could not be started: too many tasks wait for a thread; try again later."
+        ) from None
 
 
-def threads() -> Threads:
-    """The threads of this process for tasks, started as they are needed."""
-    with _making:
-        return _made()
-
-
-# Of calls that come first at once each would make its own.
-_making = threading.Lock()
-
-
-@cache
-def _made() -> Threads:
-    return Threads(get_settings().task_threads)
+def _perform(taken: running.Running) -> None:
+    try:
+        with_request_signals(taken.perform)
+    except BaseException:
+        logger.exception("The task %s could not be ended.", taken.row.short_id)
 
 
 def framework() -> str | None:
