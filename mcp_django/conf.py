@@ -150,7 +150,13 @@ class Settings:
     session_idle: Seconds = 3600
     session_max_age: Seconds = 24 * 3600
     sessions_per_principal: Annotated[int, Ge(1)] = 100
+    session_rate: Annotated[tuple[Rate, ...], BeforeValidator(_rates)] = parse_all("60/m")
+    """How often callers without credentials may open a session from one address."""
     streams_per_principal: Annotated[int, Ge(1)] = 100
+    streams_per_user: Annotated[int, Ge(1)] | None = None
+    """``None``: twice as many as ``streams_per_principal``."""
+    anonymous_factor: Annotated[int, Ge(1)] = 100
+    """How many times as much as one address all callers without credentials may have together."""
     retention: Retention = Retention()
 
     task_backend: str = ""

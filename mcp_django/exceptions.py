@@ -16,6 +16,7 @@ MCPDjangoError
 │   ├── RateLimited                           -31429, HTTP 429
 │   │   └── TooManyRequests                   with Retry-After
 │   └── Busy                                  -31503, HTTP 503
+│       ├── TooManySessions                   -31429, HTTP 429
 │       ├── TooManyStreams                    -31429, HTTP 429
 │       └── TooManyTasks                      -31429, HTTP 429
 ├── ToolError                                 in-band: the model reads it and tries again
@@ -89,6 +90,7 @@ __all__ = [
     "ResourceNotFound",
     "TooManyAttempts",
     "TooManyRequests",
+    "TooManySessions",
     "TooManyStreams",
     "TooManyTasks",
     "ToolError",
@@ -143,6 +145,13 @@ class TooManyRequests(RateLimited):
     def __init__(self, message: str, *, retry_after: int = 0) -> None:
         super().__init__(message, data={"retryAfter": retry_after} if retry_after else None)
         self.retry_after = retry_after
+
+
+class TooManySessions(Busy):
+    """All callers without credentials have as many sessions together as they may."""
+
+    code = RATE_LIMITED
+    http_status = 429
 
 
 class TooManyStreams(Busy):

@@ -14,7 +14,7 @@ from django.test import override_settings
 from mcp_django import Icon
 from mcp_django.conf import KEYS, Limits, OAuth, Retention, Settings, get_settings, problems
 from mcp_django.conf_auth import IntrospectionIssuer, JWTIssuer
-from mcp_django.rates import Rate
+from mcp_django.rates import Rate, parse_all
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 
@@ -56,7 +56,10 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "SESSION_IDLE": (60, 60),
     "SESSION_MAX_AGE": (60, 60),
     "SESSIONS_PER_PRINCIPAL": (1, 1),
+    "SESSION_RATE": ((), ()),
     "STREAMS_PER_PRINCIPAL": (1, 1),
+    "STREAMS_PER_USER": (1, 1),
+    "ANONYMOUS_FACTOR": (1, 1),
     "RETENTION": ({"streams": 60}, Retention(streams=60)),
     "TASK_BACKEND": ("slow", "slow"),
     "TASK_THREADS": (1, 1),
@@ -138,7 +141,10 @@ WRONG: list[tuple[str, Any]] = [
     ("TASKS_PER_PRINCIPAL", 0),
     ("SESSION_MAX_AGE", "a day"),
     ("SESSIONS_PER_PRINCIPAL", 0),
+    ("SESSION_RATE", "often"),
     ("STREAMS_PER_PRINCIPAL", 0),
+    ("STREAMS_PER_USER", 0),
+    ("ANONYMOUS_FACTOR", 0),
     ("RETENTION", {"streams": 0}),
     ("RETENTION", {"events": 60}),
     ("LIMITS", {"rows": 0}),
@@ -264,6 +270,8 @@ def test_the_page_lists_every_key_with_its_default() -> None:
     assert [key for key, *_ in rows] == [*dict.fromkeys(key for key, *_ in rows)]
     defaults["RETENTION"] = asdict(Retention())
     defaults["LIMITS"] = asdict(Limits())
+    assert parse_all("60/m") == defaults["SESSION_RATE"]
+    defaults["SESSION_RATE"] = "60/m"
     defaults["SCOPES"] = Settings().scopes
     defaults["OAUTH"] = {key.upper(): value for key, value in asdict(OAuth()).items()}
     assert {key: eval(default) for key, default in described.items()} == defaults

@@ -123,6 +123,7 @@ MCP_DJANGO = {
     "MAX_RESULT_BYTES": 64 * 1024 * 1024,
     "STREAMS_PER_PRINCIPAL": 100_000,
     "SESSIONS_PER_PRINCIPAL": 100_000,
+    "SESSION_RATE": "",
     "LOG_CALLS": os.environ.get("BENCH_LOG_CALLS", "1") == "1",
     **({"THREADS": int(os.environ["BENCH_THREADS"])} if "BENCH_THREADS" in os.environ else {}),
 }

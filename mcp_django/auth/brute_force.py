@@ -12,6 +12,7 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from ipaddress import ip_address
 
 from django.http import HttpRequest
@@ -20,6 +21,7 @@ from django.utils.asyncio import async_unsafe
 from mcp_django.auth import events, limits
 from mcp_django.auth.addresses import client_ip, source_of
 from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import TooManyAttempts
 from mcp_django.protocol.headers import Headers
@@ -151,6 +153,18 @@ def limited_address(request: HttpRequest) -> str | None:
         return source_of(found)
     forwarded = "HTTP_X_FORWARDED_FOR" in request.META or "HTTP_FORWARDED" in request.META
     return None if forwarded and not ip_address(found).is_global else source_of(found)
+
+
+def network_of(principal: Principal, request: Callable[[], HttpRequest | None]) -> str | None:
+    """What limits count a caller without credentials by: an IPv4 address or an IPv6 /64.
+
+    ``None`` for a caller who is known, and empty where the address is not; ``"local"`` without a
+    request, as over standard input.
+    """
+    if principal.is_authenticated:
+        return None
+    found = request()
+    return (limited_address(found) or "") if found is not None else "local"
 
 
 def _fingerprint(headers: Headers) -> bytes:

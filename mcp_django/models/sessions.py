@@ -25,6 +25,8 @@ class Session(models.Model):
         related_name="+",
         verbose_name=_("user"),
     )
+    # What limits count a caller without credentials by: a digest of the network.
+    network = models.CharField(_("network"), max_length=32, blank=True, editable=False)
     protocol_version = models.CharField(_("revision"), max_length=32)
     client_info = models.JSONField(_("client"), default=dict)
     capabilities = models.JSONField(_("capabilities of the client"), default=dict)
@@ -41,7 +43,9 @@ class Session(models.Model):
         verbose_name = _("session")
         verbose_name_plural = _("sessions")
         ordering = ["-created_at"]
-        indexes = [models.Index(fields=["principal", "seen_at"], name="mcp_session_principal")]
+        indexes = [
+            models.Index(fields=["principal", "network", "seen_at"], name="mcp_session_principal")
+        ]
 
     def __str__(self) -> str:
         name = self.client_info.get("name", "?")

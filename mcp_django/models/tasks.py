@@ -77,6 +77,8 @@ class Task(models.Model):
         related_name="+",
         verbose_name=_("user"),
     )
+    # What limits count a caller without credentials by: a digest of the network.
+    network = models.CharField(_("network"), max_length=32, blank=True, editable=False)
     client_id = models.CharField(_("client id"), max_length=255, blank=True)
     backend = models.CharField(_("backend"), max_length=255, blank=True)
     scopes = JSONText(_("scopes"), null=True)

@@ -10,6 +10,7 @@ import msgspec
 
 from mcp_django.protocol.errors import InvalidEnvelope, InvalidRequest
 from mcp_django.protocol.messages import (
+    MAX_ID,
     Failure,
     Message,
     Notification,
@@ -20,6 +21,8 @@ from mcp_django.protocol.messages import (
 
 # Between these bounds a JSON number with a fraction or exponent is exactly one integer.
 _EXACT_FLOAT = 2**53
+
+_ID = f'"id" must be an integer or a string of at most {MAX_ID} characters'
 
 _ABSENT = msgspec.Raw()
 
@@ -71,7 +74,7 @@ def diagnose(body: bytes) -> Message | Failure:
 def _read_call(loose: _Loose, method: str, request_id: RequestId | None) -> Message | Failure:
     has_id = bool(bytes(loose.id))
     if has_id and request_id is None:
-        return Failure(InvalidRequest('"id" must be a string or an integer'))
+        return Failure(InvalidRequest(_ID))
     params = bytes(loose.params)
     if params in (b"", b"null"):
         params = b"{}"
@@ -96,7 +99,7 @@ def _read_response(loose: _Loose) -> Response | Failure:
     elif result and not result.startswith(b"{"):
         problem = '"result" must be an object'
     elif request_id is None and (result or bytes(loose.id) not in (b"", b"null")):
-        problem = '"id" must be a string or an integer'
+        problem = _ID
     else:
         return Response(request_id, result or None, error or None)
     return Failure(InvalidRequest(problem), silent=True)
@@ -117,7 +120,7 @@ def _read_id(raw: msgspec.Raw) -> RequestId | None:
     if isinstance(value, float):
         # JSON knows one kind of number: 1.0 is the integer 1, as long as that is exact.
         return int(value) if value.is_integer() and abs(value) <= _EXACT_FLOAT else None
-    return value
+    return None if isinstance(value, str) and len(value) > MAX_ID else value
 
 
 def _is_error(raw: bytes) -> bool:

@@ -22,10 +22,22 @@ from mcp_django.protocol.errors import (
     clip,
 )
 from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers, check_routing
-from mcp_django.protocol.jsonrpc import Batch, Notification, Request, Response, read_params
+from mcp_django.protocol.jsonrpc import (
+    Batch,
+    Notification,
+    Request,
+    Response,
+    encode,
+    read_params,
+)
 from mcp_django.protocol.log_levels import severity
+from mcp_django.protocol.messages import MAX_ID
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import REVISIONS, Revision, advertised
+
+# What a client says of itself is kept with its session, and anybody can be a client.
+MAX_CLIENT_BYTES = 2048
+MAX_CAPABILITIES_BYTES = 4096
 
 _ENVELOPE_KEYS = frozenset({meta.PROTOCOL_VERSION, meta.CLIENT_CAPABILITIES, meta.CLIENT_INFO})
 
@@ -277,8 +289,37 @@ def _log_level(fields: Mapping[str, Any]) -> str | None:
 
 def _progress_token(fields: Mapping[str, Any]) -> str | int | None:
     token = fields.get(meta.PROGRESS_TOKEN)
-    if token is None or isinstance(token, str):
+    if token is None or (isinstance(token, str) and len(token) <= MAX_ID):
         return token
     if isinstance(token, int) and not isinstance(token, bool):
         return token
-    raise InvalidParams(f"params._meta: {meta.PROGRESS_TOKEN!r} must be a string or an integer")
+    raise InvalidParams(
+        f"params._meta: {meta.PROGRESS_TOKEN!r} must be an integer or a string of at most {MAX_ID} "
+        "characters"
+    )
+
+
+def kept_client(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of what a client says of itself: all of it, or its names where that is long."""
+    if len(encode(said)) <= MAX_CLIENT_BYTES:
+        return dict(said)
+    names = {name: said[name] for name in ("name", "title", "version") if name in said}
+    return {name: clip(one) for name, one in names.items() if isinstance(one, str)}
+
+
+def kept_capabilities(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of what a client can do; where that is long, what is not standard is left out.
+
+    Raises:
+        InvalidParams: the rest is longer than is kept.
+    """
+    if len(encode(said)) <= MAX_CAPABILITIES_BYTES:
+        return dict(said)
+    standard = {name: one for name, one in said.items() if name != "experimental"}
+    size = len(encode(standard))
+    if size > MAX_CAPABILITIES_BYTES:
+        raise InvalidParams(
+            f"the capabilities have {size} bytes as JSON, and at most {MAX_CAPABILITIES_BYTES} are "
+            "kept; leave out what this server need not know"
+        )
+    return standard

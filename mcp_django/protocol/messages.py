@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from mcp_django.protocol.errors import MCPError
 
-RequestId: TypeAlias = str | int
+MAX_ID = 16 * 1024
+"""Characters of an id that is a string: what a client calls a request is repeated and kept."""
+
+RequestId: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_ID)] | int
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -10,7 +10,12 @@ import msgspec
 
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol import jsonrpc, shapes
-from mcp_django.protocol.envelope import Envelope, read_handshake_meta
+from mcp_django.protocol.envelope import (
+    Envelope,
+    kept_capabilities,
+    kept_client,
+    read_handshake_meta,
+)
 from mcp_django.protocol.jsonrpc import Request, read_params
 from mcp_django.protocol.revisions import HANDSHAKE, Revision
 from mcp_django.runtime.handlers.discover import capabilities
@@ -57,7 +62,9 @@ def agree(server: Server, request: Request) -> Agreement:
             data={"supported": [one.version for one in enabled], "requested": requested},
         )
     revision = next((one for one in enabled if one.version == requested), enabled[0])
-    return Agreement(revision, params.capabilities, params.client_info)
+    return Agreement(
+        revision, kept_capabilities(params.capabilities), kept_client(params.client_info)
+    )
 
 
 def welcome(server: Server, request: Request, agreement: Agreement, *, can_stream: bool) -> bytes:

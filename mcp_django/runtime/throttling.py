@@ -16,7 +16,7 @@ from typing import Any
 from django.utils.asyncio import async_unsafe
 
 from mcp_django.auth import limits
-from mcp_django.auth.brute_force import limited_address
+from mcp_django.auth.brute_force import network_of
 from mcp_django.components.component import Component
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import TooManyRequests
@@ -30,6 +30,8 @@ NAME = "rate"
 # A round of questions is no new call, until there are more of them than people answer: the state
 # that a client sends back can be sent again and again.
 MAX_ROUNDS = 30
+# How much more may come from all addresses together that are not known.
+UNKNOWN_FACTOR = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,28 @@ def spend(incoming: Incoming, component: Component, interaction: Interaction | N
         tally.add(claims)
 
 
+@async_unsafe("Sessions are counted in a thread.")
+def spend_session(network: str | None) -> None:
+    """Count a session that a caller without credentials opens, by the caller's network.
+
+    ``None`` is a known caller, whose sessions are limited by their number alone.
+
+    Raises:
+        TooManyRequests: there were as many as ``SESSION_RATE`` allows; says when to come again.
+    """
+    if network is None:
+        return
+    for rate in get_settings().session_rate:
+        # Many networks share the count of those that are not known.
+        count = rate.count if network else UNKNOWN_FACTOR * rate.count
+        wait = limits.take(f"{NAME}-session", network, limit=count, seconds=rate.seconds)
+        if wait:
+            raise TooManyRequests(
+                f"Too many sessions were opened from your address; open one in {wait} seconds.",
+                retry_after=wait,
+            )
+
+
 def in_band(request: Request, exc: TooManyRequests) -> dict[str, Any] | None:
     """The refusal as the result of a tool, where a model is to read it (``THROTTLE_AS``)."""
     if request.method != "tools/call" or get_settings().throttle_as != "result":
@@ -121,15 +145,11 @@ def _subject(incoming: Incoming, rate: Rate) -> str:
     if rate.of == "all":
         return rate.of
     principal = incoming.principal
-    if not principal.is_authenticated:
-        return f"{rate.of} at {_address(incoming)}"
+    # All whose address is not known share one count.
+    network = network_of(principal, incoming.http_request)
+    if network is not None:
+        return f"{rate.of} at {network}"
     return f"{rate.of} {principal.user_key if rate.of == 'user' else principal.key}"
-
-
-def _address(incoming: Incoming) -> str:
-    """Where an anonymous caller calls from; all of whom that is not known share one count."""
-    request = incoming.http_request()
-    return (limited_address(request) or "") if request is not None else ""
 
 
 # A cache may be a service, which nobody waits for on an event loop.

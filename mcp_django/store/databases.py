@@ -14,6 +14,7 @@ from django.db.models import DateTimeField as DateTime
 from django.db.models import ExpressionWrapper, Model, QuerySet, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
+from django.utils.crypto import salted_hmac
 from django.utils.functional import SimpleLazyObject
 
 M = TypeVar("M", bound=Model)
@@ -38,6 +39,15 @@ def alias() -> str:
 def rows(model: type[M]) -> QuerySet[M]:
     """The rows of one of our tables."""
     return model._default_manager.using(alias())
+
+
+def digest_of_network(network: str | None) -> str:
+    """What stands for an address in our tables, which are to hold nothing of a person; may be empty
+    as that may.
+    """
+    if not network:
+        return ""
+    return salted_hmac("mcp_django.network", network, algorithm="sha256").hexdigest()[:32]
 
 
 def atomic() -> Any:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.db.models import Q
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import Length
 
+from mcp_django.conf import get_settings
 from mcp_django.store.databases import atomic, before, rows, tables
 
 
@@ -62,9 +64,18 @@ def take(session_pk: int, refs: Iterable[str], *, limit: int | None = None) -> l
     return taken
 
 
-def count(session_pk: int, ref: str) -> int:
-    """How many entries are there for a reference."""
-    return rows(tables.Inbox).filter(session=session_pk, ref=ref).count()
+def has_room(session_pk: int, kind: str, *, size: int, keep: int) -> bool:
+    """Whether one more entry of a kind may be put down, of so many characters.
+
+    A session has at most ``keep`` of a kind, and of all together as many characters as two of the
+    largest bodies.
+    """
+    mine = rows(tables.Inbox).filter(session=session_pk)
+    held = mine.aggregate(
+        count=Count("pk", filter=Q(kind=kind)), size=Sum(Length("payload"), default=0)
+    )
+    most: int = 2 * get_settings().max_body_bytes
+    return bool(held["count"] < keep and held["size"] + size <= most)
 
 
 def waiting(session_pks: Iterable[int]) -> set[int]:

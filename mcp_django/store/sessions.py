@@ -13,19 +13,32 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models import Count, Exists, OuterRef, Q, Sum
+from django.db.models.functions import Length, Now
 
 from mcp_django.conf import get_settings
+from mcp_django.exceptions import TooManySessions
 from mcp_django.protocol.revisions import REVISIONS, Revision
 from mcp_django.protocol.text import storable
-from mcp_django.store.databases import after, alias, before, rows, tables
+from mcp_django.store.databases import (
+    after,
+    alias,
+    before,
+    digest_of_network,
+    rows,
+    tables,
+)
 from mcp_django.store.hub import ring
+from mcp_django.store.pruning import GRACE_SECONDS
 from mcp_django.store.standing import look_again
 from mcp_django.store.topics import Topic, last_number
 
 # Subscriptions of one session.
 MAX_SUBSCRIPTIONS = 1000
+# Characters of their URIs in all.
+MAX_SUBSCRIBED = 256 * 1024
+# When a client is told to come again where there are too many sessions.
+CROWDED_SECONDS = 60
 # How often a session's row says when it was last seen; each request would make each read a write.
 SEEN_SECONDS = 60
 
@@ -87,19 +100,27 @@ def begin(
     protocol_version: str,
     client_info: Mapping[str, Any],
     capabilities: Mapping[str, Any],
+    network: str | None = None,
 ) -> tuple[tables.Session, str]:
     """Open a session and return it with its id, which is shown this once.
 
-    ``principal`` is the caller's key, ``user`` the caller's user or ``None``. A caller with too
-    many loses the one that was silent the longest.
+    ``principal`` is the caller's key, ``user`` the caller's user or ``None``; ``network`` is what a
+    caller without credentials is counted by, empty where it is not known. A caller with too many
+    loses the one that was silent the longest.
+
+    Raises:
+        TooManySessions: callers without credentials have as many together as they may.
     """
     settings = get_settings()
+    if network is not None:
+        _check_room(principal, settings.anonymous_factor * settings.sessions_per_principal)
     plaintext = secrets.token_urlsafe(32)
     session = tables.Session(
         digest=_digest(plaintext),
         server=server,
         principal=principal,
         user=user,
+        network=digest_of_network(network),
         protocol_version=protocol_version,
         client_info=storable(client_info),
         capabilities=storable(capabilities),
@@ -108,16 +129,32 @@ def begin(
         expires_at=after(settings.session_max_age),
     )
     session.save(using=alias(), force_insert=True)
-    _evict(session, keep=settings.sessions_per_principal)
+    if network != "":
+        _evict(session, keep=settings.sessions_per_principal)
     return session, plaintext
 
 
+def _check_room(principal: str, most: int) -> None:
+    live = rows(tables.Session).filter(principal=principal, expires_at__gt=Now())
+    used = live.filter(seen_at__gt=before(get_settings().session_idle))
+    if used[:most].count() >= most:
+        raise TooManySessions(
+            "There are too many sessions of clients without credentials; try again later.",
+            data={"retryAfter": CROWDED_SECONDS},
+        )
+
+
 def _evict(newest: tables.Session, *, keep: int) -> None:
+    others = rows(tables.Session).filter(principal=newest.principal, network=newest.network)
     # The open stream of an older one may have been seen a moment after this one began.
-    others = rows(tables.Session).filter(principal=newest.principal).exclude(pk=newest.pk)
-    live = others.filter(expires_at__gt=Now()).order_by("-seen_at", "-pk")
-    if pks := list(live.values_list("pk", flat=True)[keep - 1 : keep + 99]):
-        end_all(pks)
+    live = others.filter(expires_at__gt=Now()).exclude(pk=newest.pk).order_by("-seen_at", "-pk")
+    pks = list(live.values_list("pk", flat=True)[keep - 1 : keep + 99])
+    if not pks:
+        return
+    end_all(pks, client_info={}, capabilities={})
+    # Nothing writes to one that was silent for so long, so it need not wait to be swept up.
+    silent = rows(tables.Session).filter(pk__in=pks, seen_at__lt=before(GRACE_SECONDS))
+    silent.filter(~Exists(rows(tables.Stream).filter(session=OuterRef("pk")))).delete()
 
 
 def find(plaintext: str, *, server: str, principal: str) -> tables.Session | None:
@@ -130,9 +167,11 @@ def find(plaintext: str, *, server: str, principal: str) -> tables.Session | Non
         .annotate(is_stale=Q(seen_at__lt=before(SEEN_SECONDS)))
         .first()
     )
-    if row is not None and row.is_stale:
-        rows(tables.Session).filter(pk=row.pk).update(seen_at=Now())
-    return row
+    if row is None or not row.is_stale:
+        return row
+    # It may have been evicted a moment ago.
+    live = rows(tables.Session).filter(pk=row.pk, expires_at__gt=Now())
+    return row if live.update(seen_at=Now()) else None
 
 
 def is_live(pk: int) -> bool:
@@ -170,7 +209,8 @@ def subscribe(session: tables.Session, uri: str) -> bool:
     mine = found.filter(session=session)
     if mine.filter(digest=digest).exists():
         return False
-    if mine.count() >= MAX_SUBSCRIPTIONS:
+    held = mine.aggregate(count=Count("pk"), size=Sum(Length("uri"), default=0))
+    if held["count"] >= MAX_SUBSCRIPTIONS or held["size"] + len(uri) > MAX_SUBSCRIBED:
         raise TooManySubscriptions
     found.bulk_create(
         [tables.Subscription(session=session, uri=uri, digest=digest)], ignore_conflicts=True
@@ -184,11 +224,14 @@ def unsubscribe(session: tables.Session, uri: str) -> bool:
     return bool(ended)
 
 
-def end_all(pks: Iterable[int]) -> int:
-    """End several sessions, with whatever is open for them anywhere; how many there were."""
+def end_all(pks: Iterable[int], **changes: Any) -> int:
+    """End several sessions, with whatever is open for them anywhere; how many there were.
+
+    ``changes`` are made to them as well.
+    """
     named = list(pks)
     live = rows(tables.Session).filter(pk__in=named, expires_at__gt=Now())
-    ended = live.update(expires_at=Now())
+    ended = live.update(expires_at=Now(), **changes)
     if ended:
         look_again(named)
         gone = [Topic("", "session", str(pk)) for pk in named]

@@ -14,15 +14,15 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import OperationalError, connections, transaction
-from django.db.models import F, Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models import F, Q, QuerySet, Sum
+from django.db.models.functions import Length, Now
 
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import TooManyTasks
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.text import storable
 from mcp_django.store.announcer import announce
-from mcp_django.store.databases import after, alias, before, rows, tables
+from mcp_django.store.databases import after, alias, before, digest_of_network, rows, tables
 from mcp_django.store.pruning import GRACE_SECONDS
 from mcp_django.store.topics import Topic
 
@@ -32,6 +32,8 @@ COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 OPEN = (WORKING, INPUT_REQUIRED)
 
 LEASE_SECONDS = 30
+# Arguments are kept with their task; of longer ones a caller may have so much in all.
+MAX_SHORT, MAX_LONG = 64 * 1024, 64 * 1024 * 1024
 
 GONE = "The worker that ran this task is gone, and what it did so far is not known."
 EXPIRED = "The task did not finish within its time to live."
@@ -49,6 +51,7 @@ def create(
     arguments: bytes,
     principal: Any,
     user: Any,
+    network: str | None = None,
     capabilities: Mapping[str, Any],
     client_info: Mapping[str, Any] | None,
     trace: Mapping[str, str],
@@ -62,24 +65,21 @@ def create(
 ) -> tables.Task:
     """Write a task down, ``working`` and not yet handed to anybody.
 
-    ``principal`` is the caller, ``user`` the caller's row or ``None``, ``caller`` what else of the
-    principal its run needs.
+    ``principal`` is the caller, ``user`` the caller's row or ``None``, ``network`` what a caller
+    without credentials is counted by, ``caller`` what else of the principal its run needs.
 
     Raises:
-        TooManyTasks: the caller has as many that are not over as one may.
+        TooManyTasks: the caller has as many that are not over as one may, or too long arguments in
+            all; or all callers without credentials have as many together as they may.
     """
-    most = get_settings().tasks_per_principal
-    mine = of_principal(server, principal.key).filter(status__in=OPEN, expires_at__gt=Now())
-    if mine.count() >= most:
-        raise TooManyTasks(
-            f"You have {most} tasks that are not over; wait for one, or cancel one.",
-        )
+    _check_room(of_principal(server, principal.key), network, len(arguments))
     scopes = principal.scopes
     row = tables.Task(
         server=server,
         tool=tool,
         arguments=arguments.decode(),
         principal=principal.key,
+        network=digest_of_network(network),
         user=user,
         client_id=principal.client_id,
         backend=principal.backend,
@@ -99,6 +99,32 @@ def create(
     row.save(using=alias(), force_insert=True)
     row.refresh_from_db(using=alias())
     return row
+
+
+def _check_room(known: QuerySet[tables.Task], network: str | None, size: int) -> None:
+    settings = get_settings()
+    most = settings.tasks_per_principal
+    going_on = Q(status__in=OPEN, expires_at__gt=Now())
+    if network is not None:
+        together = settings.anonymous_factor * most
+        if known.filter(going_on)[:together].count() >= together:
+            raise TooManyTasks(
+                f"Clients without credentials have {together} tasks that are not over; try later."
+            )
+        if not network:
+            return
+        known = known.filter(network=digest_of_network(network))
+    if known.filter(going_on).count() >= most:
+        raise TooManyTasks(
+            f"You have {most} tasks that are not over; wait for one, or cancel one.",
+        )
+    if size > MAX_SHORT:
+        long = known.annotate(size=Length("arguments")).filter(size__gt=MAX_SHORT)
+        if long.aggregate(sum=Sum("size", default=0))["sum"] + size > MAX_LONG:
+            raise TooManyTasks(
+                f"Your tasks have arguments of {MAX_LONG} bytes and more, those that are over "
+                "included; wait until one is gone, or send less."
+            )
 
 
 def find(task_id: str, *, server: str, principal_key: str) -> tables.Task | None:

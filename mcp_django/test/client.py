@@ -213,7 +213,8 @@ class MCPClient(Following):
         if not isinstance(opened, Listening):
             result_of(cast(Response, opened))
             raise TypeError("subscriptions/listen answered without a stream")
-        place = listen_stream.take_place(opened.incoming.principal)
+        incoming = opened.incoming
+        place = listen_stream.take_place(incoming.principal, incoming.http_request)
         stream = listen_stream.stream(opened, place)
         try:
             yield _messages(stream)

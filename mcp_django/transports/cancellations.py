@@ -101,7 +101,7 @@ def cancel(session_pk: int, message: Notification) -> None:
         # Perhaps another process answers it with one document, which is stored nowhere.
         inbox.put_newest(session_pk, "cancel", _ref(request_id), keep=MAX_WAITING)
     elif owner != worker_id():
-        inbox.put(session_pk, "cancel", _ref(request_id))
+        inbox.put_newest(session_pk, "cancel", _ref(request_id), keep=MAX_WAITING)
         ring(Topic("", "session", str(session_pk)))
 
 

@@ -36,6 +36,8 @@ logger = logging.getLogger("mcp_django")
 Answer = dict[str, Any]
 Send = Callable[[dict[str, Any]], None]
 
+# Answers of one session that wait for another process to take them.
+MAX_WAITING: Final = 64
 UNREADABLE: Final[Answer] = {"error": {"code": 0, "message": "the answer cannot be read"}}
 _OURS = re.compile(r"ask-([0-9a-f]{1,16})-[0-9]{1,9}")
 
@@ -196,6 +198,9 @@ def deliver(session_pk: int, stream: int, request_id: str, answer: Answer) -> No
     if owner is None or owner == worker_id():
         return
     payload = jsonrpc.encode(answer).decode()
+    if not inbox.has_room(session_pk, "answer", size=len(payload), keep=MAX_WAITING):
+        logger.warning("An answer of a client is dropped: too many of its session are waiting.")
+        return
     inbox.put(session_pk, "answer", request_id, payload)
     ring(Topic("", "session", str(session_pk)))
 

@@ -226,7 +226,8 @@ class Conversation:
             answers = self._local.answers
             await self._send_all(respond, task_result.messages(opened, answers=answers))
         elif isinstance(opened, Listening):
-            place = listen.take_place(opened.incoming.principal)
+            incoming = opened.incoming
+            place = listen.take_place(incoming.principal, incoming.http_request)
             farewell = b"\n" + listen.cancellation(opened)
             await self._send_all(respond, listen.messages(opened, place), farewell=farewell)
         else:

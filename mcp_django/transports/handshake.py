@@ -7,12 +7,14 @@ request is authenticated on its own, and a session answers to its own principal 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 
 from django.utils import timezone
 
+from mcp_django.auth.brute_force import network_of
 from mcp_django.auth.carrier import SECRET_HEADERS, carrier
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import InvalidParams, InvalidRequest, MCPError
@@ -25,7 +27,7 @@ from mcp_django.runtime import handshake, telemetry
 from mcp_django.runtime.dispatch import dispatch, respond
 from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening, Result
 from mcp_django.runtime.ports import Server
-from mcp_django.runtime.throttling import Tally
+from mcp_django.runtime.throttling import Tally, spend_session
 from mcp_django.store import sessions, streams
 from mcp_django.store.sessions import StoredSession
 from mcp_django.store.standing import look_again
@@ -97,10 +99,14 @@ class Call:
             return telemetry.initialize(request, partial(self._agree, request), transport="http")
         except InvalidParams as exc:
             return replace(error_reply(exc, request.id), status=200)
+        except MCPError as exc:
+            return error_reply(exc, request.id)
 
     def _agree(self, request: Request, operation: telemetry.Operation | None) -> Reply:
         agreement = handshake.agree(self.server, request)
         caller = self.principal
+        network = network_of(caller, self.exchange.request)
+        spend_session(network)
         row, plaintext = sessions.begin(
             self.server.name,
             caller.key,
@@ -108,6 +114,7 @@ class Call:
             protocol_version=agreement.revision.version,
             client_info=agreement.client_info,
             capabilities=agreement.capabilities,
+            network=network,
         )
         if operation is not None:
             operation.agreed(agreement.revision.version, row.digest)
@@ -252,7 +259,7 @@ class Call:
         session = self.session(None)
         if isinstance(session, Reply):
             return session
-        place = listen.take_place(self.principal)
+        place = listen.take_place(self.principal, self.exchange.request)
         last = self.exchange.headers.get(LAST_EVENT_ID)
         if not last:
             return _streaming(partial(standing.events, self, session, place))
@@ -263,15 +270,14 @@ class Call:
         if found.is_of_standing:
             return _streaming(partial(standing.events, self, session, place, resumed=found))
         watched = partial(watch.watching, self.server, self.principal)
-        return _streaming(
-            partial(
-                durable.resume,
-                session.row.pk,
-                found.stream,
-                after_seq=found.place,
-                watched=watched,
-            )
+        rest = partial(
+            durable.resume,
+            session.row.pk,
+            found.stream,
+            after_seq=found.place,
+            watched=watched,
         )
+        return _streaming(partial(_in_place, place, rest))
 
     # DELETE -----------------------------------------------------------------------------------
 
@@ -290,6 +296,18 @@ class Call:
         version = session.row.protocol_version
         telemetry.session_ended(lasted, version=version, transport="http")
         return Reply(status=204)
+
+
+async def _in_place(
+    place: listen.Place, open_: Callable[[], AsyncGenerator[bytes, None]]
+) -> AsyncGenerator[bytes, None]:
+    """A stream that is one of its caller's until it ends."""
+    try:
+        async with aclosing(open_()) as events:
+            async for event in events:
+                yield event
+    finally:
+        place.give_back()
 
 
 def _streaming(open_: Callable[[], object]) -> Stream:

@@ -215,7 +215,7 @@ def _listen(listening: Listening, exchange: Exchange) -> Outcome:
             f"subscriptions/listen answers with {EVENT_STREAM}; accept it.",
             request_id=listening.incoming.request.id,
         )
-    place = listen.take_place(listening.incoming.principal)
+    place = listen.take_place(listening.incoming.principal, listening.incoming.http_request)
     return Stream(headers=SSE_HEADERS, open=partial(listen.stream, listening, place))
 
 

@@ -41,7 +41,7 @@ def send_elsewhere(session_pk: int, body: bytes) -> None:
     Raises:
         Busy: too many are there already.
     """
-    if inbox.count(session_pk, REF) >= MAX_WAITING:
+    if not inbox.has_room(session_pk, REF, size=len(body), keep=MAX_WAITING):
         raise _full()
     inbox.put(session_pk, REF, REF, body.decode())
     ring(Topic("", "session", str(session_pk)))
@@ -50,7 +50,7 @@ def send_elsewhere(session_pk: int, body: bytes) -> None:
 def _full() -> Busy:
     wait = {"retryAfter": 1}
     return Busy(
-        f"{MAX_WAITING} messages of this session are waiting; post the next one later.", data=wait
+        "Too many messages of this session are waiting; post the next one later.", data=wait
     )
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from urllib.parse import parse_qs
 
 from mcp_django.auth.authentication import refresh
+from mcp_django.auth.brute_force import network_of
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
@@ -20,6 +21,7 @@ from mcp_django.protocol.jsonrpc import Failure
 from mcp_django.protocol.revisions import V2024_11_05
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.runtime.ports import Server
+from mcp_django.runtime.throttling import spend_session
 from mcp_django.store import sessions
 from mcp_django.store.revocations import topics_of
 from mcp_django.transports import drain, guards, legacy_connections, watch
@@ -41,12 +43,20 @@ def is_spoken(server: Server) -> bool:
 
 
 def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Outcome:
-    """The stream of a new session, which begins with the address to post to (SSE-2)."""
+    """The stream of a new session, which begins with the address to post to (SSE-2).
+
+    Raises:
+        TooManyRequests: too many sessions were opened from the caller's address.
+        TooManySessions: callers without credentials have as many together as they may.
+        TooManyStreams: the caller has as many open as one may.
+    """
     if not exchange.can_stream:
         return refusal(405, "There are no streams here; this site is served over WSGI.")
     if not guards.accepts(exchange.headers, EVENT_STREAM):
         return refusal(406, f"This answers with {EVENT_STREAM}; accept it.")
-    place = take_place(principal)
+    network = network_of(principal, exchange.request)
+    spend_session(network)
+    place = take_place(principal, exchange.request)
     row, plaintext = sessions.begin(
         _namespace(server),
         principal.key,
@@ -54,6 +64,7 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
         protocol_version=V2024_11_05.version,
         client_info={},
         capabilities={},
+        network=network,
     )
     endpoint = f"{_relative(exchange.path)}?{SESSION}={plaintext}"
     return Stream(

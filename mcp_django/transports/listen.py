@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import weakref
-from collections import defaultdict
-from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from django.db import DatabaseError
+from django.http import HttpRequest
 from django.utils import timezone
 
 from mcp_django.auth.authentication import refresh
+from mcp_django.auth.brute_force import ANONYMOUS, network_of
 from mcp_django.auth.principal import Principal
 from mcp_django.components.resource import ResourceTemplate
 from mcp_django.conf import get_settings
@@ -47,36 +50,60 @@ MAX_AGE_SECONDS = 3600
 
 
 class Place:
-    """One of the open streams of a caller.
+    """One of the open streams of a caller, counted under each of the caller's keys.
 
     A stream gives it back when it ends; one that never began does so by being forgotten.
     """
 
-    def __init__(self, taken: weakref.WeakSet[Place]) -> None:
-        self._taken = taken
-        taken.add(self)
-
-    def give_back(self) -> None:
-        """Leave room for another stream of the caller."""
-        self._taken.discard(self)
+    def __init__(self, keys: Collection[str]) -> None:
+        # Once only, whichever comes first.
+        self.give_back = weakref.finalize(self, _leave, keys)
 
 
-_places: dict[str, weakref.WeakSet[Place]] = defaultdict(weakref.WeakSet)
+# The open streams of this process by key; a forked process begins with copies that nothing closes.
+_places: Counter[str] = Counter()
+# Again by the same thread where the garbage collector gives a place back.
+_counting = threading.RLock()
 
 
-def take_place(principal: Principal) -> Place:
+def take_place(principal: Principal, request: Callable[[], HttpRequest | None]) -> Place:
     """Count one more stream of a caller in this process.
 
     Raises:
-        TooManyStreams: the caller has as many open as ``STREAMS_PER_PRINCIPAL`` allows.
+        TooManyStreams: the caller has as many open as ``STREAMS_PER_PRINCIPAL`` or
+            ``STREAMS_PER_USER`` allows, or all callers without credentials have as many together as
+            they may.
     """
-    limit = get_settings().streams_per_principal
-    taken = _places[principal.key]
-    if len(taken) >= limit:
-        raise TooManyStreams(
-            f"You have {limit} open streams; close one first.", data={"retryAfter": 1}
-        )
-    return Place(taken)
+    limits = _limits_of_streams(principal, network_of(principal, request))
+    with _counting:
+        for key, limit in limits.items():
+            if _places[key] >= limit:
+                raise TooManyStreams(
+                    f"You have {limit} open streams; close one first."
+                    if key != ANONYMOUS
+                    else f"Clients without credentials have {limit} open streams; try again later.",
+                    data={"retryAfter": 1},
+                )
+        _places.update(limits.keys())
+    return Place([*limits])
+
+
+def _limits_of_streams(principal: Principal, network: str | None) -> dict[str, int]:
+    settings = get_settings()
+    each = settings.streams_per_principal
+    if network is None:
+        # The key of a caller that names no client is that of the user.
+        return {principal.user_key: settings.streams_per_user or 2 * each, principal.key: each}
+    everyone = {ANONYMOUS: settings.anonymous_factor * each}
+    return {**everyone, f"{ANONYMOUS} at {network}": each} if network else everyone
+
+
+def _leave(keys: Iterable[str]) -> None:
+    with _counting:
+        for key in keys:
+            _places[key] -= 1
+            if _places[key] <= 0:
+                del _places[key]
 
 
 def stream(listening: Listening, place: Place) -> AsyncGenerator[bytes, None]:

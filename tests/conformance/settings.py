@@ -22,6 +22,8 @@ ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 ROOT_URLCONF = "tests.conformance.urls"
 ASGI_APPLICATION = "tests.conformance.asgi.application"
 CHANNEL_LAYERS = {}
+# The suite opens its sessions from one address, without credentials.
+MCP_DJANGO = {"SESSION_RATE": ""}
 
 # What check W005 asks of a site whose tools write.
 DATABASES["default"]["OPTIONS"]["transaction_mode"] = "IMMEDIATE"  # noqa: F405
@@ -35,4 +37,4 @@ if os.environ.get("MCP_TEST_SHARED"):
     # Django has the interface of task backends itself from 6.0 on.
     INSTALLED_APPS += [one for one in (framework(), "django_tasks_db") if one != "django.tasks"]
     TASKS = {"default": {"BACKEND": "django_tasks_db.DatabaseBackend", "QUEUES": []}}
-    MCP_DJANGO = {"TASK_BACKEND": "default"}
+    MCP_DJANGO["TASK_BACKEND"] = "default"

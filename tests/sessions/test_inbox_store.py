@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mcp_django.models import Inbox, Session
 from mcp_django.store import inbox
 from mcp_django.store.databases import before
@@ -46,6 +48,19 @@ def test_what_perhaps_nobody_waits_for_is_there_once_and_gives_way(session: Sess
     kept = Inbox.objects.filter(kind="cancel").order_by("pk").values_list("ref", flat=True)
     assert [*kept] == ["1", "3"]
     assert inbox.refs(session.pk, ["1", "2", "3", "ask-1"]) == ["ask-1", "1", "3"]
+
+
+def test_a_session_has_so_much_waiting_and_no_more(session: Session, settings: Any) -> None:
+    settings.MCP_DJANGO = {"MAX_BODY_BYTES": 50}
+    for ref in ("ask-1", "ask-2"):
+        assert inbox.has_room(session.pk, "answer", size=40, keep=3)
+        inbox.put(session.pk, "answer", ref, "x" * 40)
+    assert not inbox.has_room(session.pk, "answer", size=40, keep=3)
+    assert inbox.has_room(session.pk, "answer", size=20, keep=3)
+    assert not inbox.has_room(session.pk, "answer", size=20, keep=2)
+    # Of each kind so many, of all together so many characters.
+    assert inbox.has_room(session.pk, "message", size=20, keep=1)
+    assert not inbox.has_room(session.pk, "message", size=40, keep=1)
 
 
 def test_what_is_too_old_is_not_found(session: Session) -> None:

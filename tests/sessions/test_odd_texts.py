@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mcp_django.models import Session
-from mcp_django.protocol.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from mcp_django.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, RESOURCE_NOT_FOUND
+from mcp_django.protocol.messages import MAX_ID
 from tests.sessions.asking import PARLOR, answer, asking, ready
 from tests.sessions.handshakes import (
     VERSIONS,
@@ -70,6 +71,19 @@ async def test_ids_and_tokens_come_back_as_they_were(streaming: str) -> None:
             assert said[0]["params"]["progressToken"] == odd
             async with peer.standing(last_event_id=reader.ids[0]) as connection:
                 assert (await Reader(connection).rest())[-1] == said[-1]
+
+
+@spec("RPC-2", "PRG-1")
+async def test_ids_and_tokens_that_are_too_long_to_be_kept_are_refused(streaming: str) -> None:
+    peer = await opened(streaming, PARLOR)
+    long = "x" * (MAX_ID + 1)
+    refused = await peer.send(call("count", id=long, n=1))
+    assert (refused.status, code_of(refused)) == (400, INVALID_REQUEST)
+    assert f"at most {MAX_ID} characters" in refused.json()["error"]["message"]
+    refused = await peer.send(call("count", progress=long, n=1))
+    assert code_of(refused) == INVALID_PARAMS
+    assert f"at most {MAX_ID} characters" in refused.json()["error"]["message"]
+    assert len(refused.body) < 1000
 
 
 @spec("RPC-10", "SUB-4", "LOG-2", "PAG-3")

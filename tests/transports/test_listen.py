@@ -504,9 +504,9 @@ async def test_leaving_frees_everything(app: Any) -> None:
     try:
         async with listening(app, {"resourceSubscriptions": [PROPS], **TOOLS}):
             assert len(store.hub()._listeners) == 2
-            assert len(listen._places["anonymous"]) == 1
+            assert listen._places["anonymous"] == 1
         await until(lambda: not store.hub()._listeners)
-        await until(lambda: not listen._places["anonymous"])
+        await until(lambda: not listen._places)
         await until(lambda: not drain._drain._wakers)
     finally:
         gc.enable()

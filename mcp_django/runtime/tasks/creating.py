@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from mcp_django.auth.brute_force import network_of
 from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import InternalError
+from mcp_django.protocol.envelope import kept_capabilities, kept_client
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.tasks import caller, engine
 from mcp_django.store import tasks
@@ -31,7 +33,9 @@ def create_task(
     client asks for; ``by_handle`` its client can answer nothing later.
 
     Raises:
-        TooManyTasks: the caller has as many that are not over as one may.
+        TooManyTasks: the caller has as many that are not over as one may, or their arguments are
+            too long in all.
+        InvalidParams: what the client says of its capabilities is longer than is kept.
         InternalError: nobody takes it; the row says so too.
     """
     settings, envelope = get_settings(), incoming.envelope
@@ -41,8 +45,9 @@ def create_task(
         arguments=raw,
         principal=incoming.principal,
         user=caller.user_of(incoming.principal),
-        capabilities=envelope.client_capabilities,
-        client_info=envelope.client_info,
+        network=network_of(incoming.principal, incoming.http_request),
+        capabilities=kept_capabilities(envelope.client_capabilities),
+        client_info=kept_client(envelope.client_info or {}),
         trace=envelope.trace,
         protocol_version=incoming.revision.version,
         state=state.decode(),

@@ -29,5 +29,9 @@ if redis := os.environ.get("MCP_TEST_REDIS_URL"):
         "default": shared.channel_layer(redis, prefix=os.environ["MCP_TEST_REDIS_PREFIX"])
     }
 
-# All clients are the same nobody.
-MCP_DJANGO = {"SESSIONS_PER_PRINCIPAL": 1000, "STREAMS_PER_PRINCIPAL": 1000}
+# All clients call from one address, without credentials.
+MCP_DJANGO = {
+    "SESSION_RATE": "",
+    "SESSIONS_PER_PRINCIPAL": 1000,
+    "STREAMS_PER_PRINCIPAL": 1000,
+}
