@@ -38,8 +38,11 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         send_at_once(send)
-        if self._lane is not None and scope["type"] == "http" and is_endpoint(_path_info(scope)):
-            await self._lane(scope, receive, send)
+        view = None
+        if self._lane is not None and scope["type"] == "http":
+            view = endpoint_of(_path_info(scope))
+        if self._lane is not None and view is not None:
+            await self._lane(scope, receive, send, view)
         else:
             await self._django(scope, receive, send)
 
@@ -69,21 +72,25 @@ def _path_info(scope: Scope) -> str:
     return path.removeprefix(prefix) if prefix else path
 
 
-def is_endpoint(path: str) -> bool:
-    """Whether the URLconf gives a path to an MCP endpoint, language prefixes included."""
-    return _remembered(path) if len(path) <= REMEMBERED_LENGTH else _resolves(path)
+def endpoint_of(path: str) -> Any:
+    """The view of the MCP endpoint that the URLconf has for a path, ``None`` where it has none.
+
+    Language prefixes are looked at, too.
+    """
+    return _remembered(path) if len(path) <= REMEMBERED_LENGTH else _resolved(path)
 
 
-def _resolves(path: str) -> bool:
+def _resolved(path: str) -> Any:
     language = translation.get_language_from_path(path) or settings.LANGUAGE_CODE
     with translation.override(language):
         try:
-            return hasattr(resolve(path).func, "mcp_server")
+            view = resolve(path).func
         except Resolver404:
-            return False
+            return None
+    return view if hasattr(view, "mcp_server") else None
 
 
-_remembered = lru_cache(maxsize=REMEMBERED_PATHS)(_resolves)
+_remembered = lru_cache(maxsize=REMEMBERED_PATHS)(_resolved)
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:

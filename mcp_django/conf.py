@@ -112,6 +112,8 @@ class Settings:
     base_url: Annotated[str, AfterValidator(_site)] = ""
     allowed_origins: tuple[str, ...] = ()
     max_body_bytes: Annotated[int, Gt(0)] = 4 * 1024 * 1024
+    body_seconds: Seconds = 30
+    """How long a body may take to come, where this package reads it."""
 
     auth: tuple[str, ...] = ()
     """Empty: ``tokens``, and ``oauth`` where its app is installed."""

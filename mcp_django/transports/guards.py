@@ -44,6 +44,18 @@ def check(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
     )
 
 
+def check_head(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
+    """The refusal of a request that no body could make a better one."""
+    is_form = FORM in ",".join(exchange.headers.getlist("content-type")).lower()
+    return (
+        check_host(exchange.headers)
+        or _check_origin(exchange)
+        or _check_verb(exchange, versions)
+        or (_check_types(exchange.headers) if not is_form else None)
+        or _check_size(exchange)
+    )
+
+
 def check_host(headers: Headers) -> Reply | None:
     """HTTP-32: Django looks at the host only when somebody asks; a rebound name must not pass."""
     if _is_allowed_host(host_of(headers), tuple(_allowed_hosts())):
@@ -163,10 +175,15 @@ def _check_form(exchange: Exchange) -> Reply | None:
     return access_reply(AuthenticationRequired(message, error="invalid_request", status=400))
 
 
-def _check_types(headers: Headers) -> Reply | None:
+def is_json(headers: Headers) -> bool:
+    """Whether the body is said to be JSON."""
     types = headers.getlist("content-type")
-    if [one.partition(";")[0].strip().lower() for one in types] != [JSON]:
-        given = ", ".join(types)[:80] or "nothing"
+    return [one.partition(";")[0].strip().lower() for one in types] == [JSON]
+
+
+def _check_types(headers: Headers) -> Reply | None:
+    if not is_json(headers):
+        given = ", ".join(headers.getlist("content-type"))[:80] or "nothing"
         return refusal(415, f"Send the body as {JSON}; Content-Type says {given!r}.")
     if not (accepts(headers, JSON) or accepts(headers, EVENT_STREAM)):
         given = ", ".join(headers.getlist("accept"))[:80]
@@ -176,7 +193,11 @@ def _check_types(headers: Headers) -> Reply | None:
 
 def _check_size(exchange: Exchange) -> Reply | None:
     limit = get_settings().max_body_bytes
-    return refusal(413, f"The body is over {limit} bytes.") if len(exchange.body) > limit else None
+    said = exchange.headers.get("content-length") or ""
+    is_larger = said.isdecimal() and len(said) < 20 and int(said) > limit
+    if len(exchange.body) > limit or is_larger or len(said) >= 20:
+        return refusal(413, f"The body is over {limit} bytes.")
+    return None
 
 
 def accepts(headers: Headers, media_type: str) -> bool:

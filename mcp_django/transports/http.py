@@ -28,7 +28,7 @@ from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.runtime.pools import count_for
 from mcp_django.runtime.ports import Server
-from mcp_django.transports import call_stream, guards, health, legacy_sse, listen, page
+from mcp_django.transports import call_stream, callers, guards, health, legacy_sse, listen, page
 from mcp_django.transports.callers import caller_of, step_up_noted
 from mcp_django.transports.challenges import refused
 from mcp_django.transports.exchange import (
@@ -71,6 +71,19 @@ class Received:
             isinstance(message, Request) and message.method in WORK_METHODS
         )
         return "work" if works else "desk"
+
+
+def body_limit(server: Server, exchange: Exchange) -> int:
+    """How many bytes of a body are worth reading; ``exchange`` is the request without it.
+
+    None where the head is refused, and few where a form is, which may hold a token.
+    """
+    if exchange.endpoint == "health" or exchange.verb != "POST":
+        return 0
+    if guards.check_head(exchange, server.protocol_versions) is not None:
+        return 0
+    limit = callers.body_limit(server, exchange)
+    return limit if guards.is_json(exchange.headers) else min(limit, callers.MAX_REFUSED_BYTES)
 
 
 def receive(server: Server, exchange: Exchange) -> Reply | Received:

@@ -28,10 +28,19 @@ from mcp_django.protocol.jsonrpc import Request
 from mcp_django.runtime.dispatch import WORK_METHODS
 from mcp_django.runtime.journal import door
 from mcp_django.runtime.pools import pool
-from mcp_django.transports.body import ClientGone, Receive, Scope, Send, read_body, until_gone
+from mcp_django.transports.body import (
+    BodyTooSlow,
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    closing,
+    read_body,
+    until_gone,
+)
 from mcp_django.transports.exchange import Reply, Stream
 from mcp_django.transports.finishing import afinish
-from mcp_django.transports.raw import send_reply, send_stream
+from mcp_django.transports.raw import limit_of, send_reply, send_stream, too_slow
 from mcp_django.transports.replies import error_reply
 from mcp_django.transports.ticket import Ticket, in_time
 from mcp_django.transports.view import DeferredResponse, EventStreamResponse
@@ -44,15 +53,19 @@ class LaneHandler(BaseHandler):
         super().__init__()
         self.load_middleware(is_async=False)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, view: Any) -> None:
+        """Serve one connection, for which the URLconf has this view."""
         ticket = Ticket()
         try:
-            body = await read_body(receive)
-            answer = self._answer(scope, body, ticket, send)
+            limit = partial(limit_of, view.mcp_server, scope, view.endpoint)
+            body = await read_body(receive, limit)
+            send = send if body.is_whole else closing(send, scope)
+            answer = self._answer(scope, body.read, ticket, send)
             await until_gone(receive, answer, ticket.cancellation)
         except ClientGone:
             ticket.cancellation.cancel()
+        except BodyTooSlow:
+            await send_reply(too_slow(), closing(send, scope))
         finally:
             # The request knows its ticket and the work its request: untied, neither is left to
             # the garbage collector.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 
@@ -18,6 +19,7 @@ from django.core.handlers.asgi import ASGIRequest
 
 from mcp_django.auth.backends import BEARER_ONLY
 from mcp_django.auth.brute_force import presumed_caller
+from mcp_django.conf import get_settings
 from mcp_django.context import Cancellation
 from mcp_django.exceptions import Busy
 from mcp_django.protocol.headers import SESSION_ID, Headers
@@ -28,10 +30,12 @@ from mcp_django.runtime.policy import is_open
 from mcp_django.runtime.pools import pool, with_request_signals
 from mcp_django.runtime.ports import Server
 from mcp_django.transports.body import (
+    BodyTooSlow,
     ClientGone,
     Receive,
     Scope,
     Send,
+    closing,
     read_body,
     send_at_once,
     until_gone,
@@ -46,8 +50,8 @@ from mcp_django.transports.exchange import (
     Work,
 )
 from mcp_django.transports.finishing import afinish, finish
-from mcp_django.transports.http import Received, admit, receive
-from mcp_django.transports.replies import error_reply
+from mcp_django.transports.http import Received, admit, body_limit, receive
+from mcp_django.transports.replies import error_reply, refusal
 from mcp_django.transports.ticket import Ticket, in_time
 
 # A larger body may take longer to read than the loop has time for.
@@ -66,11 +70,27 @@ class RawMount:
             raise ValueError(f"An MCP endpoint serves http, not {scope['type']!r}.")
         ticket = Ticket()
         try:
-            exchange = exchange_of(scope, await read_body(receive), ticket.cancellation)
+            body = await read_body(receive, partial(limit_of, self._server, scope))
+            exchange = exchange_of(scope, body.read, ticket.cancellation)
+            send = send if body.is_whole else closing(send, scope)
             answer = respond(self._server, exchange, ticket, send)
             await until_gone(receive, answer, ticket.cancellation)
         except ClientGone:
             ticket.cancellation.cancel()
+        except BodyTooSlow:
+            await send_reply(too_slow(), closing(send, scope))
+
+
+def limit_of(server: Server, scope: Scope, endpoint: Endpoint | None = None) -> int:
+    """How many bytes of the body of a request are worth reading, by its head."""
+    head = exchange_of(scope, b"", Cancellation())
+    return body_limit(server, head if endpoint is None else replace(head, endpoint=endpoint))
+
+
+def too_slow() -> Reply:
+    """The answer to a request whose body did not come in time (RFC 9110, section 15.5.9)."""
+    seconds = get_settings().body_seconds
+    return refusal(408, f"The body did not come within {seconds:g} seconds.")
 
 
 def exchange_of(scope: Scope, body: bytes, cancellation: Cancellation) -> Exchange:

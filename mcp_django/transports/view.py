@@ -6,6 +6,8 @@ Django as an asynchronous iterator; under WSGI there are none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +16,6 @@ from django.db import connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from mcp_django.conf import get_settings
 from mcp_django.context import Cancellation
 from mcp_django.protocol.headers import Headers
 from mcp_django.runtime.pools import pool, with_request_signals
@@ -29,7 +30,7 @@ from mcp_django.transports.exchange import (
     Work,
 )
 from mcp_django.transports.finishing import finish
-from mcp_django.transports.http import admit, receive
+from mcp_django.transports.http import admit, body_limit, receive
 from mcp_django.transports.ticket import Ticket
 
 
@@ -56,7 +57,11 @@ class EndpointView:
 
     def __call__(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Answer one request."""
-        received = receive(self.mcp_server, exchange_of(request, self.endpoint))
+        exchange = exchange_of(request, self.endpoint)
+        exchange = replace(
+            exchange, body=_body(request, partial(body_limit, self.mcp_server, exchange))
+        )
+        received = receive(self.mcp_server, exchange)
         outcome = received if isinstance(received, Reply) else admit(received)
         if isinstance(outcome, Work):
             ticket = ticket_of(request)
@@ -110,13 +115,13 @@ def _refuse_compression(request: HttpRequest) -> None:
 
 
 def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
-    """A Django request in the form that the core reads."""
+    """A Django request in the form that the core reads, without its body."""
     ticket = ticket_of(request)
     return Exchange(
         verb=request.method or "",
         scheme=request.scheme or "",
         headers=_headers(request),
-        body=_body(request),
+        body=b"",
         query=request.META.get("QUERY_STRING", ""),
         path=request.path,
         endpoint=endpoint,
@@ -139,12 +144,12 @@ def _headers(request: HttpRequest) -> Headers:
     return Headers.from_environ({"HTTP_HOST": request.META.get("SERVER_NAME", ""), **request.META})
 
 
-def _body(request: HttpRequest) -> bytes:
+def _body(request: HttpRequest, limit: Callable[[], int]) -> bytes:
     """The body up to one byte over the limit; Django's own limit is for forms."""
     if request.method != "POST":
         return b""
     if not hasattr(request, "_body"):
-        request._body = request.read(get_settings().max_body_bytes + 1)
+        request._body = request.read(limit() + 1)
     return request.body
 
 

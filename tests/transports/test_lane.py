@@ -19,10 +19,11 @@ from mcp_django.asgi import (
     Application,
     _remembered,
     async_only_middleware,
+    endpoint_of,
     get_asgi_application,
-    is_endpoint,
 )
 from mcp_django.transports.lane import LaneHandler
+from mcp_django.transports.view import EndpointView
 from tests.drivers import Connection, headers_for, message, send
 from tests.spec import spec
 from tests.transports.stage import stage
@@ -100,8 +101,8 @@ async def test_everything_else_goes_to_django(address: str) -> None:
 def test_a_path_is_looked_up_once() -> None:
     _remembered.cache_clear()
     for _ in range(3):
-        assert is_endpoint("/plain/mcp")
-        assert not is_endpoint("/other")
+        assert endpoint_of("/plain/mcp")
+        assert not endpoint_of("/other")
     found = _remembered.cache_info()
     assert (found.misses, found.hits, found.currsize) == (2, 4, 2)
 
@@ -109,11 +110,11 @@ def test_a_path_is_looked_up_once() -> None:
 def test_a_long_path_is_found_and_not_remembered() -> None:
     _remembered.cache_clear()
     endpoint = f"/{'a' * REMEMBERED_LENGTH}/tenant/mcp"
-    assert is_endpoint(endpoint)
-    assert not is_endpoint(endpoint + "x")
-    assert not is_endpoint("/" + "a" * REMEMBERED_LENGTH)
+    assert endpoint_of(endpoint)
+    assert not endpoint_of(endpoint + "x")
+    assert not endpoint_of("/" + "a" * REMEMBERED_LENGTH)
     assert _remembered.cache_info().currsize == 0
-    assert not is_endpoint("/" + "a" * (REMEMBERED_LENGTH - 1))
+    assert not endpoint_of("/" + "a" * (REMEMBERED_LENGTH - 1))
     assert _remembered.cache_info().currsize == 1
 
 
@@ -216,7 +217,7 @@ async def test_every_request_begins_and_finishes_once() -> None:
         signal.connect(note, weak=False, dispatch_uid=HERE)
     try:
         body = message("tools/call", {"name": "open_gate", "arguments": {"name": "x"}})
-        await send(LaneHandler(), "/plain/mcp", body)
+        await send(partial(LaneHandler(), view=EndpointView(stage)), "/plain/mcp", body)
     finally:
         for signal in signals.values():
             signal.disconnect(dispatch_uid=HERE)
@@ -235,5 +236,6 @@ async def test_middleware_that_fails_tells_nothing(
 
 
 async def test_a_path_that_is_no_text_is_refused() -> None:
-    answer = await send(LaneHandler(), "/plain/mcp", CALL, cookie="é")
+    handler = partial(LaneHandler(), view=EndpointView(stage))
+    answer = await send(handler, "/plain/mcp", CALL, cookie="é")
     assert answer.status in {200, 400}
