@@ -32,6 +32,7 @@ from mcp_django.admin.calls_filters import (
 )
 from mcp_django.admin.charts import WithCharts
 from mcp_django.admin.linking import linked
+from mcp_django.admin.tasks import ANONYMOUS, READ
 from mcp_django.admin.tasks_of_calls import tasks_of
 from mcp_django.admin_base import ReadOnlyAdmin
 from mcp_django.conf import get_settings
@@ -138,7 +139,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
     @admin.display(description=_("user"))
     def user(self, row: Call) -> str:
         """Whose call it was, and who made it in fact."""
-        name = row.user_name or (_now("nobody") if row.user_key == "anonymous" else row.user_key)
+        name = row.user_name or (_now("nobody") if row.user_key == ANONYMOUS else row.user_key)
         if not row.acting_user:
             return name
         return _now("%(user)s (in fact %(acting)s)") % {"user": name, "acting": row.acting_user}
@@ -189,8 +190,10 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
         return tasks_of(row) or NONE
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """The task for who may see it."""
+        """With the task if the user may view it."""
         is_shown = request.user.has_perm("mcp_django.view_task")
+        if obj is not None and obj.user_key == ANONYMOUS:
+            is_shown = is_shown and request.user.has_perm(READ)
         return [
             (title, {"fields": [*one["fields"], "task_links"]})
             if is_shown and "session_link" in one["fields"]

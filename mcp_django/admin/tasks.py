@@ -26,12 +26,14 @@ from mcp_django.admin.calls_filters import ServerFilter
 from mcp_django.admin.ending import EndingAdmin
 from mcp_django.admin.linking import linked
 from mcp_django.admin.tasks_shown import NONE
+from mcp_django.auth.principal import anonymous
 from mcp_django.conf import get_settings
 from mcp_django.models import Component, Session, Task
 from mcp_django.store import tasks
 from mcp_django.store.databases import alias, rows
 
 READ = "mcp_django.read_task_result"
+ANONYMOUS = anonymous().key
 # As long as a client or a function cares to make them, and in no column of the list.
 LONG = [
     *("arguments", "scopes", "caller", "capabilities", "trace", "state", "questions"),
@@ -96,8 +98,13 @@ class TaskAdmin(EndingAdmin):
     # The rows ---------------------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """All that are kept, from where they are written."""
-        return rows(Task).order_by("-created_at", "-task_id")
+        """All stored tasks; those of anonymous callers only with ``read_task_result``.
+
+        Without a named caller the id alone guards a task and its result, and the id is in every
+        address of this page.
+        """
+        found = rows(Task).order_by("-created_at", "-task_id")
+        return found if self.has_read_permission(request) else found.exclude(principal=ANONYMOUS)
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
         """The user's name as well, whatever the user model calls it; never the id of a task."""
@@ -120,8 +127,11 @@ class TaskAdmin(EndingAdmin):
         """The list, in which nothing is at work whose worker is gone."""
         if self.has_view_permission(request):
             tasks.close_late()
-        extra = {"survives_nothing": not get_settings().task_backend, **(extra_context or {})}
-        return super().changelist_view(request, extra)
+        extra = {
+            "survives_nothing": not get_settings().task_backend,
+            "hides_anonymous": not self.has_read_permission(request),
+        }
+        return super().changelist_view(request, {**extra, **(extra_context or {})})
 
     # Cancelling -------------------------------------------------------------------------------
 
@@ -147,7 +157,7 @@ class TaskAdmin(EndingAdmin):
         """Whose call it is."""
         if row.user is not None:
             return str(row.user.get_username())
-        return _now("nobody") if row.principal == "anonymous" else tasks_shown.line(row.principal)
+        return _now("nobody") if row.principal == ANONYMOUS else tasks_shown.line(row.principal)
 
     @admin.display(description=_("client"))
     def client(self, row: Task) -> str:
@@ -235,8 +245,12 @@ class TaskAdmin(EndingAdmin):
         return NONE if came is None else tasks_shown.pre(came)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """The answer for whom it is."""
-        hidden = () if self.has_read_permission(request) else ("shown_result",)
+        """Without the result or argument values that the user may not read."""
+        may_read = {
+            "shown_result": self.has_read_permission(request),
+            "shown_values": request.user.has_perm("mcp_django.view_call"),
+        }
+        hidden = [name for name, may in may_read.items() if not may]
         return [
             (title, {"fields": [name for name in one["fields"] if name not in hidden]})
             for title, one in self.fieldsets

@@ -21,6 +21,7 @@ from mcp_django.models import Call, Component, Task
 from mcp_django.runtime.journal import arguments
 from mcp_django.store import tasks
 from mcp_django.store.databases import before, rows
+from mcp_django.test import MCPClient
 from tests.admin.calls import called
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser
@@ -74,6 +75,10 @@ def begun(tool: str = "dust", user: Any = None, **changes: Any) -> Task:
     return row
 
 
+def ada() -> Any:
+    return get_user_model().objects.create_user("ada")
+
+
 def page_of(row: Task, page: int = 1) -> str:
     return POSSIBLE[page].format(quote(row.pk))
 
@@ -103,7 +108,7 @@ def answered(row: Task, text: str) -> None:
     ],
 )
 def test_who_may_look_and_who_may_cancel(permissions: tuple[str, ...], statuses: list[int]) -> None:
-    row, client = begun(), staff(*permissions)
+    row, client = begun(user=ada()), staff(*permissions)
     assert [client.get(page_of(row, n)).status_code for n in range(3)] == statuses
     may = statuses[2] == 200
     assert client.post(page_of(row, 2)).status_code == (302 if may else 403)
@@ -125,13 +130,47 @@ def test_nobody_adds_edits_or_deletes_one() -> None:
     [(("view_task",), False), (("view_task", "read_task_result"), True)],
 )
 def test_answers_are_for_who_may_read_them(permissions: tuple[str, ...], reads: bool) -> None:
-    row = begun()
+    row = begun(user=ada())
     answered(row, "<b>clean</b>")
     page = staff(*permissions).get(page_of(row)).content.decode()
     assert ("&lt;b&gt;clean&lt;/b&gt;" in page) is reads
     assert "<b>clean" not in page
     # How much it was is no secret.
     assert "51\xa0bytes" in page
+
+
+def test_ids_of_anonymous_tasks_are_hidden_without_the_permission_to_read_results(
+    chores: MCPServer,
+) -> None:
+    row = begun()
+    answered(row, "clean")
+    # The id alone gives access to the result.
+    by_id = {"taskId": row.pk}
+    assert MCPClient(server=chores).request("tasks/get", by_id)["status"] == "completed"
+    line = call_of(row)
+    pages = [LIST, f"{LIST}?_popup=1", f"/admin/mcp_django/call/{line.pk}/change/"]
+    viewer = staff("view_task", "delete_task", "view_call", "change_task")
+    for page in pages:
+        assert row.pk not in viewer.get(page).content.decode()
+        assert quote(row.pk) not in viewer.get(page).content.decode()
+    assert "Tasks of anonymous callers are not listed" in text_of(viewer.get(LIST))
+    for page in (page_of(row, 1), page_of(row, 2), f"{LIST}{quote(row.pk)}/history/"):
+        assert viewer.get(page).status_code == 302
+    viewer.post(LIST, {"action": "cancel", "_selected_action": [row.pk]})
+    reader = staff("view_task", "read_task_result", "view_call")
+    for page in pages:
+        assert quote(row.pk) in reader.get(page).content.decode()
+    assert "Tasks of anonymous callers" not in text_of(reader.get(LIST))
+    assert "clean" in text_of(reader.get(page_of(row)))
+
+
+def test_argument_values_need_the_permission_to_view_calls() -> None:
+    row = begun("ask", user=ada())
+    page = text_of(staff("view_task").get(page_of(row)))
+    assert "Names: where, password" in page
+    assert "top" not in page
+    page = text_of(staff("view_task", "view_call").get(page_of(row)))
+    assert "&quot;where&quot;: &quot;top&quot;" in page
 
 
 # What there is to see -------------------------------------------------------------------------
@@ -355,7 +394,7 @@ def test_several_are_cancelled_at_once_and_those_that_are_over_are_left_alone() 
 
 
 def test_the_action_is_offered_to_nobody_who_may_only_look() -> None:
-    row, client = begun(), staff("view_task")
+    row, client = begun(user=ada()), staff("view_task")
     assert 'value="cancel"' not in client.get(LIST).content.decode()
     client.post(LIST, {"action": "cancel", "_selected_action": [row.pk]})
     assert status_of(row) == "working"
