@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.auth import get_permission_codename, get_user_model
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from mcp_django.conf import get_settings
 
@@ -72,6 +73,9 @@ class Base(_Themed):
             raise IncorrectLookupParameters("No database has such a number.") from None
 
 
+REFUSED = gettext_lazy("Name a user who may do nothing that you may not do yourself.")
+
+
 def may_give_access(by: Any, user: Any) -> bool:
     """Whether somebody may let others act as a user: by a token, an identity or a client.
 
@@ -107,10 +111,35 @@ class ActingAdmin(Base):
         )
 
     def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """The form, which knows who fills it in."""
-        made = super().get_form(request, obj, *args, **kwargs)
+        """The form, which knows who fills it in, and names no users to those who may not see any.
+
+        Django writes the name of a user beside any key that is sent, and has other words for a key
+        that there is not: by counting up, that tells of all users and of those who may more.
+        """
+        base = super().get_form(request, obj, *args, **kwargs)
         known = {"by": request.user, "acts_as": self.acts_as}
-        return type(made.__name__, (_ActingForm, made), known)
+        made: Any = type(base.__name__, (_ActingForm, base), known)
+        field = made.base_fields.get(self.acts_as)
+        if field is not None:
+            field.error_messages["invalid_choice"] = REFUSED
+            if not _may_view_users(request.user):
+                _name_only(field.widget, getattr(obj, f"{self.acts_as}_id", None))
+        return made
+
+
+def _may_view_users(by: Any) -> bool:
+    options = get_user_model()._meta
+    codenames = (get_permission_codename(verb, options) for verb in ("view", "change"))
+    return any(by.has_perm(f"{options.app_label}.{one}") for one in codenames)
+
+
+def _name_only(widget: Any, known: Any) -> None:
+    """Have a field for keys write a name beside this one alone."""
+    named = getattr(widget, "label_and_url_for_value", None)
+    if named is not None:
+        widget.label_and_url_for_value = lambda value: (
+            named(value) if str(value) == str(known) else ("", "")
+        )
 
 
 class _ActingForm:
@@ -123,8 +152,7 @@ class _ActingForm:
         cleaned = super().clean()  # type: ignore[misc]  # that of a model's form
         user = self.cleaned_data.get(self.acts_as)  # type: ignore[attr-defined]
         if user is not None and not may_give_access(self.by, user):
-            text = _("Name a user who may do nothing that you may not do yourself.")
-            self.add_error(self.acts_as, text)  # type: ignore[attr-defined]
+            self.add_error(self.acts_as, REFUSED)  # type: ignore[attr-defined]
         return cleaned
 
 

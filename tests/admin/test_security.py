@@ -130,6 +130,36 @@ def test_neither_the_old_nor_the_new_user_may_more(client: Client, kind: str) ->
     assert ExternalIdentity.objects.get(pk=theirs.pk).user == user
 
 
+@pytest.mark.parametrize("model", ["mcp_django/externalidentity", "mcp_oauth/clientprofile"])
+def test_no_key_reveals_the_name_of_its_user(client: Client, model: str) -> None:
+    name = model.partition("/")[2]
+    by = clerk(client, f"add_{name}")
+    field = "user" if name == "externalidentity" else "service_user"
+    users = [get_user_model().objects.create_user(f"known-{n}") for n in range(3)]
+    get_user_model().objects.filter(pk=users[0].pk).update(is_superuser=True)
+    get_user_model().objects.filter(pk=users[1].pk).update(is_active=False)
+    address, errors = f"/admin/{model}/add/", set()
+    for key in (*(user.pk for user in users), 10**6):
+        answer = client.post(address, {field: key})
+        assert "known-" not in answer.content.decode()
+        errors.add(str(answer.context["adminform"].form.errors.get(field)))
+    # No error for the third; the same message for the others and for a key that does not exist.
+    assert len(errors) == 2
+    by.user_permissions.add(Permission.objects.get(codename="view_user"))
+    assert "known-2" in client.post(address, {field: users[2].pk}).content.decode()
+
+
+def test_the_page_of_an_identity_shows_the_name_of_its_user_only(client: Client) -> None:
+    ada = whom("may as much", clerk(client, "change_externalidentity"))
+    bob = get_user_model().objects.create_user("bob", is_superuser=True)
+    row = ExternalIdentity.objects.create(issuer="https://a.example", subject="1", user=ada)
+    address = f"{IDENTITIES}{row.pk}/change/"
+    assert f">{ada.username}<" in client.get(address).content.decode()
+    refused = client.post(address, {"user": bob.pk})
+    assert refused.status_code == 200
+    assert "bob" not in refused.content.decode()
+
+
 @pytest.mark.parametrize("address", [LOG, IDENTITIES])
 def test_a_list_costs_the_same_for_one_and_for_many(
     client: Client, root: Any, rf: Any, address: str, django_assert_max_num_queries: Any
