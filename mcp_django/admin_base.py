@@ -8,8 +8,8 @@ from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.auth import get_permission_codename, get_user_model
-from django.core.exceptions import ValidationError
-from django.http import HttpRequest
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext_lazy
 
@@ -45,6 +45,20 @@ class Base(_Themed):
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Nothing: no link of ours fills in a form, and Django takes any value for a good one."""
         return {}
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: Any = None
+    ) -> HttpResponse:
+        """The history of a row; the permission is checked before the row is looked up.
+
+        Django looks it up first: a redirect or a 403 then tells any staff user which keys exist.
+
+        Raises:
+            PermissionDenied: the user may not view such rows, whether the row exists or not.
+        """
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        return super().history_view(request, object_id, extra_context)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """The row of this key, or ``None``; no key has a NUL, and PostgreSQL knows none."""
@@ -111,10 +125,10 @@ class ActingAdmin(Base):
         )
 
     def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """The form, which knows who fills it in, and names no users to those who may not see any.
+        """The form, with the requesting user, and without the names of users it may not view.
 
-        Django writes the name of a user beside any key that is sent, and has other words for a key
-        that there is not: by counting up, that tells of all users and of those who may more.
+        Django renders the name of a user next to any submitted key, and has another message for an
+        unknown key. Counting up would list all user names and who has more permissions.
         """
         base = super().get_form(request, obj, *args, **kwargs)
         known = {"by": request.user, "acts_as": self.acts_as}
@@ -123,7 +137,7 @@ class ActingAdmin(Base):
         if field is not None:
             field.error_messages["invalid_choice"] = REFUSED
             if not _may_view_users(request.user):
-                _name_only(field.widget, getattr(obj, f"{self.acts_as}_id", None))
+                _hide_other_labels(field.widget, getattr(obj, f"{self.acts_as}_id", None))
         return made
 
 
@@ -133,8 +147,8 @@ def _may_view_users(by: Any) -> bool:
     return any(by.has_perm(f"{options.app_label}.{one}") for one in codenames)
 
 
-def _name_only(widget: Any, known: Any) -> None:
-    """Have a field for keys write a name beside this one alone."""
+def _hide_other_labels(widget: Any, known: Any) -> None:
+    """Render no label next to a raw id other than ``known``."""
     named = getattr(widget, "label_and_url_for_value", None)
     if named is not None:
         widget.label_and_url_for_value = lambda value: (

@@ -15,7 +15,7 @@ from django.db.models import Model
 from django.test import Client
 
 from tests.admin.every import make_rows, models, pages
-from tests.admin.staff import superuser
+from tests.admin.staff import staff, superuser
 from tests.no_nul import refusing_nul
 
 pytestmark = pytest.mark.django_db
@@ -98,6 +98,19 @@ def test_a_list_is_asked_by_its_filters_alone(model: type[Model]) -> None:
         if field.name not in known:
             for lookup in (field.name, f"{field.name}__contains", f"{field.name}__startswith"):
                 assert root.get(f"{address}?{lookup}=a").status_code == 400, lookup
+
+
+@pytest.mark.parametrize("model", models(), ids=lambda one: one._meta.model_name)
+def test_staff_without_permissions_cannot_tell_which_rows_exist(
+    model: type[Model], root: Client
+) -> None:
+    row, stranger = make_rows(_user(root))[model], staff()
+    absent = "nothing" if isinstance(row.pk, str) else 10**6
+    there, not_there = (
+        [(page, answers(stranger, address)) for page, address in pages(model, key)]
+        for key in (row.pk, absent)
+    )
+    assert there == not_there
 
 
 def _user(client: Client) -> Any:
