@@ -300,6 +300,16 @@ def test_the_list_says_what_is_not_offered_and_why(client: Client, root: Any) ->
         assert client.get(f"{LIST}{row.pk}/change/").status_code == 200
 
 
+def test_a_field_that_is_gone_is_said_where_it_is_still_ticked(client: Client, root: Any) -> None:
+    options = {"fields": ["number", "gone"], "operations": ["get"]}
+    row = ModelExposure.objects.create(server="desk", target="shop.Order", options=options)
+    change = f"{LIST}{row.pk}/change/"
+    ticked = {"paths-fields": ["number", "gone"], "paths-filter_fields": [], "operations": ["get"]}
+    answer = client.post(change, {**FORM, **ticked})
+    assert "has 'gone', and Order has no field 'gone'" in page(answer).replace("&#x27;", "'")
+    assert client.post(change, {**FORM, **ticked, "paths-fields": ["number"]}).status_code == 302
+
+
 def test_the_screens_take_a_bounded_number_of_queries(
     client: Client, root: Any, django_assert_max_num_queries: Any
 ) -> None:

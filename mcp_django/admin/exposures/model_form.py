@@ -154,8 +154,10 @@ class ModelExposureForm(ExposureForm):
         options = ModelOptions.read(self.options())
         needed = {codename(self._model, action): _place_of(action) for action in options.actions}
         for path in options.fields:
-            for hop in resolve(self._model, path, what="").hops:
-                needed.setdefault(codename(hop.related_model, "view"), "paths")
+            # ``problems_of`` reports a field that the model no longer has.
+            with suppress(ImproperlyConfigured):
+                for hop in resolve(self._model, path, what="").hops:
+                    needed.setdefault(codename(hop.related_model, "view"), "paths")
         for permission, place in needed.items():
             if not self.user.has_perm(permission):
                 message = _("You lack the permission %(permission)s, so you cannot offer this.")

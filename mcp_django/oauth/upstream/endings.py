@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import router, transaction
 from django.db.models import Q
 from django.views.decorators.debug import sensitive_variables
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
 from mcp_django.auth.events import record
+from mcp_django.conf import get_settings
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant
 from mcp_django.oauth.upstream.errors import UpstreamRefused, UpstreamUnavailable
@@ -57,10 +59,14 @@ def end(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
 def disconnect(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
     """End a grant here and, as well as it goes, at the provider; within twenty seconds."""
     access, refresh = _opened(grant.access_cipher), _opened(grant.refresh_cipher)
-    name = grant.provider
     with transaction.atomic(using=_database()):
         end(grant, reason=reason, request=request)
-        forget = partial(forget_upstream, Provider(name), access, refresh)
+        try:
+            provider = Provider(grant.provider)
+        except ImproperlyConfigured:
+            # Removed from the settings: it cannot be told, but access still ends here.
+            return
+        forget = partial(forget_upstream, provider, access, refresh)
         transaction.on_commit(forget, using=_database(), robust=True)
 
 
@@ -111,7 +117,7 @@ def _is_stood_on(grant: UpstreamGrant) -> bool:
 
 @sensitive_variables()
 def _opened(ciphertext: bytes | memoryview | None) -> str:
-    if not ciphertext:
+    if not ciphertext or not get_settings().oauth.field_keys:
         return ""
     try:
         return unseal(ciphertext)

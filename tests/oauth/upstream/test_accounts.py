@@ -12,8 +12,8 @@ from oauth2_provider.models import get_access_token_model
 
 from mcp_django.oauth.models import UpstreamGrant
 from mcp_django.oauth.upstream import honoring
-from tests.oauth.parties import make_app, make_token, make_user
-from tests.oauth.upstream.parties import FakeProvider, make_grant
+from tests.oauth.parties import SETTINGS, make_app, make_token, make_user
+from tests.oauth.upstream.parties import FakeProvider, configured, make_grant
 
 pytestmark = pytest.mark.django_db
 PAGE = "/oauth/connections/"
@@ -96,6 +96,26 @@ def test_administrators_end_access_with_what_stands_on_it(
     assert LogEntry.objects.get().user == clerk
     left = UpstreamGrant.objects.filter(pk=grant.pk)
     assert [one.status for one in left] == (["revoked"] if way == "disconnect" else [])
+
+
+@pytest.mark.parametrize("way", ["disconnect", "page"])
+@pytest.mark.parametrize("lost", ["UPSTREAM", "FIELD_KEYS"])
+def test_access_at_a_provider_that_settings_have_no_more_is_ended(
+    acme: FakeProvider, site: Any, client: Client, user: Any, lost: str, way: str
+) -> None:
+    grant = bound(user)
+    site.MCP_DJANGO = {
+        **SETTINGS,
+        "OAUTH": {**configured(), lost: {} if lost == "UPSTREAM" else []},
+    }
+    client.force_login(make_user("root", is_staff=True, is_superuser=True))
+    if way == "page":
+        client.post(f"{ADMIN}{grant.pk}/delete/", {"post": "yes"})
+    else:
+        client.post(ADMIN, {"action": way, "_selected_action": [grant.pk]})
+    assert not get_access_token_model().objects.exists()
+    left = UpstreamGrant.objects.filter(pk=grant.pk)
+    assert [one.status for one in left] == ([] if way == "page" else ["revoked"])
 
 
 def test_staff_who_may_look_may_not_disconnect(
