@@ -55,10 +55,16 @@ def provider_settings(**overrides: Any) -> dict[str, Any]:
 
     Codes need PKCE with S256, refresh tokens rotate and their reuse ends the family, no token is
     stored as it is (RFC 9700), and the toolkit's own registration is off, since this app has its
-    own. The one gate that stays open, ``COMPLIANT_BCP_RFC9700_REDIRECT_URI_SCHEME``, would refuse
-    the loopback addresses of native clients (RFC 8252).
+    own. Its admin classes check who acts as whom. The one gate that stays open,
+    ``COMPLIANT_BCP_RFC9700_REDIRECT_URI_SCHEME``, would refuse the loopback addresses of
+    native clients (RFC 8252).
     """
     return {
+        "APPLICATION_ADMIN_CLASS": "mcp_django.oauth.toolkit_admin.ApplicationAdmin",
+        "ACCESS_TOKEN_ADMIN_CLASS": "mcp_django.oauth.toolkit_admin.AccessTokenAdmin",
+        "GRANT_ADMIN_CLASS": "mcp_django.oauth.toolkit_admin.GrantAdmin",
+        "ID_TOKEN_ADMIN_CLASS": "mcp_django.oauth.toolkit_admin.IDTokenAdmin",
+        "REFRESH_TOKEN_ADMIN_CLASS": "mcp_django.oauth.toolkit_admin.RefreshTokenAdmin",
         "OAUTH2_VALIDATOR_CLASS": "mcp_django.oauth.validator.Validator",
         "SCOPES_BACKEND_CLASS": "mcp_django.oauth.scopes.Scopes",
         "SCOPES": DeclaredScopes(),

@@ -1,0 +1,86 @@
+"""Admin classes for the toolkit's models, with the permission checks of ``ActingAdmin``.
+
+With the toolkit's own classes a staff user who may change access tokens can assign one to a
+superuser, and one who may change applications can set the secret of a machine client.
+
+``provider_settings()`` names these classes. Only the toolkit imports this module, while it
+registers its models; importing it first would be a circular import.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from oauth2_provider import admin as toolkit
+
+from mcp_django.admin_base import ActingAdmin, Base, may_give_access
+from mcp_django.oauth.models import ClientProfile
+
+
+class _UserAdmin(ActingAdmin):
+    """Rows that act as their user; revoking takes the permission to change them."""
+
+    acts_as = "user"
+
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
+        """Without the toolkit's revocation for users who may only view the rows."""
+        # Django 6.1 says where they are to be offered, and takes the omission for an old signature.
+        where = {} if action_location is None else {"action_location": action_location}
+        actions: dict[str, Any] = super().get_actions(request, **where)
+        if not self.has_change_permission(request):
+            actions.pop("revoke_tokens", None)
+        return actions
+
+
+class AccessTokenAdmin(_UserAdmin, toolkit.AccessTokenAdmin):  # type: ignore[misc]  # has no types
+    """Access tokens."""
+
+
+class RefreshTokenAdmin(_UserAdmin, toolkit.RefreshTokenAdmin):  # type: ignore[misc]  # has no types
+    """Refresh tokens."""
+
+
+class GrantAdmin(_UserAdmin, toolkit.GrantAdmin):  # type: ignore[misc]  # has no types
+    """Authorization codes."""
+
+
+class IDTokenAdmin(_UserAdmin, toolkit.IDTokenAdmin):  # type: ignore[misc]  # has no types
+    """OpenID Connect ID tokens."""
+
+
+class ApplicationAdmin(Base, toolkit.ApplicationAdmin):  # type: ignore[misc]  # likewise
+    """Clients; a machine client takes the permission to give access to its service account."""
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whether the user may change clients, and give access to the account of this one."""
+        may: bool = super().has_change_permission(request, obj)
+        return may and (obj is None or _may_manage_client(request.user, obj.client_id))
+
+    def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """The form, with the requesting user."""
+        base = super().get_form(request, obj, *args, **kwargs)
+        return type(base.__name__, (_ApplicationForm, base), {"by": request.user})
+
+
+class _ApplicationForm:
+    """Refuses a client id whose service account the user may not give access to."""
+
+    by: Any
+
+    def clean(self) -> Any:
+        cleaned = super().clean()  # type: ignore[misc]  # that of a model's form
+        named = self.cleaned_data.get("client_id")  # type: ignore[attr-defined]
+        if named and not _may_manage_client(self.by, named):
+            text = _("This client acts as an account that may do what you may not.")
+            self.add_error("client_id", text)  # type: ignore[attr-defined]
+        return cleaned
+
+
+def _may_manage_client(by: Any, client_id: str) -> bool:
+    profiles = ClientProfile._default_manager.select_related("service_user")
+    found = profiles.filter(client_id=client_id).first()
+    if found is None or found.service_user is None:
+        return True
+    return may_give_access(by, found.service_user)
