@@ -1,0 +1,383 @@
+"""What each permission allows in the admin: one permission by itself, and a few together.
+
+The tables below are the specification. Every request that is not listed for a permission has to be
+refused and to change no row. The words are those of ``tests.admin.attempts``: ``page`` is a GET,
+``page!`` a POST of its form, ``action*`` an admin action. A new permission, page or action fails
+these tests until it is listed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import path
+
+from tests.admin.attempts import ANSWERED, APPS, Site, make_site, run_attempt
+from tests.admin.every import models
+from tests.admin.urls import urlpatterns as admin_urls
+
+pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
+
+LOOK = "changelist, change, history"
+LOOK_AND_VERSIONS = f"{LOOK}, versions, version"
+ADD, DELETE = "add, add!", "delete, delete!"
+SWITCH = "enable*, disable*"
+
+# One permission by itself ---------------------------------------------------------------------
+
+ALLOWS = {
+    "mcp_django.add_accesstoken": f"accesstoken: {ADD}",
+    "mcp_django.change_accesstoken": f"accesstoken: {LOOK}",
+    "mcp_django.view_accesstoken": f"accesstoken: {LOOK}",
+    "mcp_django.change_approval": f"approval: {LOOK}, arguments",
+    "mcp_django.view_approval": f"approval: {LOOK}, arguments",
+    "mcp_django.decide_approval": (
+        f"approval: {LOOK}, arguments, decide, decide!, grant_selected*, refuse_selected*"
+    ),
+    "mcp_django.change_authevent": f"authevent: {LOOK}",
+    "mcp_django.view_authevent": f"authevent: {LOOK}",
+    "mcp_django.change_call": f"call: {LOOK}, arguments",
+    "mcp_django.view_call": f"call: {LOOK}, arguments, charts; server: charts, report, report csv",
+    "mcp_django.change_component": (
+        f"component: {LOOK}, change!, changelist!, {SWITCH}, clear_overrides*"
+    ),
+    "mcp_django.delete_component": f"component: {DELETE}",
+    "mcp_django.view_component": f"component: {LOOK}",
+    "mcp_django.add_externalidentity": f"externalidentity: {ADD}",
+    "mcp_django.change_externalidentity": f"externalidentity: {LOOK}, change!",
+    "mcp_django.delete_externalidentity": f"externalidentity: {DELETE}",
+    "mcp_django.view_externalidentity": f"externalidentity: {LOOK}",
+    # Adding, changing and enabling one need permissions on its model as well.
+    "mcp_django.add_modelexposure": "modelexposure: add",
+    "mcp_django.change_modelexposure": f"modelexposure: {LOOK}, disable*",
+    "mcp_django.delete_modelexposure": f"modelexposure: {DELETE}",
+    "mcp_django.view_modelexposure": f"modelexposure: {LOOK}",
+    "mcp_django.add_prompttext": f"prompttext: {ADD}, preview_new!",
+    "mcp_django.change_prompttext": (
+        f"prompttext: {LOOK_AND_VERSIONS}, change!, preview!, restore!, {SWITCH}"
+    ),
+    "mcp_django.delete_prompttext": f"prompttext: {DELETE}",
+    "mcp_django.view_prompttext": f"prompttext: {LOOK_AND_VERSIONS}",
+    "mcp_django.change_server": f"server: {LOOK}, change!",
+    "mcp_django.try_components": "server: try, try!",
+    "mcp_django.view_server": f"server: {LOOK}, connect, seen",
+    "mcp_django.change_session": f"session: {LOOK}",
+    "mcp_django.view_session": f"session: {LOOK}",
+    "mcp_django.add_skill": f"skill: {ADD}, preview_new!",
+    "mcp_django.change_skill": f"skill: {LOOK_AND_VERSIONS}, change!, preview!, restore!, {SWITCH}",
+    "mcp_django.delete_skill": f"skill: {DELETE}",
+    "mcp_django.view_skill": f"skill: {LOOK_AND_VERSIONS}",
+    "mcp_django.change_task": f"task: {LOOK}",
+    "mcp_django.view_task": f"task: {LOOK}",
+    "mcp_django.add_viewexposure": f"viewexposure: {ADD}",
+    "mcp_django.change_viewexposure": f"viewexposure: {LOOK}, change!, {SWITCH}",
+    "mcp_django.delete_viewexposure": f"viewexposure: {DELETE}",
+    "mcp_django.view_viewexposure": f"viewexposure: {LOOK}",
+    "mcp_oauth.add_clientprofile": f"clientprofile: {ADD}",
+    "mcp_oauth.change_clientprofile": f"clientprofile: {LOOK}, change!",
+    "mcp_oauth.delete_clientprofile": f"clientprofile: {DELETE}",
+    "mcp_oauth.view_clientprofile": f"clientprofile: {LOOK}",
+    "mcp_oauth.change_consent": f"consent: {LOOK}",
+    "mcp_oauth.delete_consent": f"consent: {DELETE}",
+    "mcp_oauth.view_consent": f"consent: {LOOK}",
+    "mcp_oauth.change_upstreamgrant": f"upstreamgrant: {LOOK}",
+    "mcp_oauth.delete_upstreamgrant": f"upstreamgrant: {DELETE}",
+    "mcp_oauth.view_upstreamgrant": f"upstreamgrant: {LOOK}",
+}
+
+# Permissions that allow nothing by themselves, and models without a page in the admin.
+ALLOWS_NOTHING = """
+    mcp_django.delete_accesstoken
+    mcp_django.add_approval mcp_django.delete_approval
+    mcp_django.add_authevent mcp_django.delete_authevent
+    mcp_django.add_call mcp_django.delete_call mcp_django.export_call
+    mcp_django.add_component
+    mcp_django.add_server mcp_django.delete_server
+    mcp_django.try_as_another mcp_django.view_as_another
+    mcp_django.add_session mcp_django.delete_session
+    mcp_django.add_task mcp_django.delete_task mcp_django.read_task_result
+    mcp_oauth.add_consent
+    mcp_oauth.add_upstreamgrant
+"""
+WITHOUT_ADMIN = """
+    mcp_django.event mcp_django.exposure mcp_django.inbox mcp_django.promptversion
+    mcp_django.skillversion mcp_django.stream mcp_django.subscription mcp_django.topic
+    mcp_django.worker
+    mcp_oauth.redeemedcode mcp_oauth.refreshreplay mcp_oauth.upstreambinding
+    mcp_oauth.upstreamtransaction mcp_oauth.usedassertion
+"""
+
+# What several permissions allow in addition ---------------------------------------------------
+
+TOGETHER = {
+    "mcp_django.view_accesstoken mcp_django.delete_accesstoken": (
+        "accesstoken: revoke, revoke!, revoke*"
+    ),
+    "mcp_django.view_call mcp_django.export_call": "call: export!",
+    "mcp_django.view_component mcp_django.delete_component": "component: delete_selected*",
+    "mcp_django.view_externalidentity mcp_django.delete_externalidentity": (
+        "externalidentity: delete_selected*"
+    ),
+    "mcp_django.add_modelexposure auth.view_group": "modelexposure: add!",
+    "mcp_django.change_modelexposure auth.view_group": "modelexposure: change!, enable*",
+    "mcp_django.view_modelexposure mcp_django.delete_modelexposure": (
+        "modelexposure: delete_selected*"
+    ),
+    "mcp_django.view_modelexposure shop.view_customer": "modelexposure: rows",
+    "mcp_django.view_prompttext mcp_django.add_prompttext": "prompttext: duplicate*",
+    "mcp_django.view_prompttext mcp_django.delete_prompttext": "prompttext: delete_selected*",
+    "mcp_django.try_components mcp_django.try_as_another": "server: try! as another user",
+    "mcp_django.view_server mcp_django.view_as_another": "server: seen as another user",
+    "mcp_django.view_session mcp_django.delete_session": (
+        "session: terminate, terminate!, terminate*"
+    ),
+    "mcp_django.view_skill mcp_django.delete_skill": "skill: delete_selected*",
+    "mcp_django.view_task mcp_django.delete_task": "task: cancel, cancel!, cancel*",
+    "mcp_django.view_task mcp_django.read_task_result": (
+        "task: answer, change anonymous, history anonymous"
+    ),
+    "mcp_django.view_task mcp_django.delete_task mcp_django.read_task_result": (
+        "task: cancel anonymous"
+    ),
+    "mcp_django.view_viewexposure mcp_django.delete_viewexposure": (
+        "viewexposure: delete_selected*"
+    ),
+    "mcp_oauth.view_clientprofile mcp_oauth.delete_clientprofile": (
+        "clientprofile: delete_selected*"
+    ),
+    "mcp_oauth.view_clientprofile mcp_oauth.delete_consent": "clientprofile: revoke*",
+    "mcp_oauth.view_consent mcp_oauth.delete_consent": "consent: revoke*, revoke_users*",
+    "mcp_oauth.view_upstreamgrant mcp_oauth.delete_upstreamgrant": (
+        "upstreamgrant: disconnect*, delete_selected*"
+    ),
+}
+SUPERUSERS_ONLY = """
+    accesstoken: add! for a superuser;
+    clientprofile: add! for a superuser, change! from a superuser, change! to a superuser;
+    externalidentity: add! for a superuser, change! from a superuser, change! to a superuser;
+    server: seen as a superuser, try! as a superuser
+"""
+
+# Refused for superusers too; so is every POST to a page without a form.
+NEVER = f"""
+    accesstoken: change!, {DELETE}, delete_selected*;
+    approval: {ADD}, change!, {DELETE}, delete_selected*;
+    authevent: {ADD}, change!, {DELETE}, delete_selected*;
+    call: {ADD}, change!, {DELETE}, delete_selected*, export;
+    component: {ADD}, delete! present;
+    consent: {ADD}, change!, delete_selected*;
+    prompttext: preview, preview_new, restore;
+    server: {ADD}, {DELETE}, delete_selected*;
+    session: {ADD}, change!, {DELETE}, delete_selected*;
+    skill: preview, preview_new, restore;
+    task: {ADD}, change!, {DELETE}, delete_selected*;
+    upstreamgrant: {ADD}, change!
+"""
+PAGES_WITHOUT_FORM = (
+    *("changelist", "history", "charts", "connect"),
+    *("report", "seen", "versions", "version"),
+)
+
+# ----------------------------------------------------------------------------------------------
+
+Names = set[tuple[str, str]]
+LogIn = Callable[..., Client]
+REFUSED = (403, 404, 405)
+
+
+def parse_line(line: str) -> Names:
+    """The attempts that a line of a table lists."""
+    found = set()
+    for part in line.split(";"):
+        model, _, words = part.partition(":")
+        found |= {(model.strip(), word.strip()) for word in words.split(",")}
+    return found
+
+
+def parse_lines(lines: Iterable[str]) -> Names:
+    """The attempts that several lines list."""
+    return set[tuple[str, str]]().union(*map(parse_line, lines))
+
+
+def refused_for_all(site: Site) -> Names:
+    """The attempts that superusers do not succeed with either."""
+    posts = {(model, f"{page}!") for model, _ in site.attempts for page in PAGES_WITHOUT_FORM}
+    return parse_line(NEVER) | (posts & set(site.attempts)) - {("component", "changelist!")}
+
+
+def find_permissions(names: Iterable[str]) -> list[Permission]:
+    every = Permission.objects.filter(content_type__app_label__in=(*APPS, "auth", "shop"))
+    known = {f"{one.content_type.app_label}.{one.codename}": one for one in every}
+    return [known[name] for name in names]
+
+
+def permissions_without_admin() -> list[str]:
+    named = [one.split(".") for one in WITHOUT_ADMIN.split()]
+    verbs = ("add", "change", "delete", "view")
+    return [f"{app}.{verb}_{model}" for app, model in named for verb in verbs]
+
+
+def front(request: HttpRequest) -> HttpResponse:
+    """A view for the view exposures."""
+    return HttpResponse("front")
+
+
+urlpatterns = [*admin_urls, path("front/", front, name="front")]
+
+
+class FixedUserMiddleware:
+    """Sets ``request.user`` without queries, which take most of the time of a refused request."""
+
+    user: Any = None
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        request.user = FixedUserMiddleware.user
+        return self.get_response(request)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not log hundreds of refused requests."""
+    monkeypatch.setattr(logging.getLogger("django.request"), "disabled", True)
+
+
+@pytest.fixture
+def site() -> Site:
+    return make_site()
+
+
+@pytest.fixture
+def log_in_staff(settings: Any) -> LogIn:
+    """Log in a staff user with the given permissions and no others."""
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
+    settings.MIDDLEWARE = [
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        f"{__name__}.FixedUserMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
+    ]
+
+    def log_in(*names: str, **details: Any) -> Client:
+        user = get_user_model().objects.create_user("staff", is_staff=True, **details)
+        user.user_permissions.set(find_permissions(names))
+        FixedUserMiddleware.user = user
+        return Client()
+
+    return log_in
+
+
+def run_attempts(
+    site: Site, client: Client, expected: Names, only: Iterable[str] | None = None
+) -> Names:
+    """The attempts that succeed, of these models or all; the others have to be refused."""
+    succeeded = set()
+    for name, attempt in site.attempts.items():
+        if only is not None and name[0] not in only:
+            continue
+        outcome = run_attempt(client, attempt, site.before)
+        if outcome.succeeded:
+            succeeded.add(name)
+        else:
+            assert not outcome.changed, name
+            may_see_page = (name[0], attempt.page) in expected
+            assert may_see_page or outcome.status in REFUSED, (name, outcome.status)
+        if attempt.data is None:
+            assert not outcome.changed, name
+        assert not [one for one in site.secrets if one in outcome.text], name
+        assert ANSWERED not in outcome.text or ("task", "answer") in expected, name
+    return succeeded
+
+
+@pytest.mark.parametrize("name", ALLOWS)
+def test_one_permission_allows_what_is_listed_for_it(
+    name: str, site: Site, log_in_staff: LogIn
+) -> None:
+    expected = parse_line(ALLOWS[name])
+    assert run_attempts(site, log_in_staff(name), expected) == expected
+
+
+def test_the_other_permissions_allow_nothing_even_together(site: Site, log_in_staff: LogIn) -> None:
+    client = log_in_staff(*ALLOWS_NOTHING.split(), *permissions_without_admin())
+    assert run_attempts(site, client, set()) == set()
+
+
+@pytest.mark.parametrize("names", TOGETHER)
+def test_several_permissions_allow_what_is_listed_for_them(
+    names: str, site: Site, log_in_staff: LogIn
+) -> None:
+    held = set(names.split())
+    lines = [line for one, line in {**ALLOWS, **TOGETHER}.items() if set(one.split()) <= held]
+    expected = parse_lines(lines)
+    only = {model for model, _ in expected}
+    assert run_attempts(site, log_in_staff(*held), expected, only) == expected
+
+
+@pytest.mark.parametrize("model", [str(one._meta.model_name) for one in models()])
+def test_superusers_succeed_with_everything_else(
+    model: str, site: Site, log_in_staff: LogIn
+) -> None:
+    expected = {one for one in set(site.attempts) - refused_for_all(site) if one[0] == model}
+    client = log_in_staff(is_superuser=True)
+    assert run_attempts(site, client, expected, [model]) == expected
+
+
+def test_every_page_form_and_action_is_listed(site: Site) -> None:
+    lines = [*ALLOWS.values(), *TOGETHER.values(), SUPERUSERS_ONLY]
+    assert refused_for_all(site) | parse_lines(lines) == set(site.attempts)
+
+
+def test_every_permission_is_listed() -> None:
+    every = Permission.objects.filter(content_type__app_label__in=APPS)
+    names = [f"{one.content_type.app_label}.{one.codename}" for one in every]
+    listed = [*ALLOWS, *ALLOWS_NOTHING.split(), *permissions_without_admin()]
+    assert sorted(names) == sorted(listed)
+
+
+def test_the_documentation_lists_the_same_permissions() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "admin.md").read_text()
+    section = text.partition("### What one permission allows")[2].partition("### What two")[0]
+    tables = section.split("| permission | allows |")[1:]
+    listed = {
+        f"{app}.{name}"
+        for app, table in zip(APPS, tables, strict=True)
+        for row in table.splitlines()
+        if row.startswith("| `")
+        for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    # That changing includes looking is said once.
+    only_look = {
+        name
+        for name in ALLOWS
+        if "change_" in name
+        and parse_line(ALLOWS[name]) <= parse_line(ALLOWS[name.replace("change_", "view_")])
+    }
+    assert listed == set(ALLOWS) - only_look
+
+
+def test_staff_without_permissions_reach_nothing(site: Site, client: Client) -> None:
+    client.force_login(get_user_model().objects.create_user("staff", is_staff=True))
+    assert run_attempts(site, client, set()) == set()
+    assert "/admin/mcp_" not in client.get("/admin/").content.decode()
+    for app in APPS:
+        assert client.get(f"/admin/{app}/").status_code == 404
+
+
+def test_other_users_are_redirected_to_the_login_page(site: Site, client: Client) -> None:
+    user = get_user_model().objects.create_user("guest")
+    user.user_permissions.set(find_permissions([*ALLOWS, *ALLOWS_NOTHING.split()]))
+    client.force_login(user)
+    for name, attempt in site.attempts.items():
+        outcome = run_attempt(client, attempt, site.before)
+        assert (outcome.status, outcome.changed) == (302, frozenset()), name
+        assert outcome.location.startswith("/admin/login/"), name
