@@ -9,6 +9,7 @@ programs tries a token that was revoked.
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -26,9 +27,18 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import TooManyAttempts
 from mcp_django.protocol.headers import Headers
 
+logger = logging.getLogger("mcp_django.security")
+
 NAME = "bad-bearer"
 MAX_ATTEMPTS = 30
 WINDOW_SECONDS = 60
+# All whose address is not known share one count, which may be so many times as high.
+UNKNOWN, UNKNOWN_FACTOR = "unknown", 10
+# By one of these a request says that a proxy handed it on.
+FORWARDING = (
+    *("HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_HOST"),
+    *("HTTP_X_FORWARDED_PROTO", "HTTP_X_REAL_IP"),
+)
 # How long, and of how many credentials, a process remembers that they were good.
 GOOD_SECONDS = 600
 MAX_GOOD = 10_000
@@ -88,10 +98,8 @@ def check(credentials: Credentials) -> bytes:
 # A cache may be a service, which nobody waits for on an event loop.
 @async_unsafe("Credentials are counted in a thread.")
 def _check_address(request: HttpRequest) -> None:
-    address = limited_address(request)
-    if address is None:
-        return
-    wait = limits.look(NAME, address, limit=MAX_ATTEMPTS, seconds=WINDOW_SECONDS)
+    key, limit = counted_for(request, limit=MAX_ATTEMPTS)
+    wait = limits.look(NAME, key, limit=limit, seconds=WINDOW_SECONDS)
     if wait:
         raise TooManyAttempts(
             f"Too many credentials that do not hold came from your address; wait {wait} seconds.",
@@ -133,26 +141,51 @@ def note_bad(credentials: Credentials, fingerprint: bytes, *, reason: str) -> No
     known_good.discard(fingerprint)
     request = credentials.request()
     events.record_some("refused", request=request, path=request.path, reason=reason)
-    address = limited_address(request)
-    if address is None:
-        return
-    if limits.take(NAME, address, limit=MAX_ATTEMPTS - 1, seconds=WINDOW_SECONDS):
+    key, limit = counted_for(request, limit=MAX_ATTEMPTS)
+    if limits.take(NAME, key, limit=limit - 1, seconds=WINDOW_SECONDS):
         events.record_some("rate_limit", request=request, limit=NAME)
+
+
+def counted_for(request: HttpRequest, *, limit: int) -> tuple[str, int]:
+    """What a limit counts a request for, and how high it is there.
+
+    That is its source, or for all together whose source is not known a limit that is higher, since
+    one of them can use it up for the others. No header switches a limit off.
+    """
+    address = limited_address(request)
+    return (UNKNOWN, limit * UNKNOWN_FACTOR) if address is None else (address, limit)
 
 
 def limited_address(request: HttpRequest) -> str | None:
     """The source that the limits of a request are counted for; ``None`` where it is not known.
 
-    Behind a proxy that ``PROXIES`` does not mention all clients would share the proxy's address,
-    and one of them could shut out the others. Then nothing is limited.
+    Behind a proxy that ``PROXIES`` does not mention all clients would share the proxy's address.
     """
     found = client_ip(request)
-    if found is None:
+    is_forwarded = any(name in request.META for name in FORWARDING)
+    if is_forwarded and not get_settings().proxies and not _is_outside(found):
+        _tell_of_proxy(found)
         return None
-    if get_settings().proxies:
-        return source_of(found)
-    forwarded = "HTTP_X_FORWARDED_FOR" in request.META or "HTTP_FORWARDED" in request.META
-    return None if forwarded and not ip_address(found).is_global else source_of(found)
+    return None if found is None else source_of(found)
+
+
+def _is_outside(address: str | None) -> bool:
+    """Whether no proxy of the site's own has this address."""
+    if address is None:
+        return False
+    found = ip_address(address)
+    return (getattr(found, "ipv4_mapped", None) or found).is_global
+
+
+def _tell_of_proxy(address: str | None) -> None:
+    if limits.may_complain("proxy"):
+        logger.warning(
+            "A request with a forwarding header came from %s, and MCP_DJANGO['PROXIES'] is 0: its "
+            "client's address is not known, and all such requests share one limit, which one "
+            "client can use up for the others. Set PROXIES to the number of your proxies that "
+            "append to X-Forwarded-For; where there is no proxy, a client made the header up.",
+            address or "no address",
+        )
 
 
 def network_of(principal: Principal, request: Callable[[], HttpRequest | None]) -> str | None:

@@ -18,9 +18,9 @@ from django.core.cache import cache
 
 logger = logging.getLogger("mcp_django.security")
 
-# A cache that is down is down for every request.
+# What is wrong with the site is wrong for every request.
 COMPLAINT_SECONDS = 60
-_complained: list[float] = []
+_complained: dict[str, float] = {}
 _lock = threading.Lock()
 
 
@@ -63,6 +63,16 @@ def give_back(name: str, key: str, *, seconds: int, count: int = 1) -> None:
         _complain(name, exc)
 
 
+def may_complain(about: str) -> bool:
+    """Whether it is time to log something that every request would say: once a minute at most."""
+    now = time.monotonic()
+    with _lock:
+        if about in _complained and now - _complained[about] < COMPLAINT_SECONDS:
+            return False
+        _complained[about] = now
+        return True
+
+
 def _window(name: str, key: str, seconds: int) -> tuple[str, int]:
     """The entry of the window that is open now, and the seconds that are left of it."""
     now = time.time()
@@ -73,11 +83,7 @@ def _window(name: str, key: str, seconds: int) -> tuple[str, int]:
 
 
 def _complain(name: str, exc: Exception) -> None:
-    now = time.monotonic()
-    with _lock:
-        if _complained and now - _complained[0] < COMPLAINT_SECONDS:
-            return
-        _complained[:] = [now]
-    logger.error(
-        "The limit %r cannot be counted; nothing is limited meanwhile.", name, exc_info=exc
-    )
+    if may_complain("cache"):
+        logger.error(
+            "The limit %r cannot be counted; nothing is limited meanwhile.", name, exc_info=exc
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,8 +38,8 @@ def mount(request: pytest.FixtureRequest, settings: Any) -> str:
     return name
 
 
-async def try_until_refused(mount: str, **changes: str) -> None:
-    for number in range(MAX_ATTEMPTS):
+async def try_until_refused(mount: str, *, times: int = MAX_ATTEMPTS, **changes: str) -> None:
+    for number in range(times):
         answer = await ask(mount, "/mcp", LIST, authorization=f"Bearer mcp_{number}", **changes)
         assert answer.status == 401
 
@@ -108,22 +109,72 @@ async def test_each_address_is_counted_on_its_own(mount: str, settings: Any) -> 
 
 
 @pytest.mark.parametrize(
+    ("proxies", "header", "value"),
+    [
+        (0, "x_forwarded_for", "203.0.113.7"),
+        (0, "forwarded", "for=203.0.113.7"),
+        (0, "x_real_ip", "203.0.113.7"),
+        (1, "x_forwarded_for", "unknown"),
+        (1, "x_forwarded_for", ""),
+    ],
+)
+async def test_threat_27_no_header_switches_the_limit_off(
+    proxies: int, header: str, value: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ROOT_URLCONF = "tests.transports.urls"
+    settings.MCP_DJANGO = {"PROXIES": proxies}
+    monkeypatch.setattr(brute_force, "UNKNOWN_FACTOR", 2)
+    _, good = await sync_to_async(_token)()
+    assert (await ask("wsgi", "/mcp", LIST, authorization=good)).status == 200
+    await try_until_refused("wsgi", times=2 * MAX_ATTEMPTS, **{header: value})
+    # Whatever they say of themselves.
+    for said in (value, "198.51.100.9, unknown", "10.0.0.1, _hidden"):
+        answer = await ask("wsgi", "/mcp", LIST, authorization="Bearer mcp_x", **{header: said})
+        assert answer.status == 429
+    # Who works already goes on working, and who is known has a count of his own.
+    answer = await ask("wsgi", "/mcp", LIST, authorization=good, **{header: value})
+    assert answer.status == 200
+    known = {"x_forwarded_for": "198.51.100.9"} if proxies else {}
+    assert (await ask("wsgi", "/mcp", LIST, authorization="Bearer x", **known)).status == 401
+
+
+def test_a_proxy_that_the_setting_does_not_mention_is_told_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "_complained", {})
+    caplog.set_level(logging.WARNING, "mcp_django.security")
+    for _ in range(3):
+        get = RequestFactory(REMOTE_ADDR="10.0.0.2").get
+        limited_address(get("/", headers={"X-Forwarded-For": "203.0.113.7, mcp_secret"}))
+    (line,) = caplog.messages
+    assert "from 10.0.0.2, and MCP_DJANGO['PROXIES'] is 0" in line
+    assert "mcp_secret" not in line
+    caplog.clear()
+    monkeypatch.setattr(limits, "_complained", {})
+    limited_address(RequestFactory(REMOTE_ADDR="10.0.0.2").get("/"))
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
     ("proxies", "meta", "expected"),
     [
         (0, {"REMOTE_ADDR": "203.0.113.7"}, "203.0.113.7"),
         (0, {"REMOTE_ADDR": "127.0.0.1"}, "127.0.0.1"),
         (0, {"REMOTE_ADDR": ""}, None),
-        # Behind a proxy that nobody told us of, all clients would be one.
+        # Behind a proxy that the setting does not mention, all clients would be one.
         (0, {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "203.0.113.7"}, None),
         (0, {"REMOTE_ADDR": "10.0.0.2", "HTTP_FORWARDED": "for=203.0.113.7"}, None),
-        # Whoever comes from outside makes the header up, and is counted all the same.
+        (0, {"REMOTE_ADDR": "", "HTTP_X_FORWARDED_FOR": "203.0.113.7"}, None),
+        (0, {"REMOTE_ADDR": "::ffff:10.0.0.2", "HTTP_X_FORWARDED_PROTO": "https"}, None),
+        # A client that comes from outside makes the header up, and is counted all the same.
+        (0, {"REMOTE_ADDR": "::ffff:93.184.215.14", "HTTP_FORWARDED": "for=x"}, "93.184.215.14"),
         (0, {"REMOTE_ADDR": "93.184.215.14", "HTTP_X_FORWARDED_FOR": "::1"}, "93.184.215.14"),
         (1, {"REMOTE_ADDR": "10.0.0.2", "HTTP_X_FORWARDED_FOR": "6.6.6.6, 9.9.9.9"}, "9.9.9.9"),
         (2, {"REMOTE_ADDR": "10.0.0.2", "HTTP_X_FORWARDED_FOR": "6.6.6.6, 9.9.9.9"}, "6.6.6.6"),
         (1, {"REMOTE_ADDR": "10.0.0.2", "HTTP_X_FORWARDED_FOR": "unknown"}, None),
     ],
 )
-def test_an_address_is_the_clients_or_nobodys(
+def test_an_address_is_the_clients_or_unknown(
     proxies: int, meta: dict[str, str], expected: str | None, settings: Any
 ) -> None:
     settings.MCP_DJANGO = {"PROXIES": proxies}

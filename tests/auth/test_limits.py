@@ -17,7 +17,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     found = SimpleNamespace(now=60_000_010.0, since_start=0.0)
     fake = SimpleNamespace(time=lambda: found.now, monotonic=lambda: found.since_start)
     monkeypatch.setattr(limits, "time", fake)
-    monkeypatch.setattr(limits, "_complained", [])
+    monkeypatch.setattr(limits, "_complained", {})
     return found
 
 

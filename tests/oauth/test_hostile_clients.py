@@ -13,12 +13,13 @@ from django.test import Client
 from django.utils import timezone
 from oauth2_provider.models import get_grant_model
 
+from mcp_django.auth import brute_force
 from mcp_django.auth.addresses import source_of
 from mcp_django.auth.events import SOME_OF_ONE, sparingly
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import Consent
 from mcp_django.oauth.validator import Validator
-from mcp_django.oauth.views import register
+from mcp_django.oauth.views import endpoint, register
 from mcp_django.oauth.views.authorize import LIMIT
 from mcp_django.oauth.views.endpoint import MAX_BODY_BYTES
 from mcp_django.oauth.views.revoke import RevokeView
@@ -191,10 +192,49 @@ def test_threat_09_who_has_many_addresses_of_ipv6_registers_no_more_clients() ->
     assert _register("{}", REMOTE_ADDR="2001:db8:0:1::1") == 400
 
 
-def test_threat_09_behind_an_unknown_proxy_one_client_does_not_shut_out_the_others() -> None:
-    for _ in range(register.PER_ADDRESS_PER_HOUR + 1):
-        found = _register("{}", REMOTE_ADDR="127.0.0.1", HTTP_X_FORWARDED_FOR="203.0.113.7")
+def test_threat_09_no_header_switches_the_limit_of_registrations_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brute_force, "UNKNOWN_FACTOR", 2)
+    # An unmentioned proxy has many clients: they may more than one address.
+    for number in range(2 * register.PER_ADDRESS_PER_HOUR):
+        found = _register("{}", REMOTE_ADDR="127.0.0.1", HTTP_X_FORWARDED_FOR=f"203.0.113.{number}")
         assert found == 400
+    assert _register("{}", REMOTE_ADDR="10.0.0.2", HTTP_FORWARDED="for=198.51.100.9") == 429
+    assert _register("{}", REMOTE_ADDR="", HTTP_X_FORWARDED_FOR="198.51.100.9") == 429
+    assert _register("{}", REMOTE_ADDR="127.0.0.1") == 400
+
+
+def test_threat_27_no_header_switches_the_limit_of_failing_clients_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brute_force, "UNKNOWN_FACTOR", 2)
+    monkeypatch.setattr(endpoint, "MAX_FAILURES_OF_ADDRESS", endpoint.MAX_FAILURES + 1)
+
+    def fail(number: int) -> int:
+        form = {"grant_type": "refresh_token", "refresh_token": "x", "client_id": "nobody"}
+        headers = {"X-Forwarded-For": f"203.0.113.{number}"}
+        return Client().post(TOKEN, form, headers=headers).status_code
+
+    # Not by the client that is named: it could be shut out for all others.
+    times = 2 * (endpoint.MAX_FAILURES + 1)
+    assert [fail(number) for number in range(times + 1)] == [401] * times + [429]
+
+
+def test_threat_27_no_header_switches_the_limit_of_the_consent_page_off(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brute_force, "UNKNOWN_FACTOR", 2)
+
+    def statuses(times: int, **meta: str) -> list[int]:
+        client = Client(**meta)
+        return [ask(client, app, prompt="none").status_code for _ in range(times)]
+
+    behind = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "203.0.113.7"}
+    assert statuses(2 * LIMIT + 1, **behind) == [400] * 2 * LIMIT + [429]
+    # The addresses of one subscriber are one here as well.
+    assert statuses(LIMIT, REMOTE_ADDR="2001:db8::1") == [400] * LIMIT
+    assert statuses(1, REMOTE_ADDR="2001:db8::2") == [429]
 
 
 class _Endless(BytesIO):

@@ -308,7 +308,7 @@ def test_threat_09_the_site_registers_so_many_clients_an_hour(
     assert post(client, GOOD, REMOTE_ADDR="192.0.2.1").status_code == 201
     assert post(client, GOOD, REMOTE_ADDR="192.0.2.2").status_code == 201
     assert post(client, GOOD, REMOTE_ADDR="192.0.2.3").status_code == 429
-    # Behind a socket no address is known, which is no reason to refuse everybody.
+    # Behind a socket no address is known: all share one count, which is higher.
     monkeypatch.setattr(view, "PER_SITE_PER_HOUR", 100)
     for _ in range(view.PER_ADDRESS_PER_HOUR + 1):
         assert post(client, "{}", REMOTE_ADDR="").status_code == 400

@@ -370,7 +370,7 @@ def test_a_cache_that_is_down_limits_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
     for method in ("get", "add", "incr", "decr"):
         monkeypatch.setattr(type(cache._connections[cache._alias]), method, down)  # type: ignore[attr-defined]
-    monkeypatch.setattr(limits, "_complained", [0.0])
+    monkeypatch.setattr(limits, "_complained", {})
     client = MCPClient(server=with_tool(rate="1/h"))
     assert [is_limited(client) for _ in range(3)] == [False] * 3
 

@@ -21,7 +21,7 @@ from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2 import FatalClientError, OAuth2Error
 
 from mcp_django.auth import events, limits
-from mcp_django.auth.addresses import client_ip
+from mcp_django.auth.brute_force import counted_for
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import consenting
 from mcp_django.oauth.authorization_reading import check_client, check_query, read
@@ -167,8 +167,8 @@ def _fetching_as(user: Any) -> Iterator[None]:
 
 def _busy(request: HttpRequest) -> HttpResponse | None:
     user = request.user if request.user.is_authenticated else None
-    key = f"user:{user.pk}" if user else f"address:{client_ip(request)}"
-    seconds = limits.take("authorize", key, limit=LIMIT, seconds=SECONDS)
+    key, limit = (f"user:{user.pk}", LIMIT) if user else counted_for(request, limit=LIMIT)
+    seconds = limits.take("authorize", key, limit=limit, seconds=SECONDS)
     if not seconds:
         return None
     events.record_some(AuthEvent.Kind.RATE_LIMIT, request=request, user=user, at="authorize")

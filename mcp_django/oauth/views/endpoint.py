@@ -24,7 +24,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from oauthlib.oauth2.rfc6749.errors import OAuth2Error
 
 from mcp_django.auth import events, limits
-from mcp_django.auth.brute_force import limited_address
+from mcp_django.auth.brute_force import counted_for, limited_address
 from mcp_django.exceptions import AuthenticationUnavailable
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.refusals import Refused
@@ -120,10 +120,11 @@ class FormEndpoint(View):
         return _json(refused, headers=headers)
 
     def _counted(self, request: HttpRequest) -> list[tuple[str, int]]:
-        """What failures are counted for, with how many may be; nothing without a known address."""
+        """What failures are counted for, with how many may be."""
         address = limited_address(request)
         if address is None:
-            return []
+            # Not by the client as well: one caller could shut out a client that all may name.
+            return [counted_for(request, limit=MAX_FAILURES_OF_ADDRESS)]
         try:
             claimed = request.POST.get("client_id", "") or request.headers.get("Authorization", "")
         except UNREADABLE:

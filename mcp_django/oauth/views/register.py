@@ -17,7 +17,7 @@ from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
 from mcp_django.auth.addresses import client_ip
-from mcp_django.auth.brute_force import limited_address
+from mcp_django.auth.brute_force import counted_for
 from mcp_django.auth.events import record
 from mcp_django.auth.limits import take
 from mcp_django.conf import get_settings
@@ -147,15 +147,14 @@ def _token_needed(request: HttpRequest) -> JsonResponse:
 
 
 def _limit(request: HttpRequest) -> int:
-    """Seconds to wait, 0 for none. A caller whose address is unknown counts for the site alone."""
-    address = limited_address(request)
-    if address is not None:
-        seconds = take("register", address, limit=PER_ADDRESS_PER_HOUR, seconds=HOUR)
-        if seconds:
-            # One row an hour tells it; more would let the caller fill the table.
-            if not take("register:told", address, limit=1, seconds=HOUR):
-                record(AuthEvent.Kind.RATE_LIMIT, request=request, limit="register")
-            return seconds
+    """Seconds to wait, 0 for none."""
+    key, limit = counted_for(request, limit=PER_ADDRESS_PER_HOUR)
+    seconds = take("register", key, limit=limit, seconds=HOUR)
+    if seconds:
+        # One row an hour tells it; more would let the caller fill the table.
+        if not take("register:told", key, limit=1, seconds=HOUR):
+            record(AuthEvent.Kind.RATE_LIMIT, request=request, limit="register")
+        return seconds
     # Counted in the table, since the cache may be each process's own.
     model = get_application_model()
     recent = model._default_manager.filter(
