@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from ipaddress import IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv6Address, IPv6Network, ip_address, ip_network
 
 from django.http import HttpRequest
 
@@ -42,3 +42,9 @@ def source_of(address: str) -> str:
     if not isinstance(found, IPv6Address):
         return address
     return str(found.ipv4_mapped or IPv6Network((int(found), 64), strict=False))
+
+
+def network_of(source: str) -> str:
+    """The /24 of IPv4 or the /48 of IPv6 that a source is in: one customer may have it whole."""
+    found = ip_network(source)
+    return str(found.supernet(new_prefix=24 if found.version == 4 else 48))

@@ -35,27 +35,43 @@ def unused_clients() -> QuerySet[Any]:
     """
     model = get_application_model()
     sources = model.RegistrationSource
-    mine = Q(application=OuterRef("pk"))
-    tokens = get_access_token_model()._default_manager.filter(mine)
-    refreshes = get_refresh_token_model()._default_manager.filter(mine)
-    grants = get_grant_model()._default_manager.filter(mine, expires__gt=Now())
-    profiles = ClientProfile._default_manager.filter(client_id=OuterRef("client_id"))
-    never = (
-        Q(created__lt=before(UNUSED_SECONDS))
-        & ~Exists(tokens)
-        & ~Exists(refreshes)
-        & ~Exists(grants)
-        & ~Exists(profiles.filter(last_used_at__isnull=False))
-    )
     since = before(IDLE_SECONDS)
+    of = _Uses()
     idle = (
         Q(created__lt=since)
-        & ~Exists(tokens.filter(Q(created__gte=since) | Q(expires__gt=Now())))
-        & ~Exists(refreshes.filter(updated__gte=since))
-        & ~Exists(grants)
-        & ~Exists(profiles.filter(last_used_at__gte=since))
+        & ~Exists(of.tokens.filter(Q(created__gte=since) | Q(expires__gt=Now())))
+        & ~Exists(of.refreshes.filter(updated__gte=since))
+        & ~Exists(of.grants)
+        & ~Exists(of.profiles.filter(last_used_at__gte=since))
     )
     found: QuerySet[Any] = model._default_manager.filter(
-        never | idle, registration_source__in=[sources.DCR, sources.CIMD]
+        (Q(created__lt=before(UNUSED_SECONDS)) & of.never()) | idle,
+        registration_source__in=[sources.DCR, sources.CIMD],
     )
     return found
+
+
+def never_used_clients() -> QuerySet[Any]:
+    """Clients that no token was ever issued to, and that no user is letting in at the moment."""
+    found: QuerySet[Any] = get_application_model()._default_manager.filter(_Uses().never())
+    return found
+
+
+class _Uses:
+    """What the use of a client leaves, within a query of clients."""
+
+    def __init__(self) -> None:
+        mine = Q(application=OuterRef("pk"))
+        self.tokens = get_access_token_model()._default_manager.filter(mine)
+        self.refreshes = get_refresh_token_model()._default_manager.filter(mine)
+        self.grants = get_grant_model()._default_manager.filter(mine, expires__gt=Now())
+        self.profiles = ClientProfile._default_manager.filter(client_id=OuterRef("client_id"))
+
+    def never(self) -> Q:
+        """Nothing at all."""
+        return (
+            ~Exists(self.tokens)
+            & ~Exists(self.refreshes)
+            & ~Exists(self.grants)
+            & ~Exists(self.profiles.filter(last_used_at__isnull=False))
+        )

@@ -10,12 +10,17 @@ import pytest
 from django.contrib.auth.hashers import check_password
 from django.test import Client
 from django.utils import timezone
-from oauth2_provider.models import get_access_token_model, get_application_model
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_application_model,
+    get_grant_model,
+)
 
 from mcp_django.models import AccessToken, AuthEvent
 from mcp_django.oauth import registration
+from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.views import register as view
-from tests.oauth.parties import SETTINGS, make_app
+from tests.oauth.parties import SETTINGS, make_app, make_token
 
 pytestmark = pytest.mark.django_db
 ADDRESS = "/oauth/register"
@@ -294,6 +299,56 @@ def test_threat_09_one_address_registers_twenty_clients_an_hour(client: Client) 
     assert post(client, GOOD).status_code == 429
     assert AuthEvent.objects.filter(kind="rate_limit").count() == 1
     assert post(client, GOOD, REMOTE_ADDR="192.0.2.7").status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("one_of_it", "outside"),
+    [("2001:db8:7:{:x}::1", "2001:db8:8::1"), ("203.0.113.{}", "203.0.112.1")],
+)
+def test_threat_09_one_network_takes_a_part_of_what_the_site_registers(
+    client: Client, one_of_it: str, outside: str
+) -> None:
+    assert 2 * view.PER_NETWORK_PER_HOUR < view.PER_SITE_PER_HOUR
+    for number in range(view.PER_NETWORK_PER_HOUR):
+        address = one_of_it.format(number // view.PER_ADDRESS_PER_HOUR)
+        assert post(client, "{}", REMOTE_ADDR=address).status_code == 400
+    response = post(client, GOOD, REMOTE_ADDR=one_of_it.format(200))
+    assert response.status_code == 429
+    assert 0 < int(response.headers["Retry-After"]) <= 3600
+    assert post(client, GOOD, REMOTE_ADDR=one_of_it.format(201)).status_code == 429
+    assert AuthEvent.objects.filter(kind="rate_limit").count() == 1
+    assert post(client, GOOD, REMOTE_ADDR=outside).status_code == 201
+
+
+def _with_token(client: Any, user: Any) -> None:
+    make_token(user, client, refresh=False)
+
+
+def _with_refresh_token(client: Any, user: Any) -> None:
+    make_token(user, client)
+    get_access_token_model().objects.all().delete()
+
+
+def _with_code(client: Any, user: Any) -> None:
+    then = timezone.now() + timedelta(minutes=1)
+    get_grant_model().objects.create(user=user, application=client, code="c", expires=then)
+
+
+def _with_last_use(client: Any, user: Any) -> None:
+    ClientProfile.objects.create(client_id=client.client_id, last_used_at=timezone.now())
+
+
+@pytest.mark.parametrize("use", [_with_token, _with_refresh_token, _with_code, _with_last_use])
+def test_clients_that_are_used_leave_room_for_others(
+    client: Client, user: Any, monkeypatch: pytest.MonkeyPatch, use: Any
+) -> None:
+    monkeypatch.setattr(view, "PER_SITE_PER_HOUR", 2)
+    made = [make_app(), make_app()]
+    ClientProfile.objects.create(client_id=made[1].client_id)
+    assert post(client, GOOD).status_code == 429
+    use(made[0], user)
+    assert post(client, GOOD).status_code == 201
+    assert post(client, GOOD).status_code == 429
 
 
 def test_threat_09_the_site_registers_so_many_clients_an_hour(

@@ -16,18 +16,21 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
-from mcp_django.auth.addresses import client_ip
-from mcp_django.auth.brute_force import counted_for
+from mcp_django.auth.addresses import client_ip, network_of
+from mcp_django.auth.brute_force import UNKNOWN, counted_for
 from mcp_django.auth.events import record
 from mcp_django.auth.limits import take
 from mcp_django.conf import get_settings
 from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent, digest
+from mcp_django.oauth.pruning import never_used_clients
 from mcp_django.oauth.registration import Registration, RegistrationError, parse
 from mcp_django.oauth.views.cors import error, open_to_browsers
 
 MAX_BYTES = 32 * 1024
 HOUR = 3600
 PER_ADDRESS_PER_HOUR = 20
+# A part of the site's, so that no owner of a network with many addresses can use that up.
+PER_NETWORK_PER_HOUR = 100
 PER_SITE_PER_HOUR = 1000
 # What an access token has to carry to be an initial access token (RFC 7591, section 3).
 REGISTER_SCOPE = "register"
@@ -39,7 +42,7 @@ def register(request: HttpRequest) -> HttpResponseBase:
     """Register a client: 201 with all that was registered, else a JSON error.
 
     The secret of a confidential client is in this answer and nowhere else. 20 registrations an hour
-    are served for one address and 1000 for the site, at most 32 KiB each.
+    are served for one address, 100 for its network and 1000 for the site, at most 32 KiB each.
     """
     mode = get_settings().oauth.dcr
     if mode == "off":
@@ -148,17 +151,21 @@ def _token_needed(request: HttpRequest) -> JsonResponse:
 
 def _limit(request: HttpRequest) -> int:
     """Seconds to wait, 0 for none."""
-    key, limit = counted_for(request, limit=PER_ADDRESS_PER_HOUR)
-    seconds = take("register", key, limit=limit, seconds=HOUR)
-    if seconds:
-        # One row an hour tells it; more would let the caller fill the table.
-        if not take("register:told", key, limit=1, seconds=HOUR):
-            record(AuthEvent.Kind.RATE_LIMIT, request=request, limit="register")
-        return seconds
-    # Counted in the table, since the cache may be each process's own.
-    model = get_application_model()
-    recent = model._default_manager.filter(
-        registration_source=model.RegistrationSource.DCR,
+    source, limit = counted_for(request, limit=PER_ADDRESS_PER_HOUR)
+    counted = {source: limit}
+    if source != UNKNOWN:
+        counted[network_of(source)] = PER_NETWORK_PER_HOUR
+    for key, limit in counted.items():
+        seconds = take("register", key, limit=limit, seconds=HOUR)
+        if seconds:
+            # One row an hour tells it; more would let the caller fill the table.
+            if not take("register:told", key, limit=1, seconds=HOUR):
+                record(AuthEvent.Kind.RATE_LIMIT, request=request, limit="register")
+            return seconds
+    # Counted in the table, since the cache may be each process's own. A client that a user has let
+    # in since does not count: those of an attacker are not let in.
+    recent = never_used_clients().filter(
+        registration_source=get_application_model().RegistrationSource.DCR,
         created__gte=timezone.now() - timedelta(seconds=HOUR),
     )
     return HOUR if recent.count() >= PER_SITE_PER_HOUR else 0
