@@ -44,7 +44,7 @@ def source_of(address: str) -> str:
     return str(found.ipv4_mapped or IPv6Network((int(found), 64), strict=False))
 
 
-def network_of(source: str) -> str:
+def wide_network_of(source: str) -> str:
     """The /24 of IPv4 or the /48 of IPv6 that a source is in: one customer may have it whole."""
     found = ip_network(source)
     return str(found.supernet(new_prefix=24 if found.version == 4 else 48))

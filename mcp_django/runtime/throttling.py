@@ -16,7 +16,7 @@ from typing import Any
 from django.utils.asyncio import async_unsafe
 
 from mcp_django.auth import limits
-from mcp_django.auth.brute_force import network_of
+from mcp_django.auth.brute_force import UNKNOWN_FACTOR, network_of
 from mcp_django.components.component import Component
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import TooManyRequests
@@ -30,8 +30,6 @@ NAME = "rate"
 # A round of questions is no new call, until there are more of them than people answer: the state
 # that a client sends back can be sent again and again.
 MAX_ROUNDS = 30
-# How much more may come from all addresses together that are not known.
-UNKNOWN_FACTOR = 10
 
 
 @dataclass(frozen=True, slots=True)

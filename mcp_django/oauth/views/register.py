@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
-from mcp_django.auth.addresses import client_ip, network_of
+from mcp_django.auth.addresses import client_ip, wide_network_of
 from mcp_django.auth.brute_force import UNKNOWN, counted_for
 from mcp_django.auth.events import record
 from mcp_django.auth.limits import take
@@ -154,7 +154,7 @@ def _limit(request: HttpRequest) -> int:
     source, limit = counted_for(request, limit=PER_ADDRESS_PER_HOUR)
     counted = {source: limit}
     if source != UNKNOWN:
-        counted[network_of(source)] = PER_NETWORK_PER_HOUR
+        counted[wide_network_of(source)] = PER_NETWORK_PER_HOUR
     for key, limit in counted.items():
         seconds = take("register", key, limit=limit, seconds=HOUR)
         if seconds:
