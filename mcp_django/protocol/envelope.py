@@ -98,7 +98,7 @@ def classify(
     `enabled` are the versions that the server speaks.
 
     Raises:
-        MCPError: the message cannot be served; write it for `claimed_revision(message)`.
+        MCPError: the message cannot be served; write it for `revision_of(message)`.
     """
     if isinstance(message, Request):
         params = read_params(message.params, _Params)
@@ -122,9 +122,16 @@ def check_version(headers: Headers, *, enabled: Sequence[str]) -> None:
     _check_header(_version_header(headers), enabled)
 
 
-def claimed_revision(message: Request | Notification | Response | Batch) -> Revision | None:
-    """Return the stateless revision that a message names, for an error about that very message."""
+def revision_of(
+    message: Request | Notification | Response | Batch, session: Revision | None = None
+) -> Revision | None:
+    """Return the revision to write an error about a message in: its envelope's, else its session's.
+
+    `None` stands for one that is not known.
+    """
     fields = _peek(message) if isinstance(message, Request | Notification) else {}
+    if not _has_envelope(fields):
+        return session
     version = fields.get(meta.PROTOCOL_VERSION)
     revision = REVISIONS.get(version) if isinstance(version, str) else None
     return revision if revision is not None and revision.stateless else None

@@ -178,13 +178,15 @@ _STATUS_AT_EVERY_REVISION = frozenset(
 
 def error_object(exc: MCPError, revision: Revision | None) -> dict[str, Any]:
     """Return the `error` member for `exc`, with the code that `revision` uses for it."""
-    code = exc.code
-    if revision is not None:
-        code = revision.error_codes.get(code, code)
-    error: dict[str, Any] = {"code": code, "message": exc.message}
+    error: dict[str, Any] = {"code": code_in(revision, exc.code), "message": exc.message}
     if exc.data is not None:
         error["data"] = dict(exc.data)
     return error
+
+
+def code_in(revision: Revision | None, code: int) -> int:
+    """Return what `revision` writes for a code of ours; `None` stands for one not yet known."""
+    return code if revision is None else revision.error_codes.get(code, code)
 
 
 def http_status(exc: MCPError, revision: Revision | None) -> int:

@@ -68,7 +68,7 @@ def _stateless_result(
     if method in ACKNOWLEDGED:
         result = {}
     elif method == "tasks/get":
-        result = newer_task(result)
+        result = newer_task(result, revision)
     projected = {"resultType": "complete", **result}
     # A task that a call became has a lifetime of the same name.
     if projected["resultType"] != "complete" and method != "tools/call":
@@ -98,7 +98,7 @@ def project_notification(
     if method == "notifications/progress" and not revision.progress_message:
         projected.pop("message", None)
     if method == "notifications/tasks":
-        projected = newer_task(projected)
+        projected = newer_task(projected, revision)
     elif method == "notifications/tasks/status":
         projected = older_task(projected)
     meta = projected.get("_meta")

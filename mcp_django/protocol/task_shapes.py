@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mcp_django.protocol.errors import clip
+from mcp_django.protocol.errors import clip, code_in
+from mcp_django.protocol.revisions import Revision
 
 Wire = Mapping[str, Any]
 
@@ -23,11 +24,14 @@ ONE_TASK = frozenset({"tasks/get", "tasks/cancel"})
 """Methods that 2025-11-25 answers with a task."""
 
 
-def newer_task(task: Wire) -> dict[str, Any]:
-    """Return a task with its outcome inlined as the result of a call."""
+def newer_task(task: Wire, revision: Revision) -> dict[str, Any]:
+    """Return a task with its outcome inlined as the result, or the error, of a call."""
     projected = dict(task)
     if "result" in task:
         projected["result"] = {"resultType": "complete", **task["result"]}
+    if "code" in task.get("error", {}):
+        error = task["error"]
+        projected["error"] = {**error, "code": code_in(revision, error["code"])}
     return projected
 
 

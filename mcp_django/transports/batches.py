@@ -63,7 +63,7 @@ def answer(call: Call, session: StoredSession, batch: Batch) -> Outcome:
                 opened = cancellations.tracked(session.row.pk, opened)
             (running if isinstance(opened, Invocation) else finished).append(opened)  # type: ignore[arg-type]
         elif isinstance(member, Failure):
-            finished.append(_error(member.error, member.id, is_member=True))
+            finished.append(_error(session, member.error, member.id, is_member=True))
         else:
             call.take(session, member)
     if not finished and not running:
@@ -127,12 +127,12 @@ def _too_many(call: Call, session: StoredSession, batch: Batch, exc: TooManyRequ
         if isinstance(member, Request):
             told = throttling.in_band(member, exc)
             entries.append(
-                _error(exc, member.id)
+                _error(session, exc, member.id)
                 if told is None
                 else respond(call.incoming(session, member), told)
             )
         elif isinstance(member, Failure):
-            entries.append(_error(member.error, member.id, is_member=True))
+            entries.append(_error(session, member.error, member.id, is_member=True))
     refusal = error_reply(exc, None, session.revision)
     # A model reads what came with 200; its client would keep anything else to itself.
     status = 200 if get_settings().throttle_as == "result" else refusal.status
@@ -145,7 +145,7 @@ def _open(
     try:
         opened = call.open(session, request, tally)
     except MCPError as exc:
-        return _error(exc, request.id)
+        return _error(session, exc, request.id)
     # No revision has both batches and tasks.
     assert not isinstance(opened, Awaiting)
     return opened
@@ -251,8 +251,10 @@ async def _speak(
             await said.put(Outgoing(failure(call.incoming, exc), is_response=True))
 
 
-def _error(exc: MCPError, request_id: RequestId | None, *, is_member: bool = False) -> bytes:
-    message = jsonrpc.error_message(request_id, error_object(exc, None))
+def _error(
+    session: StoredSession, exc: MCPError, request_id: RequestId | None, *, is_member: bool = False
+) -> bytes:
+    message = jsonrpc.error_message(request_id, error_object(exc, session.revision))
     if request_id is None and is_member:
         # Base JSON-RPC asks for it in an array, where nothing else tells the entries apart.
         message = {**message, "id": None}

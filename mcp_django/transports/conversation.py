@@ -201,8 +201,8 @@ class Conversation:
         await self._send(self._refusal(exc, request_id))
 
     def _refusal(self, exc: MCPError, request_id: RequestId | None) -> bytes:
-        error = jsonrpc.error_message(request_id, error_object(exc, None))
         revision = self._local.revision
+        error = jsonrpc.error_message(request_id, error_object(exc, revision))
         if request_id is None and revision is not None and revision.null_error_ids:
             error = {**error, "id": None}
         return jsonrpc.encode(error)
@@ -214,7 +214,7 @@ class Conversation:
         try:
             await self._answer(request, respond, muster)
         except Exception as exc:  # noqa: BLE001 - a permission or backend of the site's own, too
-            error = jsonrpc.error_message(request.id, error_of(request, exc))
+            error = jsonrpc.error_message(request.id, error_of(request, exc, self._local.revision))
             await respond(jsonrpc.encode(error))
 
     async def _answer(self, request: Request, respond: Respond, muster: Muster | None) -> None:

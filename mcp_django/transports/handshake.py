@@ -18,9 +18,7 @@ from mcp_django.auth.brute_force import network_of
 from mcp_django.auth.carrier import SECRET_HEADERS, carrier
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import InvalidParams, InvalidRequest, MCPError
-from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import check_version
-from mcp_django.protocol.errors import error_object
 from mcp_django.protocol.headers import LAST_EVENT_ID, SESSION_ID
 from mcp_django.protocol.jsonrpc import Batch, Failure, Notification, Request, RequestId, Response
 from mcp_django.runtime import handshake, telemetry
@@ -312,8 +310,3 @@ async def _in_place(
 
 def _streaming(open_: Callable[[], object]) -> Stream:
     return Stream(headers=SSE_HEADERS, open=open_)  # type: ignore[arg-type]
-
-
-def member_error(exc: MCPError, request_id: RequestId | None) -> bytes:
-    """One entry of a batch's answer that says why there is no result."""
-    return jsonrpc.encode(jsonrpc.error_message(request_id, error_object(exc, None)))

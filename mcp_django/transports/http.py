@@ -20,7 +20,7 @@ from mcp_django.auth.carrier import SECRET_HEADERS, carrier
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AccessRefused, Busy, InternalError, MCPError
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import Drop, Handshake, claimed_revision, classify
+from mcp_django.protocol.envelope import Drop, Handshake, classify, revision_of
 from mcp_django.protocol.jsonrpc import Batch, Failure, Request
 from mcp_django.runtime.dispatch import WORK_METHODS, dispatch, respond
 from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening
@@ -128,9 +128,8 @@ def _broken(message: Message | None) -> Reply:
     client like a server of another revision (VER-21).
     """
     request = message if isinstance(message, Request) else None
-    revision = claimed_revision(request) if request else None
     error = InternalError("The request failed for a reason that is no fault of its own.")
-    return replace(error_reply(error, request.id if request else None, revision), status=500)
+    return replace(error_reply(error, request.id if request else None), status=500)
 
 
 def _admit(received: Received) -> Outcome:
@@ -159,7 +158,7 @@ def _served(received: Received, principal: Principal) -> Outcome:
         route = classify(message, exchange.headers, enabled=server.protocol_versions)
     except MCPError as exc:
         door.turned_away(server, message, exc, transport="http", principal=principal)
-        return error_reply(exc, request_id, claimed_revision(message))
+        return error_reply(exc, request_id, revision_of(message))
     if isinstance(route, Handshake):
         return Call(server, exchange, principal).post(message)
     if isinstance(route, Drop) or not isinstance(message, Request):

@@ -6,9 +6,10 @@ import logging
 from typing import Any
 
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, InternalError, MCPError
-from mcp_django.protocol.envelope import claimed_revision
+from mcp_django.protocol.envelope import revision_of
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED, error_object
 from mcp_django.protocol.jsonrpc import Request
+from mcp_django.protocol.revisions import Revision
 
 logger = logging.getLogger("mcp_django")
 
@@ -18,14 +19,14 @@ HINT = (
 )
 
 
-def error_of(request: Request, exc: Exception) -> dict[str, Any]:
-    """The error object that an exception comes to."""
+def error_of(request: Request, exc: Exception, session: Revision | None) -> dict[str, Any]:
+    """The error object that an exception comes to, in a session of this revision, if in any."""
     if isinstance(exc, AccessRefused):
         return _access_error(exc)
     if not isinstance(exc, MCPError):
         logger.error("%s could not be answered.", request.method, exc_info=exc)
         exc = InternalError("The request failed for a reason that is no fault of its own.")
-    return error_object(exc, claimed_revision(request))
+    return error_object(exc, revision_of(request, session))
 
 
 def _access_error(exc: AccessRefused) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class LocalSession:
         """A request that came without headers, in the form that the runtime serves.
 
         Raises:
-            MCPError: it cannot be served; write it for ``claimed_revision(request)``.
+            MCPError: it cannot be served; write it for ``revision_of(request, self.revision)``.
         """
         route = classify(request, None, enabled=self._enabled)
         if isinstance(route, Stateless):

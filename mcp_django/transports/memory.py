@@ -16,7 +16,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.context import ClientPort
 from mcp_django.exceptions import InvalidRequest, MCPError
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.envelope import claimed_revision
+from mcp_django.protocol.envelope import revision_of
 from mcp_django.protocol.errors import error_object
 from mcp_django.protocol.jsonrpc import Request, RequestId
 from mcp_django.protocol.revisions import Revision
@@ -115,7 +115,13 @@ class MemoryConnection:
     def open(self, message: dict[str, Any]) -> Response | Invocation | Listening | Awaiting:
         """The response to a request, or what is left to run for it."""
         request = jsonrpc.decode(jsonrpc.encode(message))
-        with door.watched(self._server, request, transport="memory", principal=self._principal):
+        with door.watched(
+            self._server,
+            request,
+            transport="memory",
+            principal=self._principal,
+            session=self.session.revision,
+        ):
             self._server.refresh()
             admit_connection(self._server, self._principal)
         if not isinstance(request, Request):
@@ -125,7 +131,7 @@ class MemoryConnection:
                 return _decoded(self.session.initialize(request))
             incoming = self.session.incoming(self._principal, request)
         except MCPError as exc:
-            return _error(exc, request.id, claimed_revision(request))
+            return _error(exc, request.id, revision_of(request, self.session.revision))
         try:
             outcome = dispatch(incoming)
         except MCPError as exc:

@@ -89,6 +89,7 @@ class Opening:
             *(where, work, self._server, request),
             transport=self._transport,
             key=None if self._transport in LOCAL else caller,
+            session=self._session.revision,
         )
         if muster is not None and is_work:
             try:
@@ -103,7 +104,8 @@ class Opening:
         return opened
 
     def _open_for_caller(self, request: Request, tally: Tally | None = None) -> Opened:
-        with door.watched(self._server, request, transport=self._transport):
+        agreed = self._session.revision
+        with door.watched(self._server, request, transport=self._transport, session=agreed):
             principal = self.caller()
         if self._session.is_initialize(request):
             answer = self._session.initialize(request)

@@ -14,9 +14,9 @@ from mcp_django.protocol.envelope import (
     Handshake,
     Route,
     Stateless,
-    claimed_revision,
     classify,
     read_handshake_meta,
+    revision_of,
 )
 from mcp_django.protocol.errors import (
     HeaderMismatch,
@@ -36,7 +36,13 @@ from mcp_django.protocol.jsonrpc import (
     decode,
     encode,
 )
-from mcp_django.protocol.revisions import DRAFT_2026_V1, HANDSHAKE, REVISIONS, V2026_07_28
+from mcp_django.protocol.revisions import (
+    DRAFT_2026_V1,
+    HANDSHAKE,
+    LATEST_HANDSHAKE,
+    REVISIONS,
+    V2026_07_28,
+)
 from tests.spec import spec
 
 E, X = V2026_07_28.version, DRAFT_2026_V1.version
@@ -397,30 +403,35 @@ def test_an_alias_that_is_switched_off_is_not_advertised() -> None:
 
 
 @spec("ALS-2")
-def test_an_error_about_a_message_is_written_for_the_revision_it_claims() -> None:
+def test_an_error_about_a_message_is_written_for_the_revision_in_its_envelope() -> None:
     message = call(fields=meta(X))
-    assert claimed_revision(message) is DRAFT_2026_V1
+    assert revision_of(message) is revision_of(message, LATEST_HANDSHAKE) is DRAFT_2026_V1
     with pytest.raises(HeaderMismatch) as caught:
         route(message, E)
-    assert error_object(caught.value, claimed_revision(message))["code"] == -32001
+    assert error_object(caught.value, revision_of(message))["code"] == -32001
 
 
 @pytest.mark.parametrize(
     "message",
     [
         call(),
-        call(fields=meta("2025-06-18")),
-        call(fields=meta("1.0.0")),
-        call(fields=meta(5)),
+        call(fields={"progressToken": 1}),
         Request(1, "m", b'{"_meta":{"a":1e999}}'),
+        Notification("notifications/x"),
         Response(1, b"{}"),
         Batch((call(fields=meta()),)),
     ],
 )
-def test_a_message_without_a_known_modern_version_claims_none(
-    message: Request | Response | Batch,
+def test_an_error_about_a_message_without_an_envelope_is_written_for_its_session(
+    message: Request | Notification | Response | Batch,
 ) -> None:
-    assert claimed_revision(message) is None
+    assert revision_of(message) is None
+    assert revision_of(message, LATEST_HANDSHAKE) is LATEST_HANDSHAKE
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "1.0.0", 5])
+def test_an_envelope_of_no_stateless_version_belongs_to_no_session_either(version: Any) -> None:
+    assert revision_of(call(fields=meta(version)), LATEST_HANDSHAKE) is None
 
 
 @spec("PRG-1", "MET-4")

@@ -566,6 +566,17 @@ def test_a_task_has_its_result_within_it_or_not() -> None:
     assert newer["result"] == {"resultType": "complete", "content": []}
 
 
+@spec("ALS-2", "TKE-5")
+def test_the_error_of_a_task_has_the_code_of_its_revision() -> None:
+    found = {**TASK, "status": "failed", "error": {"code": -32021, "message": "No."}}
+    for version, code in ((E, -32021), (X, -32003)):
+        error = {"code": code, "message": "No."}
+        assert project("tasks/get", found, version)["error"] == error
+        told = project_notification("notifications/tasks", found, version)
+        assert told is not None
+        assert told["error"] == error
+
+
 @spec("TKD-6", "TKE-6")
 def test_a_tool_that_failed_fails_its_task_or_completes_it() -> None:
     said = [{"type": "image", "data": "", "mimeType": "image/png"}, {"type": "text", "text": "No."}]

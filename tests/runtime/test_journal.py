@@ -196,6 +196,31 @@ def test_who_is_not_signed_in_is_refused(closed: str) -> None:
     assert line.code == -31401
 
 
+@pytest.mark.parametrize(("revision", "code"), [("2025-11-25", -32002), ("2026-07-28", -32602)])
+def test_an_error_has_the_code_that_its_client_was_sent(revision: str, code: int) -> None:
+    made = open_to_all()
+    made.resource("shop://orders/{number}")(lambda number: number)
+    with pytest.raises(MCPError) as caught:
+        real_client(server=made, protocol_version=revision).read_resource("shop://nothing")
+    assert caught.value.code == the_call().code == code
+    assert the_call().revision == revision
+
+
+def test_who_is_turned_away_from_a_session_is_told_of_with_its_revision() -> None:
+    guarded = MCPServer("guarded")
+    guarded.tool()(read)
+    user = person()
+    mine = real_client(server=guarded, user=user, protocol_version="2025-06-18")
+    assert mine.call_tool("read").text == "1"
+    guarded.permission = IsStaff
+    with pytest.raises(AccessRefused):
+        mine.call_tool("read")
+    assert list(Call.objects.order_by("id").values_list("outcome", "revision")) == [
+        ("ok", "2025-06-18"),
+        ("refused", "2025-06-18"),
+    ]
+
+
 def test_strangers_at_the_door_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
     from mcp_django.runtime.journal import door
 

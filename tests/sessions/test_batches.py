@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from mcp_django import Context, MCPServer
+from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Session
 from mcp_django.protocol.errors import (
     INVALID_PARAMS,
@@ -18,7 +20,8 @@ from mcp_django.protocol.errors import (
     UNSUPPORTED_VERSION,
 )
 from mcp_django.protocol.jsonrpc import MAX_BATCH
-from tests.drivers import VERSION, message
+from mcp_django.transports.raw import RawMount
+from tests.drivers import VERSION, message, send
 from tests.sessions.handshakes import (
     STAGE,
     VERSIONS,
@@ -29,6 +32,7 @@ from tests.sessions.handshakes import (
     Peer,
     call,
     code_of,
+    encoded,
     initialize,
     notification,
     opened,
@@ -129,6 +133,28 @@ async def test_a_broken_member_gets_an_entry_of_its_own(mount: str) -> None:
     ] * len(broken)
     assert (last["id"], last["error"]["code"]) == (8, INVALID_PARAMS)
     assert ping == {"jsonrpc": "2.0", "id": 9, "result": {}}
+
+
+@spec("BAT-4", "VER-18")
+@pytest.mark.usefixtures("_stage", "transactional_db")
+async def test_a_member_that_needs_a_capability_is_told_so_in_a_code_of_its_revision() -> None:
+    needy = MCPServer("needy", permission=AllowAny)
+
+    @needy.prompt(needs=["elicitation"], atomic=False)
+    def brief(ctx: Context) -> str:
+        """A brief."""
+        return ctx.elicit("Which tone?", str)
+
+    app = RawMount(needy)
+    plain: dict[str, str | None] = {"mcp_protocol_version": None, "mcp_method": None}
+    begun = await send(app, "/mcp", encoded(initialize(B)), **plain)
+    plain["mcp_session_id"] = begun.headers["mcp-session-id"]
+    asked = request("prompts/get", {"name": "brief"}, id=7)
+    for body in (asked, [asked]):
+        answer = await send(app, "/mcp", encoded(body), **plain)
+        assert answer.status == 200
+        (found,) = answer.json() if isinstance(body, list) else [answer.json()]
+        assert (found["id"], found["error"]["code"]) == (7, INVALID_PARAMS)
 
 
 @spec("BAT-3", "VER-19")

@@ -160,16 +160,18 @@ def test_an_unknown_revision_names_the_known_ones(unknown: str) -> None:
 
 
 @spec("VER-18")
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("version", [A, B, C, D])
+@pytest.mark.parametrize("transport", ["memory", "http", "stdio"])
 def test_where_there_is_no_in_band_error_a_lacking_capability_is_a_wrong_parameter(
-    version: str,
+    transport: str, version: str
 ) -> None:
-    mine = client(version, capabilities={})
-    for ask in (lambda: mine.get_prompt("toast"), lambda: mine.read_resource("parlor://guests/x")):
-        with pytest.raises(MCPError) as caught:
-            ask()
-        assert caught.value.code == -32602
-        assert "needs a client that declares elicitation" in caught.value.message
+    with client(version, capabilities={}, transport=transport) as mine:
+        for ask in (mine.get_prompt, mine.read_resource):
+            with pytest.raises(MCPError) as caught:
+                ask("toast" if ask == mine.get_prompt else "parlor://guests/x")
+            assert caught.value.code == -32602
+            assert "needs a client that declares elicitation" in caught.value.message
 
 
 @spec("ASK-5", "VER-17")

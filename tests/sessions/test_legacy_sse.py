@@ -15,7 +15,12 @@ from asgiref.sync import sync_to_async
 
 from mcp_django.models import Session
 from mcp_django.protocol import meta, sse
-from mcp_django.protocol.errors import INVALID_REQUEST, METHOD_NOT_FOUND, UNSUPPORTED_VERSION
+from mcp_django.protocol.errors import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+)
 from mcp_django.transports import listen
 from tests.drivers import PATIENCE, message, send
 from tests.processes import serving
@@ -64,6 +69,20 @@ async def test_an_enveloped_request_is_told_of_the_handshake_revisions(app: Any)
             assert "error" in await stream.ask(body)
             if not agreed:
                 assert "result" in await stream.ask(initialize(A))
+
+
+@spec("SSE-6", "VER-18")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_lacking_capability_is_a_wrong_parameter(version: str, app: Any) -> None:
+    asked = [request("prompts/get", {"name": "toast"}, id=7)]
+    asked.append(request("resources/read", {"uri": "parlor://guests/ada"}, id=8))
+    async with opened(app, "/parlor/mcp/sse") as stream:
+        await stream.ask(initialize(version))
+        for one in (*asked, asked) if version == B else asked:
+            found = await stream.ask(one)
+            for answer in found if isinstance(found, list) else [found]:
+                assert answer["error"]["code"] == INVALID_PARAMS
+                assert "needs a client that declares elicitation" in answer["error"]["message"]
 
 
 @spec("SSE-6", "BAT-1", "BAT-6")

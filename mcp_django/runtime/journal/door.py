@@ -16,9 +16,9 @@ import msgspec
 
 from mcp_django.auth.principal import Principal, anonymous
 from mcp_django.exceptions import AccessRefused, Busy
-from mcp_django.protocol.envelope import Envelope, claimed_revision
+from mcp_django.protocol.envelope import Envelope, revision_of
 from mcp_django.protocol.jsonrpc import Batch, Request
-from mcp_django.protocol.revisions import LATEST
+from mcp_django.protocol.revisions import LATEST, Revision
 from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.journal import keeping
@@ -61,17 +61,24 @@ patience = Patience()
 
 @contextmanager
 def watched(
-    server: Server, message: object, *, transport: str, principal: Principal | None = None
+    server: Server,
+    message: object,
+    *,
+    transport: str,
+    principal: Principal | None = None,
+    session: Revision | None = None,
 ) -> Iterator[list[Principal]]:
     """Put it into the call log when a request is turned away at the door.
 
-    The principal may be appended to what is given as soon as it is known.
+    The principal may be appended to what is given as soon as it is known; ``session`` is the
+    revision that was agreed on, where that is known.
     """
     known = [principal] if principal is not None else []
     try:
         yield known
     except (AccessRefused, Busy) as exc:
-        turned_away(server, message, exc, transport=transport, principal=next(iter(known), None))
+        caller = next(iter(known), None)
+        turned_away(server, message, exc, transport=transport, principal=caller, session=session)
         raise
 
 
@@ -83,6 +90,7 @@ async def admitted(
     *,
     transport: str,
     key: str | None,
+    session: Revision | None = None,
 ) -> T:
     """What the work gives, in a thread; a pool that is full turns the request away.
 
@@ -100,7 +108,7 @@ async def admitted(
         return await where.run(partial(with_request_signals, begin), key=key)
     except Busy as exc:
         if not has_begun:
-            turned_away(server, message, exc, transport=transport)
+            turned_away(server, message, exc, transport=transport, session=session)
         raise
 
 
@@ -111,6 +119,7 @@ def turned_away(
     *,
     transport: str,
     principal: Principal | None = None,
+    session: Revision | None = None,
 ) -> None:
     """Keep the requests of a message that are for a component and were not let in."""
     members = message.members if isinstance(message, Batch) else (message,)
@@ -119,7 +128,8 @@ def turned_away(
             continue
         caller = principal or anonymous()
         if caller.is_authenticated or patience.allows():
-            _keep(server, member, exc, transport, caller)
+            revision = revision_of(member, session) or LATEST
+            _keep(server, member, exc, transport, caller, revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +140,13 @@ class _Unknown:
 
 
 def _keep(
-    server: Server | None, request: Request, exc: Exception, transport: str, principal: Principal
+    server: Server | None,
+    request: Request,
+    exc: Exception,
+    transport: str,
+    principal: Principal,
+    revision: Revision,
 ) -> None:
-    revision = claimed_revision(request) or LATEST
     incoming = Incoming(
         # Of one that is not known only the name is read.
         server=server or cast(Server, _Unknown()),

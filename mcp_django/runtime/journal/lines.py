@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from mcp_django.components.resource import ResourceTemplate
-from mcp_django.protocol.errors import clip
+from mcp_django.protocol.errors import clip, code_in
 from mcp_django.runtime.journal import arguments
 from mcp_django.runtime.journal.entry import Entry
 from mcp_django.runtime.journal.outcomes import Meaning
@@ -47,9 +47,10 @@ def begun(entry: Entry) -> dict[str, Any]:
 
 def ended(entry: Entry, meaning: Meaning) -> dict[str, Any]:
     """What is known in the end."""
+    code, revision = meaning.code, entry.envelope.revision
     return {
         "outcome": meaning.outcome,
-        "code": meaning.code,
+        "code": None if code is None else code_in(revision, code),
         "reason": _text("; ".join(filter(None, (_former_name(entry), meaning.reason))), 255),
         "ms": entry.ms,
         "rows": entry.spending.rows if entry.spending is not None else None,

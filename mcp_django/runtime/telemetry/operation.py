@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_django.exceptions import MCPError
 from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.errors import code_in
+from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.runtime.journal import outcomes
 from mcp_django.runtime.telemetry import attributes
 
@@ -127,10 +129,11 @@ class Operation:
             self._end(CANCELLED)
             return
         meaning = outcomes.before(exc)
-        error = type(exc).__name__ if meaning.code is None else str(meaning.code)
+        revision = REVISIONS.get(self._measured.get("mcp.protocol.version", ""))
+        known = None if meaning.code is None else str(code_in(revision, meaning.code))
         # Whoever is refused over HTTP gets a status, and no error of JSON-RPC.
-        code = str(exc.code) if isinstance(exc, MCPError) else ""
-        self._end(error, self.cause or meaning.reason, code=code)
+        code = known if isinstance(exc, MCPError) else None
+        self._end(known or type(exc).__name__, self.cause or meaning.reason, code=code or "")
 
     def forget(self) -> None:
         """Say nothing of it: the request begins again elsewhere."""

@@ -13,7 +13,7 @@ from django.urls import re_path
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
 
-from mcp_django.exceptions import AccessRefused
+from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.models import Call
 from mcp_django.test import MCPClient
 from tests.drivers import Answer, connect, message, send
@@ -220,6 +220,12 @@ async def test_an_error_is_told_by_its_code(told: Told) -> None:
     assert span.attributes["error.type"] == span.attributes["rpc.response.status_code"] == "-32602"
     assert "47114711471147" not in span.to_json()
     told.clear()
+    # As it was sent: the revisions call one thing by different numbers.
+    for version, code in (("2025-11-25", "-32002"), ("2026-07-28", "-32602")):
+        with client(protocol_version=version) as mine, pytest.raises(MCPError):
+            await mine.aread_resource("traced://nothing")
+        assert told.spans()["resources/read"].attributes["rpc.response.status_code"] == code
+        told.clear()
     await ask("raw", message("tools/made-up"))
     assert told.only().name == "_OTHER"
     assert told.only().attributes["mcp.method.name"] == "_OTHER"
