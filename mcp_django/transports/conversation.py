@@ -71,6 +71,7 @@ class Conversation:
         transport: str = "stdio",
     ) -> None:
         self._server = server
+        self._transport = transport
         self._write = send
         self._end = end
         self._turn = asyncio.Lock()
@@ -214,8 +215,9 @@ class Conversation:
         try:
             await self._answer(request, respond, muster)
         except Exception as exc:  # noqa: BLE001 - a permission or backend of the site's own, too
-            error = jsonrpc.error_message(request.id, error_of(request, exc, self._local.revision))
-            await respond(jsonrpc.encode(error))
+            agreed = self._local.revision
+            error = error_of(request, exc, session=agreed, transport=self._transport)
+            await respond(jsonrpc.encode(jsonrpc.error_message(request.id, error)))
 
     async def _answer(self, request: Request, respond: Respond, muster: Muster | None) -> None:
         opened = await self._opening.open(request, muster)

@@ -19,6 +19,7 @@ from mcp_django.protocol.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    UNAUTHORIZED,
     UNSUPPORTED_VERSION,
 )
 from mcp_django.transports import listen
@@ -83,6 +84,16 @@ async def test_a_lacking_capability_is_a_wrong_parameter(version: str, app: Any)
             for answer in found if isinstance(found, list) else [found]:
                 assert answer["error"]["code"] == INVALID_PARAMS
                 assert "needs a client that declares elicitation" in answer["error"]["message"]
+
+
+@spec("SSE-3", "SSE-5")
+async def test_an_anonymous_caller_learns_how_to_come_back_with_credentials(app: Any) -> None:
+    async with opened(app) as stream:
+        await stream.ask(initialize(A))
+        error = (await stream.ask(call("members_tool")))["error"]
+        assert error["code"] == UNAUTHORIZED
+        assert "open the stream with the header 'Authorization: Bearer" in error["message"]
+        assert "MCP_DJANGO" not in error["message"]
 
 
 @spec("SSE-6", "BAT-1", "BAT-6")
