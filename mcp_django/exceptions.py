@@ -13,6 +13,7 @@ MCPDjangoError
 │   ├── MissingCapability                     -32021
 │   │   └── ElicitationUnavailable            the client has no such form, or no way to show one
 │   ├── UnsupportedProtocolVersion            -32022
+│   ├── RequestCancelled                      -32800
 │   ├── RateLimited                           -31429, HTTP 429
 │   │   └── TooManyRequests                   with Retry-After
 │   └── Busy                                  -31503, HTTP 503
@@ -59,6 +60,7 @@ from mcp_django.protocol.errors import (
     MissingCapability,
     ParseError,
     RateLimited,
+    RequestCancelled,
     ResourceNotFound,
     UnsupportedProtocolVersion,
 )
@@ -87,6 +89,7 @@ __all__ = [
     "NotRegistered",
     "ParseError",
     "RateLimited",
+    "RequestCancelled",
     "ResourceNotFound",
     "TooManyAttempts",
     "TooManyRequests",

@@ -12,6 +12,7 @@
         ├── MissingCapability           the client cannot do what the work needs
         ├── URLElicitationRequired      the user has to visit a page before the call is made again
         ├── UnsupportedProtocolVersion  a revision that is not spoken here
+        ├── RequestCancelled            the client cancelled it, and is answered all the same
         ├── RateLimited                 too many calls
         ├── Busy                        no capacity left
         └── InternalError               our fault; says nothing about it
@@ -46,6 +47,8 @@ UNAUTHORIZED = -31401
 FORBIDDEN = -31403
 RATE_LIMITED = -31429
 BUSY = -31503
+# That of the Language Server Protocol, which the official Python SDK sends, too.
+REQUEST_CANCELLED = -32800
 
 
 def clip(text: object, *, limit: int = 80) -> str:
@@ -147,6 +150,17 @@ class UnsupportedProtocolVersion(MCPError):
 
     code = UNSUPPORTED_VERSION
     http_status = 400
+
+
+class RequestCancelled(MCPError):
+    """The client has cancelled the request; one document over HTTP has to say something."""
+
+    code = REQUEST_CANCELLED
+
+    def __init__(
+        self, message: str = "The request was cancelled.", *, data: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message, data=data)
 
 
 class RateLimited(MCPError):

@@ -17,6 +17,7 @@ from mcp_django.exceptions import (
     InsufficientScope,
     InvalidRequest,
     MCPError,
+    RequestCancelled,
     TooManyRequests,
 )
 from mcp_django.protocol import jsonrpc
@@ -70,8 +71,8 @@ def answer(call: Call, session: StoredSession, batch: Batch) -> Outcome:
         return accepted()
     if running and call.streams_to:
         return _stream(session, running, finished)
-    finished += [entry for one in running if (entry := _run(one)) is not None]
-    return json_reply(200, b"[" + b",".join(finished) + b"]") if finished else accepted()
+    finished += map(_run, running)
+    return json_reply(200, b"[" + b",".join(finished) + b"]")
 
 
 def _admit_all(
@@ -151,23 +152,22 @@ def _open(
     return opened
 
 
-def _run(call: Invocation) -> bytes | None:
+def _run(call: Invocation) -> bytes:
     """The response of a call that may send nothing before it, in this thread.
 
-    A member that is cancelled gets no entry (CAN-1), whether it has begun or not.
+    One that is cancelled, whether it has begun or not, has its entry like any other (CAN-8).
     """
-    if _is_cancelled(call):
-        return None
+    found = b""
     try:
-        with lookout.over(call):
-            result = calls.run_until_cancelled(call)
-        return None if _is_cancelled(call) else respond(call.incoming, result)
+        if not _is_cancelled(call):
+            with lookout.over(call):
+                found = respond(call.incoming, calls.run_until_cancelled(call))
     except MCPError as exc:
-        return failure(call.incoming, exc)
+        found = failure(call.incoming, exc)
     except asyncio.CancelledError:
         if not _is_cancelled(call):
             raise
-        return None
+    return failure(call.incoming, RequestCancelled()) if _is_cancelled(call) else found
 
 
 def _is_cancelled(call: Invocation) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
-from mcp_django.exceptions import MCPError
+from mcp_django.exceptions import MCPError, RequestCancelled
 from mcp_django.runtime import calls
 from mcp_django.runtime.dispatch import respond
 from mcp_django.runtime.incoming import Result
@@ -31,7 +31,7 @@ def finish(work: Work) -> Reply | Stream:
     except asyncio.CancelledError:
         if not invocation.cancellation.is_wish:
             raise
-        return _cancelled()
+        return _cancelled(work)
 
 
 async def afinish(work: Work) -> Reply | Stream:
@@ -44,7 +44,7 @@ async def afinish(work: Work) -> Reply | Stream:
     task.add_done_callback(_detached.discard)
     work.invocation.cancellation.then(on_loop(task.cancel))
     await asyncio.wait([task])
-    return _cancelled() if task.cancelled() else task.result()
+    return _cancelled(work) if task.cancelled() else task.result()
 
 
 async def _watched(work: Work) -> Reply | Stream:
@@ -67,9 +67,15 @@ async def _afinish(work: Work) -> Reply | Stream:
 _detached: set[asyncio.Task[Reply | Stream]] = set()
 
 
-def _cancelled() -> Reply:
-    """The answer to a call that its client has cancelled and does not wait for (CAN-8)."""
-    return Reply(status=202, headers=(("Cache-Control", "no-store"),))
+def _is_cancelled(work: Work) -> bool:
+    """Whether the client of a session has cancelled the call; what it comes to is discarded."""
+    call = work.invocation
+    return call.cancellation.is_wish and not call.incoming.revision.stateless
+
+
+def _cancelled(work: Work) -> Reply:
+    """The answer to a call that its client has cancelled, which needs one over HTTP (CAN-8)."""
+    return _failed(work, RequestCancelled())
 
 
 async def timed_out(work: Work) -> Reply:
@@ -83,9 +89,8 @@ async def timed_out(work: Work) -> Reply:
 
 
 def _answered(work: Work, result: Result) -> Reply | Stream:
-    call = work.invocation
-    if not call.incoming.revision.stateless and call.cancellation.is_wish:
-        return _cancelled()
+    if _is_cancelled(work):
+        return _cancelled(work)
     if work.ask is not None and result.get("resultType") == "input_required":
         return work.ask(result)
     body = respond(work.invocation.incoming, result)
@@ -94,6 +99,8 @@ def _answered(work: Work, result: Result) -> Reply | Stream:
 
 def _failed(work: Work, exc: MCPError) -> Reply:
     incoming = work.invocation.incoming
+    if _is_cancelled(work):
+        exc = RequestCancelled()
     reply = error_reply(exc, incoming.request.id, incoming.revision)
     extra = tuple(pair for pair in work.headers if pair not in reply.headers)
     return replace(reply, headers=(*reply.headers, *extra))

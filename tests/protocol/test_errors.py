@@ -18,6 +18,7 @@ from mcp_django.protocol.errors import (
     MissingCapability,
     ParseError,
     RateLimited,
+    RequestCancelled,
     ResourceNotFound,
     UnsupportedProtocolVersion,
     clip,
@@ -45,6 +46,7 @@ EVERY_ERROR = (
     HeaderMismatch,
     MissingCapability,
     UnsupportedProtocolVersion,
+    RequestCancelled,
     RateLimited,
     Busy,
     InternalError,
@@ -109,7 +111,7 @@ def test_the_stateless_revision_uses_only_codes_it_defines(error: type[MCPError]
 
 
 @spec("ERR-2")
-@pytest.mark.parametrize("code", [errors.RATE_LIMITED, errors.BUSY])
+@pytest.mark.parametrize("code", [errors.RATE_LIMITED, errors.BUSY, errors.REQUEST_CANCELLED])
 def test_our_own_codes_lie_outside_the_reserved_ranges(code: int) -> None:
     assert not -32768 <= code <= -32000
 

@@ -13,9 +13,11 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from mcp_django.models import Inbox, Session
+from mcp_django.protocol.errors import REQUEST_CANCELLED
 from mcp_django.protocol.jsonrpc import Notification
 from mcp_django.store.databases import before
 from mcp_django.transports import batches, cancellations, lookout, owned
+from tests.drivers import Answer
 from tests.servers import token_for
 from tests.sessions.asking import PARLOR, accept, answer, asking, ready
 from tests.sessions.handshakes import (
@@ -43,6 +45,16 @@ async def cancel(peer: Peer, *, expected: int = 202, headers: Any = None, **para
     assert taken.body == b"" or expected != 202
 
 
+def assert_cancelled(sent: Answer, *request_ids: Any) -> None:
+    """A document says of each of these requests that it was cancelled."""
+    assert (sent.status, sent.headers["content-type"]) == (200, "application/json")
+    error = {"code": REQUEST_CANCELLED, "message": "The request was cancelled."}
+    found = sent.json()
+    assert (found if isinstance(found, list) else [found]) == [
+        {"jsonrpc": "2.0", "id": one, "error": error} for one in request_ids
+    ]
+
+
 @spec("CAN-1", "CAN-8", "CAN-9")
 @pytest.mark.parametrize("request_id", [7, 0, -1, "7", "é", ""])
 @pytest.mark.parametrize("version", VERSIONS)
@@ -58,18 +70,17 @@ async def test_a_stream_ends_without_a_response(
     assert gates[gate].outcome == "cancelled"
 
 
-@spec("CAN-1", "CAN-8", "CAN-9")
+@spec("CAN-1", "CAN-8", "CAN-9", "HTTP-33", "HTTP-5")
 @pytest.mark.parametrize("tool", ["stay", "stay_later"])
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_document_is_replaced_by_nothing(
-    version: str, tool: str, streaming: str, gate: str
+async def test_a_document_says_that_the_call_was_cancelled(
+    version: str, tool: str, mount: str, gate: str
 ) -> None:
-    peer = await opened(streaming, PARLOR, version=version)
-    calling = asyncio.create_task(peer.send(call(tool, gate=gate)))
+    peer = await opened(mount, PARLOR, version=version)
+    calling = asyncio.create_task(peer.send(call(tool, id="doomed", gate=gate)))
     await reached(gates[gate].entered)
-    await cancel(peer, requestId=1)
-    sent = await calling
-    assert (sent.status, sent.body) == (202, b"")
+    await cancel(peer, requestId="doomed")
+    assert_cancelled(await calling, "doomed")
     await reached(gates[gate].left)
     assert gates[gate].outcome == "cancelled"
 
@@ -243,8 +254,7 @@ async def test_a_document_is_cancelled_from_another_process(
     peer = await opened(mount, PARLOR, version=version)
     calling = await staying(peer, tool, gate, is_batch=version == B)
     await sync_to_async(elsewhere)(7)
-    sent = await calling
-    assert (sent.status, sent.body) == (202, b"")
+    assert_cancelled(await calling, 7)
     await reached(gates[gate].left)
     assert gates[gate].outcome == "cancelled"
 
@@ -293,6 +303,6 @@ async def test_the_end_of_the_session_cancels_what_is_answered_with_a_document(
     peer = await opened(mount, PARLOR)
     calling = await staying(peer, "stay", gate)
     assert (await peer.delete()).status == 204
-    assert (await calling).status == 202
+    assert_cancelled(await calling, 7)
     await reached(gates[gate].left)
     assert gates[gate].outcome == "cancelled"
