@@ -32,6 +32,7 @@ from mcp_django.protocol.messages import (
     error_message,
     notification,
     request,
+    request_id_of,
     result_message,
 )
 
@@ -51,6 +52,7 @@ __all__ = [
     "notification",
     "read_params",
     "request",
+    "request_id_of",
     "result_message",
 ]
 

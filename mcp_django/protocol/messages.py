@@ -60,6 +60,14 @@ class Batch(msgspec.Struct, frozen=True):
     members: tuple[Request | Notification | Response | Failure, ...]
 
 
+def request_id_of(message: object) -> RequestId | None:
+    """Return the id that a refusal of a message repeats: that of a request, a broken one included.
+
+    The id of a response is one of ours, under which nothing is answered.
+    """
+    return message.id if isinstance(message, Request | Failure) else None
+
+
 Message: TypeAlias = Request | Notification | Response
 Decoded: TypeAlias = Message | Batch | Failure
 
@@ -75,7 +83,7 @@ def result_message(id: RequestId, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def error_message(id: RequestId | None, error: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an error response; without a known id the member is left out."""
+    """Return an error response; without a known id the member is left out (RPC-11)."""
     if id is None:
         return {"jsonrpc": "2.0", "error": error}
     return {"jsonrpc": "2.0", "id": id, "error": error}

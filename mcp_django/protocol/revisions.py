@@ -87,8 +87,6 @@ class Revision:
     """Capabilities have an `extensions` map."""
     tasks: bool = False
     """Tasks are a capability and the client asks for each; later they are an extension."""
-    null_error_ids: bool = False
-    """An error about a message whose id could not be read has the id `null`, but for HTTP."""
     elicitation_ids: bool = False
     """Questions in URL mode have an `elicitationId`."""
     error_codes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}), hash=False)
@@ -105,7 +103,6 @@ class Revision:
 
 V2024_11_05 = Revision(
     version="2024-11-05",
-    null_error_ids=True,
     error_codes=MappingProxyType({MISSING_CAPABILITY: INVALID_PARAMS}),
 )
 
@@ -137,7 +134,6 @@ V2025_06_18 = replace(
 V2025_11_25 = replace(
     V2025_06_18,
     version="2025-11-25",
-    null_error_ids=False,
     icons=True,
     schema_dialect=True,
     implementation_details=True,

@@ -64,7 +64,7 @@ def answer(call: Call, session: StoredSession, batch: Batch) -> Outcome:
                 opened = cancellations.tracked(session.row.pk, opened)
             (running if isinstance(opened, Invocation) else finished).append(opened)  # type: ignore[arg-type]
         elif isinstance(member, Failure):
-            finished.append(_error(session, member.error, member.id, is_member=True))
+            finished.append(_error(session, member.error, member.id))
         else:
             call.take(session, member)
     if not finished and not running:
@@ -133,7 +133,7 @@ def _too_many(call: Call, session: StoredSession, batch: Batch, exc: TooManyRequ
                 else respond(call.incoming(session, member), told)
             )
         elif isinstance(member, Failure):
-            entries.append(_error(session, member.error, member.id, is_member=True))
+            entries.append(_error(session, member.error, member.id))
     refusal = error_reply(exc, None, session.revision)
     # A model reads what came with 200; its client would keep anything else to itself.
     status = 200 if get_settings().throttle_as == "result" else refusal.status
@@ -251,11 +251,6 @@ async def _speak(
             await said.put(Outgoing(failure(call.incoming, exc), is_response=True))
 
 
-def _error(
-    session: StoredSession, exc: MCPError, request_id: RequestId | None, *, is_member: bool = False
-) -> bytes:
-    message = jsonrpc.error_message(request_id, error_object(exc, session.revision))
-    if request_id is None and is_member:
-        # Base JSON-RPC asks for it in an array, where nothing else tells the entries apart.
-        message = {**message, "id": None}
-    return jsonrpc.encode(message)
+def _error(session: StoredSession, exc: MCPError, request_id: RequestId | None) -> bytes:
+    error = error_object(exc, session.revision)
+    return jsonrpc.encode(jsonrpc.error_message(request_id, error))

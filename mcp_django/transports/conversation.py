@@ -202,11 +202,8 @@ class Conversation:
         await self._send(self._refusal(exc, request_id))
 
     def _refusal(self, exc: MCPError, request_id: RequestId | None) -> bytes:
-        revision = self._local.revision
-        error = jsonrpc.error_message(request_id, error_object(exc, revision))
-        if request_id is None and revision is not None and revision.null_error_ids:
-            error = {**error, "id": None}
-        return jsonrpc.encode(error)
+        error = error_object(exc, self._local.revision)
+        return jsonrpc.encode(jsonrpc.error_message(request_id, error))
 
     # What goes out ----------------------------------------------------------------------------
 

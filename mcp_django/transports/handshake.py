@@ -20,7 +20,15 @@ from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import InvalidParams, InvalidRequest, MCPError
 from mcp_django.protocol.envelope import check_version
 from mcp_django.protocol.headers import LAST_EVENT_ID, SESSION_ID
-from mcp_django.protocol.jsonrpc import Batch, Failure, Notification, Request, RequestId, Response
+from mcp_django.protocol.jsonrpc import (
+    Batch,
+    Failure,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    request_id_of,
+)
 from mcp_django.runtime import handshake, telemetry
 from mcp_django.runtime.dispatch import dispatch, respond
 from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening, Result
@@ -78,8 +86,7 @@ class Call:
         """Answer a message, or several."""
         if isinstance(message, Request) and message.method == "initialize":
             return self._initialize(message)
-        request_id = message.id if isinstance(message, Request) else None
-        session = self.session(request_id)
+        session = self.session(request_id_of(message))
         if isinstance(session, Reply):
             return session
         if isinstance(message, Batch):

@@ -21,7 +21,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AccessRefused, Busy, InternalError, MCPError
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Drop, Handshake, classify, revision_of
-from mcp_django.protocol.jsonrpc import Batch, Failure, Request
+from mcp_django.protocol.jsonrpc import Batch, Failure, Request, request_id_of
 from mcp_django.runtime.dispatch import WORK_METHODS, dispatch, respond
 from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening
 from mcp_django.runtime.journal import door
@@ -120,16 +120,15 @@ def _admit_or_challenge(received: Received) -> Outcome:
     except AccessRefused as exc:
         return refused(exc, received.server, received.exchange)
     except Busy as exc:
-        return error_reply(exc, getattr(received.message, "id", None))
+        return error_reply(exc, request_id_of(received.message))
 
 
 def _broken(message: Message | None) -> Reply:
     """The answer to a bug of ours or the site's: JSON, since a page of HTML would look to a
     client like a server of another revision (VER-21).
     """
-    request = message if isinstance(message, Request) else None
     error = InternalError("The request failed for a reason that is no fault of its own.")
-    return replace(error_reply(error, request.id if request else None), status=500)
+    return replace(error_reply(error, request_id_of(message)), status=500)
 
 
 def _admit(received: Received) -> Outcome:
@@ -153,12 +152,11 @@ def _served(received: Received, principal: Principal) -> Outcome:
         return _without_message(Call(server, exchange, principal))
     if isinstance(message, Failure):
         return error_reply(message.error, message.id)
-    request_id = message.id if isinstance(message, Request) else None
     try:
         route = classify(message, exchange.headers, enabled=server.protocol_versions)
     except MCPError as exc:
         door.turned_away(server, message, exc, transport="http", principal=principal)
-        return error_reply(exc, request_id, revision_of(message))
+        return error_reply(exc, request_id_of(message), revision_of(message))
     if isinstance(route, Handshake):
         return Call(server, exchange, principal).post(message)
     if isinstance(route, Drop) or not isinstance(message, Request):
@@ -187,7 +185,7 @@ def _legacy(received: Received, principal: Principal) -> Outcome:
             return legacy_sse.open_stream(server, exchange, principal)
         return legacy_sse.post(server, exchange, principal)
     except MCPError as exc:
-        return error_reply(exc, None)
+        return error_reply(exc, request_id_of(received.message))
 
 
 def _without_message(call: Call) -> Outcome:

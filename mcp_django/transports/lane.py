@@ -135,9 +135,8 @@ class LaneHandler(BaseHandler):
 def _peek(body: bytes) -> tuple[str | int | None, Any]:
     """The id of a request and the pool that its method belongs to."""
     message = jsonrpc.decode(body)
-    if isinstance(message, Request):
-        return message.id, "work" if message.method in WORK_METHODS else "desk"
-    return None, "desk"
+    works = isinstance(message, Request) and message.method in WORK_METHODS
+    return jsonrpc.request_id_of(message), "work" if works else "desk"
 
 
 def _header_list(response: HttpResponseBase) -> list[tuple[str, str]]:

@@ -85,7 +85,11 @@ def post(server: Server, exchange: Exchange, principal: Principal) -> Reply:
     named = parse_qs(exchange.query).get(SESSION, [""])
     row = sessions.find(named[0], server=_namespace(server), principal=principal.key)
     if row is None:
-        return refusal(404, "There is no such session; open the stream again.")
+        return refusal(
+            404,
+            "There is no such session; open the stream again.",
+            request_id=jsonrpc.request_id_of(message),
+        )
     if not connections.give(row.pk, message):
         legacy_connections.send_elsewhere(row.pk, exchange.body)
     return accepted()

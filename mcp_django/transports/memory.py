@@ -125,7 +125,8 @@ class MemoryConnection:
             self._server.refresh()
             admit_connection(self._server, self._principal)
         if not isinstance(request, Request):
-            return _error(InvalidRequest("This is not a request."), None, None)
+            wrong = InvalidRequest("This is not a request.")
+            return _error(wrong, jsonrpc.request_id_of(request), None)
         try:
             if self.session.is_initialize(request):
                 return _decoded(self.session.initialize(request))

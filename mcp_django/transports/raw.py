@@ -23,7 +23,7 @@ from mcp_django.conf import get_settings
 from mcp_django.context import Cancellation
 from mcp_django.exceptions import Busy
 from mcp_django.protocol.headers import SESSION_ID, Headers
-from mcp_django.protocol.jsonrpc import Request
+from mcp_django.protocol.jsonrpc import Request, request_id_of
 from mcp_django.protocol.methods import LISTS
 from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import is_open
@@ -163,7 +163,7 @@ async def outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Repl
             outcome = await in_time(ticket, running)
     except Busy as exc:
         door.turned_away(server, received.message, exc, transport="http")
-        return error_reply(exc, getattr(received.message, "id", None))
+        return error_reply(exc, request_id_of(received.message))
     return await afinish(outcome) if isinstance(outcome, Work) else outcome
 
 

@@ -71,7 +71,6 @@ FEATURES = {
     "sampling_tools": (D, E, X),
     "priming_event": (D,),
     "tasks": (D,),
-    "null_error_ids": (A, B, C),
     "elicitation_ids": (D,),
     "log_per_request": (E, X),
     "result_type": (E, X),

@@ -7,17 +7,21 @@ from typing import Any
 
 import pytest
 
+from mcp_django.exceptions import Busy
 from mcp_django.protocol.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
 )
+from mcp_django.runtime.pools import BoundedPool
+from mcp_django.transports import http
 from tests.sessions.handshakes import VERSIONS, B, Peer, opened
 from tests.spec import spec
 
 PING = b'{"jsonrpc": "2.0", "id": %s, "method": "ping"}'
 BIG = str(2**63).encode()
+NO_ID = "none"
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
 # Raw body, status, code and id of the answer (`...`: it has none).
@@ -109,8 +113,7 @@ def _as_members() -> tuple[bytes, list[tuple[Any, Any]]]:
     for raw, _, code, request_id in REFUSED:
         if code != PARSE_ERROR and b"xxxx" not in raw:
             raws.append(raw)
-            # Where several answers stand together, one without an id says so.
-            expected.append((None if request_id is ... else request_id, code))
+            expected.append((NO_ID if request_id is ... else request_id, code))
     for raw, request_id in SERVED:
         raws.append(raw)
         expected.append((request_id, None))
@@ -128,10 +131,46 @@ async def test_each_member_of_a_batch_is_judged_alone(mount: str) -> None:
     answer = await peer.send(raw)
     assert answer.status == 200, answer.body
     entries = answer.json()
-    found = [(one["id"], one.get("error", {}).get("code")) for one in entries]
+    # What could not be read has no id here either, and not the null of base JSON-RPC.
+    found = [(one.get("id", NO_ID), one.get("error", {}).get("code")) for one in entries]
     assert _sorted(found) == _sorted(expected)
     assert all(one["result"] == {} for one in entries if "error" not in one)
     assert await peer.result("ping") == {}
+
+
+@spec("RPC-11", "ERR-3", "HTTP-4")
+@pytest.mark.parametrize("mount", ["raw", "lane", "consumer"], indirect=True)
+async def test_a_server_that_is_busy_repeats_the_id_of_a_request_alone(
+    mount: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise Busy("All workers are busy.", data={"retryAfter": 1})
+
+    peer = await opened(mount)
+    monkeypatch.setattr(BoundedPool, "run", refuse)
+    broken = b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}'
+    # The id of a response is one of the server's.
+    response = b'{"jsonrpc": "2.0", "id": 7, "result": {}}'
+    for raw, request_id in ((PING % b"7", 7), (broken, 7), (response, NO_ID), (b"{", NO_ID)):
+        answer = await peer.send(raw)
+        assert answer.status == 503
+        assert answer.json().get("id", NO_ID) == request_id
+
+
+@spec("RPC-11", "ERR-3")
+async def test_a_bug_of_the_site_repeats_the_id(
+    mount: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError
+
+    peer = await opened(mount)
+    monkeypatch.setattr(http, "admit_connection", stumble)
+    broken = b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}'
+    for raw, request_id in ((PING % b"7", 7), (broken, 7), (b"{", NO_ID)):
+        answer = await peer.send(raw)
+        assert answer.status == 500
+        assert answer.json().get("id", NO_ID) == request_id
 
 
 @spec("BAT-7", "RPC-9")

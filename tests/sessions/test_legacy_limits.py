@@ -41,7 +41,8 @@ PARLOR_SSE = "/parlor/mcp/sse"
 
 
 def assert_full(answer: Answer) -> None:
-    """The client is told to wait."""
+    """The client is told to wait, under the id of its request."""
+    assert "id" in answer.json()
     assert (answer.status, code_of(answer)) == (503, BUSY)
     assert answer.headers["retry-after"] == "1"
 

@@ -106,6 +106,7 @@ async def test_batches_belong_to_2025_03_26_here_too(version: str, app: Any) -> 
             assert found == [{"jsonrpc": "2.0", "id": 7, "result": {}}]
         else:
             assert found["error"]["code"] == INVALID_REQUEST
+            assert "id" not in found
 
 
 @spec("SSE-6", "HDR-19")
@@ -127,15 +128,21 @@ async def test_both_endpoints_validate_the_origin(app: Any) -> None:
         assert (await stream.ask(request("ping")))["result"] == {}
 
 
-@spec("SSE-5")
+@spec("SSE-5", "RPC-11", "ERR-3")
 async def test_what_is_malformed_or_unknown_is_refused(app: Any) -> None:
     async with opened(app) as stream:
         for broken in (b"{", b"1", b"[]", b'{"jsonrpc": "2.0"}'):
-            assert (await stream.post(broken)).status == 400
+            answer = await stream.post(broken)
+            assert answer.status == 400
+            assert "id" not in answer.json()
+        answer = await stream.post(b'{"jsonrpc": "2.0", "id": 7}')
+        assert (answer.status, answer.json()["id"]) == (400, 7)
         known = stream.path
         for unknown in ("?session_id=", "?session_id=x", "", "?session_id=%ED%A0%80%00"):
             stream.path = known.partition("?")[0] + unknown
-            assert (await stream.post(request("ping"))).status == 404
+            answer = await stream.post(request("ping", id=7))
+            assert (answer.status, answer.json()["id"]) == (404, 7)
+            assert "id" not in (await stream.post(INITIALIZED)).json()
         stream.path = known
         assert (await stream.ask(request("ping")))["result"] == {}
 
