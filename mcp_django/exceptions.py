@@ -12,7 +12,7 @@ MCPDjangoError
 │   ├── HeaderMismatch                        -32020
 │   ├── MissingCapability                     -32021
 │   │   └── ElicitationUnavailable            the client has no such form, or no way to show one
-│   ├── UnsupportedProtocolVersion            -32022
+│   ├── UnsupportedProtocolVersion            -32022 (-32602 in a session)
 │   ├── RequestCancelled                      -32800
 │   ├── RateLimited                           -31429, HTTP 429
 │   │   └── TooManyRequests                   with Retry-After

@@ -103,7 +103,9 @@ class Revision:
 
 V2024_11_05 = Revision(
     version="2024-11-05",
-    error_codes=MappingProxyType({MISSING_CAPABILITY: INVALID_PARAMS}),
+    error_codes=MappingProxyType(
+        {MISSING_CAPABILITY: INVALID_PARAMS, UNSUPPORTED_VERSION: INVALID_PARAMS}
+    ),
 )
 
 V2025_03_26 = replace(

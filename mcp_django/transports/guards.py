@@ -146,7 +146,7 @@ def _is_listed(origin: str, parts: SplitResult) -> bool:
 
 def _check_verb(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
     allowed = ["POST", "OPTIONS"] if exchange.endpoint != "sse" else ["GET", "OPTIONS"]
-    if exchange.endpoint == "mcp" and _has_sessions(exchange.headers, versions):
+    if exchange.endpoint == "mcp" and has_sessions(exchange.headers, versions):
         # Without streams there is nothing to get (HTTP-12).
         allowed += ["GET", "DELETE"] if exchange.can_stream else ["DELETE"]
     allow = (("Allow", ", ".join(allowed)),)
@@ -158,7 +158,7 @@ def _check_verb(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
     return refusal(405, "Send JSON-RPC messages with POST.", headers=allow)
 
 
-def _has_sessions(headers: Headers, versions: Sequence[str]) -> bool:
+def has_sessions(headers: Headers, versions: Sequence[str]) -> bool:
     """Whether the request may belong to a session: its revision has them (HTTP-29)."""
     claimed = REVISIONS.get(headers.get(MCP_PROTOCOL_VERSION) or "")
     if claimed is not None and claimed.stateless:

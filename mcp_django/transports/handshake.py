@@ -29,6 +29,7 @@ from mcp_django.protocol.jsonrpc import (
     Response,
     request_id_of,
 )
+from mcp_django.protocol.revisions import LATEST_HANDSHAKE, Revision
 from mcp_django.runtime import handshake, telemetry
 from mcp_django.runtime.dispatch import dispatch, respond
 from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening, Result
@@ -79,6 +80,19 @@ class Call:
         self.exchange = exchange
         self.principal = principal
         self.streams_to = exchange.can_stream and guards.accepts(exchange.headers, EVENT_STREAM)
+
+    def revision(self) -> Revision | None:
+        """The revision to refuse a request without an envelope in, ``None`` if it has no session.
+
+        One that names a session is of a handshake revision, whatever has become of the session.
+        """
+        headers = self.exchange.headers
+        if SESSION_ID not in headers or not guards.has_sessions(
+            headers, self.server.protocol_versions
+        ):
+            return None
+        session = self.session(None)
+        return LATEST_HANDSHAKE if isinstance(session, Reply) else session.revision
 
     # POST -------------------------------------------------------------------------------------
 

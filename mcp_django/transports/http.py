@@ -22,6 +22,7 @@ from mcp_django.exceptions import AccessRefused, Busy, InternalError, MCPError
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Drop, Handshake, classify, revision_of
 from mcp_django.protocol.jsonrpc import Batch, Failure, Request, request_id_of
+from mcp_django.protocol.revisions import LATEST_HANDSHAKE
 from mcp_django.runtime.dispatch import WORK_METHODS, dispatch, respond
 from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening
 from mcp_django.runtime.journal import door
@@ -155,8 +156,11 @@ def _served(received: Received, principal: Principal) -> Outcome:
     try:
         route = classify(message, exchange.headers, enabled=server.protocol_versions)
     except MCPError as exc:
-        door.turned_away(server, message, exc, transport="http", principal=principal)
-        return error_reply(exc, request_id_of(message), revision_of(message))
+        agreed = Call(server, exchange, principal).revision()
+        door.turned_away(
+            server, message, exc, transport="http", principal=principal, session=agreed
+        )
+        return error_reply(exc, request_id_of(message), revision_of(message, agreed))
     if isinstance(route, Handshake):
         return Call(server, exchange, principal).post(message)
     if isinstance(route, Drop) or not isinstance(message, Request):
@@ -192,7 +196,8 @@ def _without_message(call: Call) -> Outcome:
     try:
         return call.delete() if call.exchange.verb == "DELETE" else call.get()
     except MCPError as exc:
-        return error_reply(exc, None)
+        # Handshake revisions alone have these verbs, and all of them have the same codes here.
+        return error_reply(exc, None, LATEST_HANDSHAKE)
 
 
 def guarded(incoming: Incoming, work: Callable[[], Outcome]) -> Outcome:

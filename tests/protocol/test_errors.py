@@ -86,6 +86,15 @@ def test_a_missing_resource_has_its_own_code_before_the_stateless_revisions_only
     }
 
 
+@spec("HTTP-19", "VER-18")
+@pytest.mark.parametrize("revision", HANDSHAKE, ids=lambda r: r.version)
+@pytest.mark.parametrize("error", [UnsupportedProtocolVersion, MissingCapability])
+def test_handshake_revisions_write_the_newer_errors_in_a_code_of_theirs(
+    error: type[MCPError], revision: Revision
+) -> None:
+    assert error_object(error("x"), revision)["code"] == -32602
+
+
 @spec("ALS-2")
 @pytest.mark.parametrize(
     ("exc", "dated", "draft"),

@@ -18,7 +18,6 @@ from mcp_django.protocol.errors import (
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     REQUEST_CANCELLED,
-    UNSUPPORTED_VERSION,
 )
 from mcp_django.protocol.jsonrpc import MAX_BATCH
 from mcp_django.transports.raw import RawMount
@@ -216,7 +215,7 @@ async def test_a_modern_batch_is_refused(mount: str) -> None:
     answer = await peer.send([PING], mcp_protocol_version=VERSION)
     assert (answer.status, code_of(answer)) == (400, INVALID_REQUEST)
     answer = await peer.send([PING], mcp_protocol_version="nonsense")
-    assert (answer.status, code_of(answer)) == (400, UNSUPPORTED_VERSION)
+    assert (answer.status, code_of(answer)) == (400, INVALID_PARAMS)
 
 
 @spec("BAT-5")

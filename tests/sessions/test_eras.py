@@ -101,7 +101,7 @@ async def test_a_version_header_is_trimmed_and_its_name_has_no_case(streaming: s
         odd = {"mcp_protocol_version": None, "MCP-PROTOCOL-Version": f"  {version}\t"}
         assert (await peer.send(request("ping"), **odd)).json()["result"] == {}
         answer = await peer.send(request("ping"), mcp_protocol_version=f"{version[:7]} {version}")
-        assert (answer.status, code_of(answer)) == (400, UNSUPPORTED_VERSION)
+        assert (answer.status, code_of(answer)) == (400, INVALID_PARAMS)
 
 
 @spec("VER-3", "VER-4")
@@ -180,9 +180,12 @@ async def test_anything_else_belongs_to_a_session(mount: str) -> None:
 
 @spec("HTTP-19", "VER-6")
 async def test_an_unknown_version_header_names_all_versions(mount: str) -> None:
-    for session, header in product((None, (await opened(mount)).id), UNKNOWN):
+    # In a session, even one that is over, it is the code that handshake revisions have for it.
+    codes = {None: UNSUPPORTED_VERSION, "x" * 43: INVALID_PARAMS}
+    codes |= {(await opened(mount, version=one)).id: INVALID_PARAMS for one in VERSIONS}
+    for (session, code), header in product(codes.items(), UNKNOWN):
         answer = await send(mount, request("ping"), header=header, mcp_session_id=session)
-        data = assert_error(answer, 400, UNSUPPORTED_VERSION)
+        data = assert_error(answer, 400, code)
         assert data == {"supported": ALL, "requested": header}
 
 
@@ -234,7 +237,7 @@ async def test_an_unknown_header_is_refused_with_every_message(mount: str) -> No
     peer = await opened(mount)
     for body, header in product((notification("notifications/x"), RESPONSE), UNKNOWN):
         answer = await send(mount, body, header=header, mcp_session_id=peer.id)
-        assert (answer.status, code_of(answer)) == (400, UNSUPPORTED_VERSION)
+        assert (answer.status, code_of(answer)) == (400, INVALID_PARAMS)
 
 
 @spec("HTTP-29", "HTTP-12", "SES-4", "SES-3")
@@ -256,7 +259,7 @@ async def test_an_unknown_header_is_refused_with_every_verb(streaming: str) -> N
         answer = await peer.send(
             b"", verb=verb, accept="text/event-stream", mcp_protocol_version=header
         )
-        assert (answer.status, code_of(answer)) == (400, UNSUPPORTED_VERSION)
+        assert (answer.status, code_of(answer)) == (400, INVALID_PARAMS)
         assert answer.json()["error"]["data"] == {"supported": ALL, "requested": header}
     assert (await peer.send(request("ping"))).json()["result"] == {}
 
@@ -317,7 +320,7 @@ async def test_with_one_revision_enabled_the_others_are_unknown(settings: Any, m
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": [B]}
     peer = await opened(mount, version=B)
     answer = await peer.send(request("ping"), mcp_protocol_version=D)
-    assert (answer.status, code_of(answer)) == (400, UNSUPPORTED_VERSION)
+    assert (answer.status, code_of(answer)) == (400, INVALID_PARAMS)
     assert answer.json()["error"]["data"] == {"supported": [B], "requested": D}
     answer = await ask(mount, OPEN, message("tools/list"))
     assert (answer.status, code_of(answer)) == (400, UNSUPPORTED_VERSION)
