@@ -6,6 +6,8 @@ parameter. The context knows no transport: it speaks to the client through ``Cli
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +18,8 @@ from django.utils.module_loading import import_string
 
 from mcp_django.asking import Asker, Asking, Nobody
 from mcp_django.protocol.log_levels import LOG_LEVELS
+
+logger = logging.getLogger("mcp_django")
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -86,6 +90,23 @@ class Silence:
 
     def hang_up(self, seconds: float) -> None:
         """There is no connection to close."""
+
+
+class Unstreamed(Silence):
+    """A client that asked for progress at a server that cannot stream it."""
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Drop it, and say so in the log once per process."""
+        if not _is_told.is_set():
+            _is_told.set()
+            logger.warning(
+                "A component reports progress, and this server cannot send it: it is served over "
+                "WSGI, which has no streams. Serve the site over ASGI; docs/deploy.md says how. "
+                "This is said once."
+            )
+
+
+_is_told = threading.Event()
 
 
 class Cancellation:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_django.auth.principal import Principal
 from mcp_django.components.component import Component
-from mcp_django.context import Cancellation, ClientPort, Context, CurrentTask, Silence
+from mcp_django.context import (
+    Cancellation,
+    ClientPort,
+    Context,
+    CurrentTask,
+    Silence,
+    Unstreamed,
+)
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Request
@@ -116,6 +123,12 @@ class Invocation:
         incoming, interaction = self.incoming, self.interaction
         if interaction is not None:
             port = interaction.listen_through(port)
+        if (
+            port is None
+            and not incoming.can_stream
+            and incoming.envelope.progress_token is not None
+        ):
+            port = Unstreamed()
         return Context(
             server=incoming.server.itself,
             principal=incoming.principal,

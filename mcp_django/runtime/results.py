@@ -28,7 +28,7 @@ from mcp_django.protocol.content import (
 from mcp_django.runtime import budget
 from mcp_django.schema.arguments import Problem
 from mcp_django.schema.jsonable import jsonable
-from mcp_django.schema.output import OutputMismatch
+from mcp_django.schema.output import OutputMismatch, TypedOutput
 
 BLOCKS = (Text, Image, Audio, EmbeddedResource, ResourceLink)
 MAX_COMPLETIONS = 100
@@ -43,13 +43,15 @@ def tool_result(tool: Tool, value: Any) -> dict[str, Any]:
     """The result of a tool: content always, structured content where the return type has one.
 
     The text is the same JSON as the structured content, since hosts read one or the other
-    (OUT-2).
+    (OUT-2); a date or an amount alone needs no quotes there.
     """
     if isinstance(value, ToolResult):
         return _explicit_result(tool, value)
     if tool.output is not None:
         structured, note = budget.cut_structure(tool.output.dump(value))
-        content = [Text(to_text(structured)).to_wire()]
+        is_plain = isinstance(structured, str) and isinstance(tool.output, TypedOutput)
+        text = structured if is_plain else to_text(structured)
+        content = [Text(text).to_wire()]
         if note:
             content.append(Text(note).to_wire())
         return {"content": content, "structuredContent": structured}

@@ -82,7 +82,7 @@ class OutputAdapter(Protocol):
 
 
 def output_adapter(annotation: Any) -> OutputAdapter | None:
-    """Return an adapter, or `None` for a result without structure: text, a scalar, content.
+    """Return an adapter, or `None` for a result without structure: text, content.
 
     Raises:
         ImproperlyConfigured: the type has structure that JSON cannot say.

@@ -1,7 +1,7 @@
 """Which declared results have structure that a client can rely on.
 
-A dataclass has, a list has, text and numbers have not, and content blocks say themselves what they
-are.
+A dataclass has, a list has, and so have numbers, dates and choices. Text has not, since it would be
+sent twice, and content blocks say themselves what they are.
 """
 
 from __future__ import annotations
@@ -9,7 +9,11 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections import abc, deque
-from typing import Annotated, Any, NewType, Union, get_args, get_origin
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
+from uuid import UUID
 
 from django.db.models import Model
 from pydantic import BaseModel
@@ -18,6 +22,7 @@ from typing_extensions import is_typeddict
 from mcp_django.schema.jsonable import CONTENT_CLASSES
 
 _COLLECTIONS = (list, tuple, set, frozenset, dict, deque)
+_SCALARS = (int, float, Decimal, date, time, timedelta, UUID, Enum)
 _LAZY = frozenset({abc.Iterable, abc.Iterator, abc.Generator, abc.Collection})
 _ABSTRACT = _LAZY | {
     abc.Sequence,
@@ -52,9 +57,14 @@ def _is_structured(annotation: Any) -> bool:
         return all(_is_structured(member) for member in members)
     if origin in _ABSTRACT or is_typeddict(origin):
         return True
+    if origin is Literal:
+        return True
     if not isinstance(origin, type):
         return False
-    return issubclass(origin, (BaseModel, *_COLLECTIONS)) or dataclasses.is_dataclass(origin)
+    if issubclass(origin, str):
+        return issubclass(origin, Enum)
+    known = (BaseModel, *_COLLECTIONS, *_SCALARS)
+    return issubclass(origin, known) or dataclasses.is_dataclass(origin)
 
 
 def _bare(annotation: Any) -> Any:

@@ -17,6 +17,31 @@ from mcp_django.schema.structure import JSON_TYPES, Schema, accepts_null
 RULES: Final = "x-rules"
 """What no portable keyword can say, in words; becomes part of the description."""
 
+FORMATS: Final = frozenset(
+    {
+        *("date-time", "date", "time", "duration", "email", "idn-email", "hostname"),
+        *("idn-hostname", "ipv4", "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uuid"),
+        *("uri-template", "json-pointer", "relative-json-pointer", "regex"),
+    }
+)
+"""JSON Schema 2020-12, "Validation", section 7.3."""
+
+_FORMATS_IN_WORDS: Mapping[str, str] = {
+    "decimal": "a decimal number",
+    "ipvanyaddress": "an IP address",
+    "ipv4network": "an IPv4 network",
+    "ipv6network": "an IPv6 network",
+    "ipvanynetwork": "an IP network",
+    "ipv4interface": "an IPv4 address with its network",
+    "ipv6interface": "an IPv6 address with its network",
+    "ipvanyinterface": "an IP address with its network",
+    "path": "a path",
+    "file-path": "the path of a file",
+    "directory-path": "the path of a directory",
+    "json-string": "JSON as text",
+    "multi-host-uri": "a URI, with several hosts if need be",
+}
+
 _NOISE = frozenset({"title", "$schema", "$comment", "discriminator", "propertyNames"})
 
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
@@ -149,6 +174,19 @@ def number(value: float) -> str:
     return str(value).removesuffix(".0")
 
 
+def standard_formats(schema: Schema) -> Schema:
+    """Say in words what a format that JSON Schema does not define means; validators warn of it."""
+    name = schema.get("format")
+    if name is None or name in FORMATS:
+        return schema
+    result = {key: value for key, value in schema.items() if key != "format"}
+    if name == "password":
+        return {**result, "writeOnly": True}
+    if words := _FORMATS_IN_WORDS.get(str(name)):
+        result[RULES] = f"{words}, {schema[RULES]}" if RULES in schema else words
+    return result
+
+
 def rules_in_words(schema: Schema) -> Schema:
     """Say in the description what the remaining keywords cannot."""
     if RULES not in schema:
@@ -205,5 +243,6 @@ REWRITES: tuple[Callable[[Schema], Schema], ...] = (
     items_for_tuples,
     items_always,
     inclusive_bounds,
+    standard_formats,
     rules_in_words,
 )

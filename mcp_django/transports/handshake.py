@@ -275,6 +275,13 @@ class Call:
         check_version(self.exchange.headers, enabled=self.server.protocol_versions)
         if not guards.accepts(self.exchange.headers, EVENT_STREAM):
             return refusal(406, f"A GET is answered with {EVENT_STREAM}; accept it.")
+        if SESSION_ID not in self.exchange.headers:
+            # Clients ask before they initialize, and take this for "no stream here" (HTTP-12).
+            return refusal(
+                405,
+                "There is no stream without a session; send initialize first.",
+                headers=(("Allow", "POST, OPTIONS"),),
+            )
         session = self.session(None)
         if isinstance(session, Reply):
             return session

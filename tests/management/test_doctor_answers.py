@@ -103,6 +103,20 @@ def test_nothing_is_wrong_with_a_site_that_does_everything_right() -> None:
 
 
 @pytest.mark.parametrize(
+    ("allowed", "verdict"),
+    [("POST, OPTIONS, GET, DELETE", "ok"), ("POST, OPTIONS, DELETE", "warned"), ("POST", None)],
+)
+def test_a_site_that_cannot_stream_is_told_what_is_lost(allowed: str, verdict: str | None) -> None:
+    site = Site()
+    site.replaced["OPTIONS", "/mcp"] = answer(204, allow=allowed)
+    found = [one for one in charts(site)["everybody"].steps if one.name == "streams"]
+    assert [one.verdict for one in found] == ([verdict] if verdict else [])
+    if verdict == "warned":
+        assert "progress" in found[0].found
+        assert "ASGI" in found[0].fix
+
+
+@pytest.mark.parametrize(
     ("change", "step", "words"),
     [
         # Behind TLS, and not told so.

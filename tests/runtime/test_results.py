@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 from uuid import UUID
 
@@ -238,6 +239,68 @@ def perhaps() -> Point | None:
 
 def groups() -> list[dict[str, Any]]:
     return Group.objects.order_by("name").values("name")  # type: ignore[return-value]
+
+
+def how_many() -> int:
+    return 0
+
+
+def is_open() -> bool:
+    return False
+
+
+def rate() -> float | None:
+    return 0.5
+
+
+def amount() -> Decimal:
+    return Decimal("2.50")
+
+
+def day() -> date:
+    return date(2026, 1, 1)
+
+
+def weight() -> Weight:
+    return Weight.LIGHT
+
+
+class Weight(Enum):
+    LIGHT = "light"
+    HEAVY = "heavy"
+
+
+@spec("OUT-1", "OUT-2", "OUT-4")
+@pytest.mark.parametrize(
+    ("function", "schema", "value", "text"),
+    [
+        (how_many, {"type": "integer"}, 0, "0"),
+        (is_open, {"type": "boolean"}, False, "false"),
+        (rate, {"anyOf": [{"type": "number"}, {"type": "null"}]}, 0.5, "0.5"),
+        (amount, {"type": "string", "description": "Must be a decimal number."}, "2.50", "2.50"),
+        (day, {"type": "string", "format": "date"}, "2026-01-01", "2026-01-01"),
+        (weight, {"type": "string", "enum": ["light", "heavy"]}, "light", "light"),
+    ],
+)
+@pytest.mark.parametrize("version", ["2025-03-26", "2025-11-25", "2026-07-28"])
+def test_a_scalar_that_is_no_text_is_structured_content(
+    function: Any, schema: Any, value: Any, text: str, version: str
+) -> None:
+    server = open_to_all()
+    server.tool("tool")(function)
+    client = real_client(server=server, protocol_version=version)
+    (listed,) = client.list_tools()
+    result = client.call_tool("tool")
+    assert result.text == text
+    if version == "2025-03-26":
+        assert "outputSchema" not in listed
+        assert "structuredContent" not in result.raw
+    elif version == "2025-11-25":
+        assert listed["outputSchema"]["properties"] == {"result": schema}
+        assert result.raw["structuredContent"] == {"result": value}
+    else:
+        assert listed["outputSchema"] == schema
+        assert result.raw["structuredContent"] == value
 
 
 @spec("OUT-1", "OUT-2", "OUT-4")

@@ -26,8 +26,7 @@ def test_a_signature_becomes_a_plain_object_schema():
             "number": {"type": "string"},
             "amount": {
                 "type": "string",
-                "format": "decimal",
-                "description": "Must be greater than 0.",
+                "description": "Must be a decimal number, greater than 0.",
             },
             "tone": {"type": "string", "enum": ["formal", "warm"], "default": "warm"},
             "day": {"type": "string", "format": "date", "description": "The trading day"},

@@ -87,7 +87,12 @@ class Model(BaseModel):
         (date, {"type": "string", "format": "date"}, "2026-03-01", date(2026, 3, 1)),
         (time, {"type": "string"}, "12:30", time(12, 30)),
         (UUID, {"type": "string"}, str(UUID(int=1)), UUID(int=1)),
-        (Decimal, {"type": "string"}, "1.10", Decimal("1.10")),
+        (
+            Decimal,
+            {"type": "string", "description": "Must be a decimal number."},
+            "1.10",
+            Decimal("1.10"),
+        ),
         (
             AnyUrl,
             {"type": "string", "format": "uri", "minLength": 1},

@@ -60,7 +60,7 @@ CHOICES = [("", "---"), ("s", "Small"), ("Group", [("l", "Large"), ("large", "La
         (forms.FloatField(min_value=0.5), {"type": "number", "minimum": 0.5}, "1.5", 1.5),
         (
             forms.DecimalField(),
-            {"type": "string", "format": "decimal"},
+            {"type": "string", "description": "Must be a decimal number."},
             "0.10000000000000000001",
             Decimal("0.10000000000000000001"),
         ),
@@ -68,9 +68,8 @@ CHOICES = [("", "---"), ("s", "Small"), ("Group", [("l", "Large"), ("large", "La
             forms.DecimalField(min_value=0, max_value=9, max_digits=3, decimal_places=2),
             {
                 "type": "string",
-                "format": "decimal",
-                "description": "Must be at least 0, at most 9, of at most 3 digits, "
-                "of at most 2 decimal places.",
+                "description": "Must be a decimal number, at least 0, at most 9, "
+                "of at most 3 digits, of at most 2 decimal places.",
             },
             '"1.50"',
             Decimal("1.50"),

@@ -62,7 +62,7 @@ def test_a_dataclass_is_written_as_its_schema_says():
         "type": "object",
         "properties": {
             "orders": {"type": "integer"},
-            "total": {"type": "string", "format": "decimal"},
+            "total": {"type": "string", "description": "Must be a decimal number."},
             "day": {
                 "anyOf": [{"type": "string", "format": "date"}, {"type": "null"}],
                 "default": None,

@@ -11,10 +11,11 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from inspect import Signature
 from typing import Annotated, Any, Literal, NewType
+from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import Group
@@ -66,9 +67,20 @@ Named = TypeAliasType("Named", list[Row])
         Rows,
         Named,
         RootModel[list[int]],
+        int,
+        float,
+        bool,
+        int | None,
+        Decimal,
+        date,
+        timedelta,
+        UUID,
+        Size,
+        Literal["a", 1],
+        Annotated[int, "How many"],
     ],
 )
-def test_a_type_with_members_or_items_has_a_schema(annotation):
+def test_a_type_that_says_more_than_text_has_a_schema(annotation):
     adapter = output_adapter(annotation)
     assert adapter is not None
     jsonschema.Draft202012Validator.check_schema(adapter.json_schema)
@@ -78,12 +90,9 @@ def test_a_type_with_members_or_items_has_a_schema(annotation):
     "annotation",
     [
         str,
-        int,
-        bool,
-        Decimal,
-        date,
-        Size,
-        Literal["a"],
+        bytes,
+        Annotated[str, "A text"],
+        int | str,
         None,
         type(None),
         Any,
@@ -109,5 +118,5 @@ def test_a_type_with_members_or_items_has_a_schema(annotation):
         object,
     ],
 )
-def test_text_scalars_content_and_model_instances_have_none(annotation):
+def test_text_content_and_model_instances_have_none(annotation):
     assert output_adapter(annotation) is None

@@ -61,7 +61,7 @@ def validated(field, text):
         (serializers.FloatField(), {"type": "number"}, "1.5", 1.5),
         (
             serializers.DecimalField(max_digits=None, decimal_places=None),
-            {"type": "string", "format": "decimal"},
+            {"type": "string", "description": "Must be a decimal number."},
             "0.10000000000000000001",
             Decimal("0.10000000000000000001"),
         ),
@@ -69,8 +69,7 @@ def validated(field, text):
             serializers.DecimalField(max_digits=3, decimal_places=2, min_value=Decimal("0.5")),
             {
                 "type": "string",
-                "format": "decimal",
-                "description": "Must be at least 0.5, of at most 3 digits, "
+                "description": "Must be a decimal number, at least 0.5, of at most 3 digits, "
                 "of at most 2 decimal places.",
             },
             '"1.50"',

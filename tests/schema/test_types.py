@@ -83,14 +83,18 @@ CASES: list[tuple[Any, Any, str, Any]] = [
     ),
     (time, {"type": "string", "format": "time"}, '"10:30:00"', time(10, 30)),
     (timedelta, {"type": "string", "format": "duration"}, '"PT1H"', timedelta(hours=1)),
-    (Decimal, {"type": "string", "format": "decimal"}, "0.10", Decimal("0.1")),
+    (
+        Decimal,
+        {"type": "string", "description": "Must be a decimal number."},
+        "0.10",
+        Decimal("0.1"),
+    ),
     (
         Annotated[Decimal, Field(ge=0, lt=100, max_digits=5, decimal_places=2)],
         {
             "type": "string",
-            "format": "decimal",
-            "description": "Must be at least 0, less than 100, of at most 5 digits, "
-            "of at most 2 decimal places.",
+            "description": "Must be a decimal number, at least 0, less than 100, "
+            "of at most 5 digits, of at most 2 decimal places.",
         },
         '"9.99"',
         Decimal("9.99"),

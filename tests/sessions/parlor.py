@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Literal
 
 from django.contrib.auth.models import Group
+from django.urls import path
 
 from mcp_django import (
     Audio,
@@ -277,3 +278,7 @@ def hang_up(ctx: Context) -> str:
     ctx.hang_up(0.25)
     ctx.report_progress(2)
     return "back"
+
+
+# For WSGI; the other mounts are in `tests.transports.asgi`.
+urlpatterns = [path("parlor/mcp", parlor.urls)]

@@ -157,7 +157,7 @@ async def test_both_transports_are_served_side_by_side(app: Any, streaming: str)
     # The old transport has an address of its own: a bare GET here lacks a session.
     bare = Peer(streaming)
     answer = await bare.get()
-    assert (answer.status, code_of(answer)) == (400, INVALID_REQUEST)
+    assert (answer.status, code_of(answer)) == (405, INVALID_REQUEST)
 
 
 @spec("SSE-9", "ASK-5")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
+from mcp_django import context
 from tests.sessions.asking import PARLOR
 from tests.sessions.handshakes import (
     VERSIONS,
@@ -151,3 +153,29 @@ async def test_progress_grows_and_has_words_where_there_is_a_member_for_them(
     assert [one["params"]["progress"] for one in before] == [1, 2.5, 3]
     words = None if version == A else "last"
     assert before[-1]["params"].get("message") == words
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_progress_that_cannot_be_sent_is_told_once_in_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.ROOT_URLCONF = "tests.sessions.parlor"
+    monkeypatch.setattr(context, "_is_told", threading.Event())
+    peer = await opened("wsgi", PARLOR)
+    for token in (0, "a"):
+        answer = await peer.send(call("count", progress=token, n=2))
+        assert answer.response()["result"]["content"]
+    found = [one.getMessage() for one in caplog.records if "cannot send it" in one.getMessage()]
+    assert len(found) == 1
+    assert "ASGI" in found[0]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_progress_that_no_client_asked_for_is_not_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.ROOT_URLCONF = "tests.sessions.parlor"
+    monkeypatch.setattr(context, "_is_told", threading.Event())
+    peer = await opened("wsgi", PARLOR)
+    await peer.send(call("count", n=2))
+    assert not [one for one in caplog.records if "cannot send it" in one.getMessage()]

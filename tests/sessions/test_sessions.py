@@ -98,7 +98,7 @@ async def test_only_initialize_assigns_an_id(mount: str) -> None:
         await assert_alive(peer)
 
 
-@spec("SES-3", "SES-4", "SES-11")
+@spec("SES-3", "SES-4", "SES-11", "HTTP-12")
 async def test_a_message_without_a_session_is_refused(mount: str) -> None:
     peer = await opened(mount)
     for version in (None, *VERSIONS):
@@ -110,8 +110,17 @@ async def test_a_message_without_a_session_is_refused(mount: str) -> None:
             assert answer.json().get("id") == body.get("id")
         assert (await peer.delete(**changes)).status == 400
         if mount != "wsgi":
-            assert (await peer.get(**changes)).status == 400
+            # Clients ask before they initialize, and are silent on that answer alone.
+            refused = await peer.get(**changes)
+            assert (refused.status, refused.headers["allow"]) == (405, "POST, OPTIONS")
     await assert_alive(peer)
+
+
+@spec("HTTP-12")
+async def test_a_stream_before_initialize_is_not_offered(streaming: str) -> None:
+    refused = await Peer(streaming).get()
+    assert (refused.status, refused.headers["allow"]) == (405, "POST, OPTIONS")
+    assert "send initialize first" in refused.json()["error"]["message"]
 
 
 @spec("SES-4", "SES-2")

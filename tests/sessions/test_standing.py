@@ -359,3 +359,15 @@ async def test_idle_streams_hold_no_thread(streaming: str) -> None:
         assert threading.active_count() <= threads + DESK_THREADS + 1
         assert hub().is_listening
     assert not hub().is_listening
+
+
+@spec("SUB-1")
+@pytest.mark.django_db(transaction=True)
+async def test_where_nothing_can_be_told_no_resource_is_subscribed_to(settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.sessions.parlor"
+    for version in VERSIONS:
+        peer = Peer("wsgi", PARLOR, version=version)
+        assert "subscribe" not in (await peer.open())["capabilities"]["resources"]
+        refused = await peer.send(request("resources/subscribe", {"uri": TABLE}))
+        assert code_of(refused) == METHOD_NOT_FOUND
+        assert "WSGI" in refused.json()["error"]["message"]

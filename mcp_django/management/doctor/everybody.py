@@ -8,6 +8,7 @@ from mcp_django.conf import get_settings
 from mcp_django.management.doctor.chart import Chart
 from mcp_django.management.doctor.discovery import origin_of, resource_addresses, server_address
 from mcp_django.management.doctor.hosts import SDK_FORMS
+from mcp_django.management.doctor.in_process import ProcessDoor
 from mcp_django.management.doctor.knocking import knock
 from mcp_django.management.doctor.messages import Answer, Door, DoorError, Request, get, post_json
 from mcp_django.protocol.revisions import LATEST
@@ -28,6 +29,7 @@ def examine(chart: Chart, door: Door, url: str) -> None:
     _origin(chart, door, url)
     _both_spellings(chart, door, url)
     _compression(chart, door, url)
+    _streams(chart, door, url)
     document = first(door, resource_addresses(url))
     if document is None:
         return
@@ -106,6 +108,23 @@ def _compression(chart: Chart, door: Door, url: str) -> None:
         )
     else:
         chart.ok("compression", "streams stay as they are")
+
+
+def _streams(chart: Chart, door: Door, url: str) -> None:
+    """Where there are sessions, a server that streams allows GET beside DELETE."""
+    if isinstance(door, ProcessDoor):
+        chart.skipped("streams", "give the address of the running site to learn whether it streams")
+        return
+    allowed = door.send(Request(method="OPTIONS", url=url)).headers.get("allow", "")
+    methods = {one.strip() for one in allowed.split(",")}
+    if "GET" in methods:
+        chart.ok("streams", "progress and changes are sent as they come")
+    elif "DELETE" in methods:
+        chart.warned(
+            "streams",
+            "none: the site is served over WSGI, so progress, log messages and changes are lost",
+            "Serve the site over ASGI.",
+        )
 
 
 def _preflight(chart: Chart, door: Door, address: str, method: str) -> None:

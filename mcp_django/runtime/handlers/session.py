@@ -10,6 +10,7 @@ from mcp_django.exceptions import (
     AuthenticationRequired,
     InvalidParams,
     InvalidRequest,
+    MethodNotFound,
     ResourceNotFound,
 )
 from mcp_django.protocol.jsonrpc import read_params
@@ -50,8 +51,13 @@ def admit_subscribing(incoming: Incoming) -> str:
 
     Raises:
         InsufficientScope: the caller may read it, and the credential may not.
+        MethodNotFound: changes cannot be told here, as under WSGI.
         ResourceNotFound: nothing that can be subscribed to answers for it, or not to this caller.
     """
+    if not incoming.can_stream:
+        raise MethodNotFound(
+            "This server tells no changes: it cannot stream, as it is served over WSGI."
+        )
     uri = read_params(incoming.request.params, UriParams).uri
     # No URI has that character, and PostgreSQL does not store it.
     if "\0" in uri:
