@@ -127,8 +127,13 @@ class Cancellation:
     def cancel(self) -> None:
         """Raise the flag because nobody waits for the answer; more than once is harmless."""
         self._raised = self.is_wish = True
-        while self._callbacks:
-            self._callbacks.pop()()
+        # Another thread may do the same: each callback is taken by one of them.
+        while True:
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:
+                return
+            callback()
 
     def then(self, callback: Callable[[], None]) -> None:
         """Call this when the client cancels, in the thread that finds out."""

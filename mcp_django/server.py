@@ -275,6 +275,15 @@ def all_servers() -> Iterator[MCPServer]:
     yield from sorted(_servers, key=lambda server: server.name)
 
 
+def known_scopes() -> set[str]:
+    """The scopes that the site's settings or its code name, which are what a token can have."""
+    found = set(get_settings().scopes)
+    for server in all_servers():
+        found.update(server.scopes)
+        found.update(scope for one in server for scope in one.scopes)
+    return found
+
+
 def _package_version() -> str:
     from mcp_django import __version__
 

@@ -68,6 +68,32 @@ def test_a_client_that_asked_for_nothing_is_sent_nothing() -> None:
     silence.log("info", "x", None)
 
 
+def test_two_threads_that_cancel_at_once_call_each_callback_once() -> None:
+    called: list[int] = []
+    cancellation = Cancellation()
+
+    class Contested(list[Any]):
+        """Another thread takes the last callback between the look and the grasp."""
+
+        def __bool__(self) -> bool:
+            return True
+
+        def __len__(self) -> int:
+            return 1
+
+    cancellation._callbacks = Contested([lambda: called.append(1), lambda: called.append(2)])
+    cancellation.cancel()
+    assert sorted(called) == [1, 2]
+
+    def fails() -> None:
+        raise IndexError("of the site")
+
+    cancellation = Cancellation()
+    cancellation.then(fails)
+    with pytest.raises(IndexError, match="of the site"):
+        cancellation.cancel()
+
+
 def test_a_cancellation_stays() -> None:
     cancellation = Cancellation()
     assert not cancellation

@@ -174,13 +174,21 @@ class RateField(forms.CharField):
         """The rates as they are written shortest.
 
         Raises:
-            ValidationError: one of them is none; the message says what to write.
+            ValidationError: one of them is none, or lets nothing through; the message says what to
+                write.
         """
         text = super().clean(value)
         try:
-            return ", ".join(map(str, parse_all(text)))
+            rates = parse_all(text)
         except ValueError as exc:
             raise ValidationError(str(exc)) from None
+        for rate in rates:
+            if not rate.count:
+                message = _(
+                    "%(rate)s lets nothing through: write a count of 1 or more, or switch it off."
+                )
+                raise ValidationError(message % {"rate": rate})
+        return ", ".join(map(str, rates))
 
 
 def unknown_names(field: NamesField, names: Sequence[str]) -> list[str]:

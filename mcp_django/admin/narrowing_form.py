@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from django import forms
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -15,14 +18,20 @@ from mcp_django.admin.narrowing_fields import (
     PermissionsField,
     RateField,
     ScopesField,
+    names_in,
 )
 from mcp_django.models import Component, Server
+from mcp_django.server import known_scopes
 
 if TYPE_CHECKING:
     ModelForm = forms.ModelForm[Any]
 else:
     # Generic in the stubs only.
     ModelForm = forms.ModelForm
+
+
+# Every client is sent it with each list, and it is a part of each model's context.
+MAX_TEXT = 10_000
 
 
 class NarrowingForm(MeanwhileForm):
@@ -43,6 +52,9 @@ class NarrowingForm(MeanwhileForm):
         for name, field in self.fields.items():
             if isinstance(field, NamesField):
                 field.offer(getattr(self.instance, name))
+            elif name in ("description", "instructions"):
+                field.validators = [*field.validators, MaxLengthValidator(MAX_TEXT)]
+                field.widget.attrs["maxlength"] = MAX_TEXT
 
 
 class ServerForm(NarrowingForm):
@@ -73,6 +85,28 @@ class ListedForm(ModelForm):
 
 class ComponentForm(NarrowingForm):
     """What narrows a component."""
+
+    def clean_scopes(self) -> list[str]:
+        """Scopes that some token may have, and those that were chosen when they still were.
+
+        Raises:
+            ValidationError: no token can have one, so no client could use the component.
+        """
+        scopes: list[str] = self.cleaned_data["scopes"]
+        known = known_scopes()
+        for scope in scopes:
+            if scope not in known and scope not in names_in(self.instance.scopes):
+                nearest = get_close_matches(scope, known, n=1)
+                raise ValidationError(
+                    gettext("There is no scope %(scope)r here, so no token could have it. %(hint)s")
+                    % {
+                        "scope": scope,
+                        "hint": gettext("Did you mean %(scope)r?") % {"scope": nearest[0]}
+                        if nearest
+                        else gettext("Known: %(scopes)s.") % {"scopes": ", ".join(sorted(known))},
+                    }
+                )
+        return scopes
 
     scopes = ScopesField(
         help_text=_("What a token needs beside the scopes in code; with spaces in between.")

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _now
@@ -20,6 +20,10 @@ from mcp_django.admin.ending import EndingAdmin
 from mcp_django.admin.tokens_form import TokenForm
 from mcp_django.auth import events
 from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent
+from mcp_django.store import leases
+
+# How long a page that was sent may be loaded again without making another token.
+FORM_SECONDS = 24 * 3600
 
 
 class StateFilter(admin.SimpleListFilter):
@@ -56,6 +60,10 @@ def _expired() -> Q:
     return Q(expires_at__isnull=False, expires_at__lte=timezone.now())
 
 
+class _MadeAlready(Exception):
+    """A form was sent again."""
+
+
 @admin.register(AccessToken)
 class AccessTokenAdmin(EndingAdmin):
     """Everybody's access tokens: look, make, revoke."""
@@ -84,7 +92,7 @@ class AccessTokenAdmin(EndingAdmin):
     list_select_related = ["user"]
     show_full_result_count = False
     actions = ["revoke"]
-    add_fields = ("username", "name", "scopes", "servers", "networks", "expires_at")
+    add_fields = ("username", "name", "scopes", "servers", "networks", "expires_at", "once")
     shown_fields = (
         "name",
         "masked",
@@ -121,14 +129,28 @@ class AccessTokenAdmin(EndingAdmin):
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """The form with one button, since one page follows it."""
+        """The form with one button, since one page follows it; sent again, it makes nothing."""
         plain = {"show_save_and_add_another": False, "show_save_and_continue": False}
-        return super().add_view(request, form_url, {**plain, **(extra_context or {})})
+        try:
+            return super().add_view(request, form_url, {**plain, **(extra_context or {})})
+        except _MadeAlready:
+            said = _(
+                "This form was sent before: its token was made then and shown once. If you did "
+                "not copy it, revoke it and make another."
+            )
+            self.message_user(request, said, messages.WARNING)
+            return HttpResponseRedirect(request.get_full_path())
 
     @sensitive_variables("plaintext")
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
-        """Make the token; its plaintext is in memory until the page is sent, and nowhere else."""
+        """Make the token; its plaintext is in memory until the page is sent, and nowhere else.
+
+        Raises:
+            _MadeAlready: the form was sent before.
+        """
         data = form.cleaned_data
+        if data["once"] and not leases.take(f"token:{data['once']}", seconds=FORM_SECONDS):
+            raise _MadeAlready
         token, plaintext = AccessToken.objects.issue(
             form.user,
             name=data["name"],

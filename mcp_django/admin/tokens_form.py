@@ -14,6 +14,7 @@ from mcp_django.admin_base import may_give_access
 from mcp_django.auth.principal import user_named
 from mcp_django.conf import get_settings
 from mcp_django.models import AccessToken
+from mcp_django.models.calls import new_code
 from mcp_django.models.tokens import validate_networks
 from mcp_django.server import all_servers
 
@@ -87,6 +88,11 @@ class TokenForm(Base):
         required=False,
         widget=LabeledDateTime,
         help_text=_("Empty: never."),
+    )
+
+    # The form is good for one token: a page that is loaded again sends it again.
+    once = forms.CharField(
+        required=False, max_length=64, initial=new_code, widget=forms.HiddenInput
     )
 
     # Who fills it in; a class of its own for each request has it.

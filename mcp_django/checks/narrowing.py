@@ -10,8 +10,7 @@ from django.core import checks
 from django.core.checks import CheckMessage, Warning  # noqa: A004 - Django's name
 from django.db import DatabaseError, router
 
-from mcp_django.conf import get_settings
-from mcp_django.server import all_servers
+from mcp_django.server import known_scopes
 from mcp_django.store.databases import tables
 
 CODE = "mcp_django.W015"
@@ -35,7 +34,7 @@ def _unknown() -> Iterable[CheckMessage]:
         *tables.Server._default_manager.all(),
         *tables.Component._default_manager.filter(missing_since=None),
     ]
-    known = {"groups": _groups(), "permissions": _permissions(), "scopes": _scopes()}
+    known = {"groups": _groups(), "permissions": _permissions(), "scopes": known_scopes()}
     for row in narrowed:
         for column, names in known.items():
             unknown = sorted(set(getattr(row, column, ())) - names)
@@ -65,15 +64,6 @@ def _permissions() -> set[str]:
 
     rows = Permission.objects.values_list("content_type__app_label", "codename")
     return {f"{app}.{codename}" for app, codename in rows}
-
-
-def _scopes() -> set[str]:
-    """Those that the site's settings or its code name, which are what a token can have."""
-    found = set(get_settings().scopes)
-    for server in all_servers():
-        found.update(server.scopes)
-        found.update(scope for one in server for scope in one.scopes)
-    return found
 
 
 TAG = checks.Tags.database

@@ -18,7 +18,7 @@ from mcp_django.models.skills import Skill, SkillVersion
 from mcp_django.models.streams import Event, Stream, Topic, Worker
 from mcp_django.models.tasks import Task
 from mcp_django.models.tokens import TOKEN_PREFIX, AccessToken, AccessTokenManager, digest
-from mcp_django.models.trying import Attachment
+from mcp_django.models.trying import Attachment, Lease
 
 __all__ = [
     "TOKEN_PREFIX",
@@ -33,6 +33,7 @@ __all__ = [
     "Exposure",
     "ExternalIdentity",
     "Inbox",
+    "Lease",
     "ModelExposure",
     "PromptText",
     "PromptVersion",

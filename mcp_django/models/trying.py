@@ -8,6 +8,21 @@ from django.utils.translation import gettext_lazy as _
 from mcp_django.models.calls import new_code
 
 
+class Lease(models.Model):
+    """Something that one has until a moment and nobody else: to sweep, to confirm once."""
+
+    name = models.CharField(max_length=100, primary_key=True)
+    until = models.DateTimeField(db_index=True)
+
+    class Meta:
+        verbose_name = _("lease")
+        verbose_name_plural = _("leases")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Attachment(models.Model):
     """A picture, a sound or a long text of an answer in "Try it", kept for minutes.
 

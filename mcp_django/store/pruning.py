@@ -13,15 +13,13 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from mcp_django.conf import get_settings
-from mcp_django.store import approvals
+from mcp_django.store import approvals, leases
 from mcp_django.store.databases import before, rows, tables
 from mcp_django.store.topics import CLOCK, MANAGED
 
 CHUNK = 500
 # Whoever ended a session may still be writing to it.
 GRACE_SECONDS = 60
-# The row of the table of workers that stands for the one who sweeps.
-SWEEPER = 0
 SWEEP_SECONDS = 60
 # What other apps have swept up here too: each gives what is due now, by name.
 extra: list[Callable[[], dict[str, QuerySet[Any]]]] = []
@@ -41,15 +39,7 @@ def prune(report: Callable[[str, int], Any] | None = None) -> int:
 
 def is_due() -> bool:
     """Whether this process is to sweep now: no other one has within ``SWEEP_SECONDS``."""
-    lease = rows(tables.Worker).filter(pk=SWEEPER)
-    if lease.filter(beat_at__lt=before(SWEEP_SECONDS)).update(beat_at=Now()):
-        return True
-    if lease.exists():
-        return False
-    # Long ago, so that of several which find none one wins the lease like any other.
-    never = tables.Worker(pk=SWEEPER, beat_at=before(SWEEP_SECONDS + 1))
-    rows(tables.Worker).bulk_create([never], ignore_conflicts=True)
-    return is_due()
+    return leases.take("sweep", seconds=SWEEP_SECONDS)
 
 
 def sweep_chunk() -> int:
@@ -63,7 +53,6 @@ def _due() -> dict[str, QuerySet[Any]]:
     retention = settings.retention
     idle = before(settings.session_idle + GRACE_SECONDS)
     over = Q(expires_at__lt=before(GRACE_SECONDS)) | Q(seen_at__lt=idle)
-    workers = rows(tables.Worker).exclude(pk=SWEEPER)
     topics = rows(tables.Topic).filter(changed_at__lt=before(settings.session_max_age))
     others = {name: due for more in extra for name, due in more().items()}
     return {
@@ -75,7 +64,8 @@ def _due() -> dict[str, QuerySet[Any]]:
         "tasks": rows(tables.Task).filter(expires_at__lt=before(GRACE_SECONDS)),
         "attachments": rows(tables.Attachment).filter(expires_at__lt=Now()),
         "inbox": rows(tables.Inbox).filter(created_at__lt=before(retention.inbox)),
-        "workers": workers.filter(beat_at__lt=before(retention.workers)),
+        "leases": rows(tables.Lease).filter(until__lt=Now()),
+        "workers": rows(tables.Worker).filter(beat_at__lt=before(retention.workers)),
         "security_events": _older(tables.AuthEvent, retention.security_events),
         "calls": _older(tables.Call, retention.calls),
         "topics": topics.exclude(pk__in=[MANAGED.digest, CLOCK.digest]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -276,7 +277,7 @@ def test_what_is_saved_narrows_the_component(
         "description": "Peek at it.",
         "groups": ["clerks"],
         "permissions": ["auth.view_group"],
-        "scopes": "a:b, c",
+        "scopes": "orders:read, mcp",
         "rate": "5/m",
         "approval": "caller",
     }
@@ -286,7 +287,7 @@ def test_what_is_saved_narrows_the_component(
     shelf.refresh()
     tool = shelf.offered.tools["look"]
     assert (tool.title, tool.description, tool.approval) == ("Peek", "Peek at it.", "caller")
-    assert (tool.scopes, [str(rate) for rate in tool.rates]) == (("a:b", "c"), ["5/m"])
+    assert (tool.scopes, [str(rate) for rate in tool.rates]) == (("orders:read", "mcp"), ["5/m"])
     assert [str(one) for one in tool.permission if one] == ["group clerks", "auth.view_group"]
     assert set(versions(ALL)) == {TOOLS}
     assert "Title" in LogEntry.objects.get().get_change_message()
@@ -393,3 +394,33 @@ def test_what_is_missing_is_deleted_by_who_may(look: Component) -> None:
 def test_a_theme_brings_the_class_of_all_screens() -> None:
     # The class is chosen when the modules are imported, so another process has to say.
     assert unthemed("tests.admin.theming_class.ThemedAdmin") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rate": "5/h, 0/m"}, "0/m lets nothing through: write a count of 1 or more"),
+        ({"rate": "often"}, "is no rate: write"),
+        ({"scopes": "mcp order:read"}, "no scope 'order:read' here"),
+        ({"scopes": "zzz"}, "Known: "),
+        ({"description": "x" * 10_001}, "at most 10000 characters (it has 10001)"),
+    ],
+)
+def test_what_would_shut_everybody_out_or_flood_a_model_gets_a_sentence(
+    changes: dict[str, str], said: str
+) -> None:
+    look = row_of("look")
+    answer = superuser().post(page_of(look), form(look, **changes))
+    assert answer.status_code == 200
+    assert said in unescape(answer.content.decode())
+    look.refresh_from_db()
+    assert (look.rate, look.scopes, look.description) == ("", [], "")
+
+
+def test_a_scope_that_was_chosen_when_there_was_one_may_stay() -> None:
+    look = row_of("look")
+    Component.objects.filter(pk=look.pk).update(scopes=["gone:read"])
+    look.refresh_from_db()
+    assert superuser().post(page_of(look), form(look, title="New")).status_code == 302
+    look.refresh_from_db()
+    assert (look.title, look.scopes) == ("New", ["gone:read"])

@@ -277,3 +277,20 @@ def test_no_page_has_anything_inline_and_each_asks_for_a_login(
     token, _ = issued()
     assert client.get(address.format(token.pk)).status_code == 302
     assert not has_inline_code(superuser().get(address.format(token.pk)))
+
+
+def test_a_page_that_is_loaded_again_makes_no_second_token() -> None:
+    person()
+    client = superuser()
+    once = re.findall(r'name="once" value="([^"]+)"', client.get(ADD).content.decode())
+    assert len(once) == 1
+    plaintext_of(client.post(ADD, form(once=once[0])))
+    again = client.post(ADD, form(once=once[0]), follow=True)
+    assert "mcp_" not in again.content.decode().partition("its token was made then")[0][-200:]
+    assert "its token was made then and shown once" in again.content.decode()
+    assert AccessToken.objects.count() == 1
+    # Another form makes another one, and one with a mistake in it is not used up.
+    (other,) = re.findall(r'name="once" value="([^"]+)"', client.get(ADD).content.decode())
+    assert client.post(ADD, form(once=other, username="nobody")).status_code == 200
+    plaintext_of(client.post(ADD, form(once=other)))
+    assert AccessToken.objects.count() == 2

@@ -9,8 +9,18 @@ import pytest
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from mcp_django.models import AuthEvent, Event, Inbox, Session, Stream, Subscription, Topic, Worker
-from mcp_django.store import inbox, pruning, sessions, streams, topics, workers
+from mcp_django.models import (
+    AuthEvent,
+    Event,
+    Inbox,
+    Lease,
+    Session,
+    Stream,
+    Subscription,
+    Topic,
+    Worker,
+)
+from mcp_django.store import inbox, leases, pruning, sessions, streams, topics, workers
 from mcp_django.store.databases import before
 from mcp_django.store.standing import open_standing
 from tests.sessions.conftest import ELSEWHERE, HERE, at_once, open_session, silence
@@ -135,11 +145,20 @@ def test_a_sweep_in_the_background_stops_after_each_chunk(
 def test_one_process_sweeps_at_a_time(session: Session) -> None:
     assert at_once(8, lambda _: pruning.is_due()).count(True) == 1
     assert not pruning.is_due()
-    Worker.objects.filter(pk=pruning.SWEEPER).update(beat_at=before(pruning.SWEEP_SECONDS + 1))
+    Lease.objects.update(until=before(0))
     assert at_once(8, lambda _: pruning.is_due()).count(True) == 1
     silence(ELSEWHERE, seconds=3601)
     assert prune() == {**NOTHING, "workers": 1}
-    assert Worker.objects.filter(pk=pruning.SWEEPER).exists()
+    assert Lease.objects.count() == 1
+
+
+def test_a_lease_is_had_by_one_until_its_time_is_over(session: Session) -> None:
+    assert at_once(8, lambda _: leases.take("a", seconds=60)).count(True) == 1
+    assert leases.take("b", seconds=60)
+    Lease.objects.filter(pk="a").update(until=before(1))
+    assert prune() == {**NOTHING, "leases": 1}
+    assert leases.take("a", seconds=60)
+    assert not leases.take("b", seconds=60)
 
 
 def test_a_call_whose_session_was_swept_up_is_fenced(session: Session) -> None:

@@ -19,7 +19,6 @@ from mcp_django.admin.trying import attachments, following, screens
 from mcp_django.admin.trying.callers import Caller, NoSuchUser, caller_for
 from mcp_django.admin.trying.forms import SchemaForm
 from mcp_django.admin.trying.history import record
-from mcp_django.admin.trying.once import is_first_time
 from mcp_django.admin.trying.questions import questions_of
 from mcp_django.admin.trying.raw import without_secrets
 from mcp_django.admin.trying.requests import (
@@ -31,8 +30,10 @@ from mcp_django.admin.trying.running import Round, Runner
 from mcp_django.admin.trying.state import CONFIRM, FOLLOW, BadState, State, read_state
 from mcp_django.admin.trying.steps import Step, asks, dry_run, waits
 from mcp_django.admin.trying.trials import PREVIEW, Trial, entered, find, revision_named
+from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.runtime.policy import admit_connection, visible
+from mcp_django.store import leases
 
 WHOLE = "json"
 
@@ -165,7 +166,7 @@ def _with_state(trial: Trial, state: State) -> HttpResponseBase:
     if trial.visit.request.POST.get("do") == "edit":
         return screens.form(trial, _form(trial, given=state.params.get("arguments", {})))
     if state.step == CONFIRM:
-        if not is_first_time(state):
+        if not _is_first_time(state):
             return _was_run(trial)
         return _go(trial, _first(trial, request))
     if state.step == FOLLOW:
@@ -176,7 +177,7 @@ def _with_state(trial: Trial, state: State) -> HttpResponseBase:
     if unanswered:
         return screens.asking(trial, state, asked)
     # The last answer makes the call go on to what it writes, so it is given once as well.
-    if trial.may_write and not is_first_time(state):
+    if trial.may_write and not _is_first_time(state):
         return _was_run(trial)
     answers = [*state.answers, {one.key: one.answer() for one in asked}]
     return _go(
@@ -199,6 +200,11 @@ def _first(trial: Trial, request: Request) -> Step:
 def _was_run(trial: Trial) -> HttpResponseBase:
     problem = _("This was run already; begin again.")
     return screens.choosing(trial.visit, trial.caller, {}, problem=problem, status=400)
+
+
+def _is_first_time(state: State) -> bool:
+    """Whether this confirmation was not used before, in any process; it is used now."""
+    return leases.take(f"try:{state.nonce}", seconds=get_settings().question_timeout)
 
 
 def _go(trial: Trial, step: Step, form: SchemaForm | None = None) -> HttpResponseBase:
