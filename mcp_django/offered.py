@@ -91,6 +91,11 @@ class Offered:
         # What is switched off still has its name.
         return None if found is None or name in every.tables[kind] else found
 
+    def readable(self) -> Iterator[ReadableComponent]:
+        """What ``find_resource`` may find."""
+        yield from self.resources.values()
+        yield from self.templates.values()
+
     def find_resource(self, uri: str) -> tuple[ReadableComponent, dict[str, str]] | None:
         """The resource that answers for a URI, with the template's variables.
 

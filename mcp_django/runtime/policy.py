@@ -1,7 +1,8 @@
 """Who may see and use what: the one place that decides it.
 
 ``visible`` answers for lists, completion and subscriptions, ``admit`` for use. A component that
-the caller may not see answers exactly like one that does not exist.
+the caller may not see answers exactly like one that does not exist, and asks the database the same:
+of both, the permissions of all components of the kind are asked.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mcp_django.exceptions import (
 )
 from mcp_django.runtime.journal.entry import Entry
 from mcp_django.runtime.ports import Server
-from mcp_django.runtime.reasons import barriers, hindrances, holds
+from mcp_django.runtime.reasons import Verdicts, barriers, hindrances
 
 logger = logging.getLogger("mcp_django")
 
@@ -62,23 +63,40 @@ def _too_few(
     )
 
 
-def visible(principal: Principal, component: Component) -> bool:
+def visible(
+    principal: Principal, component: Component, *, verdicts: Verdicts | None = None
+) -> bool:
     """Whether the caller may know that the component exists."""
-    return next(hindrances(principal, component), None) is None
+    return next(hindrances(principal, component, verdicts=verdicts), None) is None
 
 
-def admit(principal: Principal, component: Component, *, entry: Entry | None = None) -> bool:
+def admit(
+    principal: Principal,
+    component: Component | None,
+    *,
+    among: Iterable[Component] = (),
+    entry: Entry | None = None,
+    verdicts: Verdicts | None = None,
+) -> bool:
     """Whether the caller may use the component; ``False`` means: answer as if it did not exist.
 
-    The ``entry`` in the call log learns why.
+    ``None`` stands for one that does not. Neither is told from the other by its time, as the
+    permissions of all ``among`` which the caller looked are asked then. The ``entry`` in the call
+    log learns why.
 
     Raises:
         AuthenticationRequired: nobody is known yet, and a known caller might be let in.
         InsufficientScope: the caller may, the credential may not; names every scope needed.
     """
+    verdicts = verdicts or Verdicts(principal)
+    if component is None:
+        verdicts.ask_all(among)
+        logger.info("%s asked for something that is not there.", principal.key)
+        return False
     guards = permissions(component.permission)
-    refusing = next((one for one in guards if not holds(one, principal, component)), None)
+    refusing = next((one for one in guards if not verdicts.holds(one, component)), None)
     if refusing is not None:
+        verdicts.ask_all(among)
         # The caller must not learn of it; the owner, who wonders why, may.
         logger.info("The %s is hidden from %s by %s.", component, principal.key, refusing)
         if entry is not None:

@@ -7,7 +7,8 @@ site asks for all of them. So the two cannot disagree.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,11 +56,52 @@ def barriers(server: Server, principal: Principal) -> Iterator[Reason]:
             yield Reason(kind="scopes", scopes=lacking)
 
 
-def hindrances(principal: Principal, component: Component) -> Iterator[Reason]:
+class Verdicts:
+    """What permissions say of one caller in one request: each is asked once."""
+
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+        # With the permission itself, whose id no other one gets meanwhile.
+        self._known: dict[int, tuple[BasePermission, bool | Exception]] = {}
+
+    def holds(self, guard: BasePermission, component: Component) -> bool:
+        """Whether a permission says yes; one that fails closes its own component and no other.
+
+        Raises:
+            AccessRefused: it refuses in words of its own, as by ``MCPError``.
+        """
+        if id(guard) not in self._known:
+            self._known[id(guard)] = guard, self._ask(guard, component)
+        said = self._known[id(guard)][1]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    def ask_all(self, components: Iterable[Component]) -> None:
+        """Ask the permissions of all of these, for the time and the queries that it takes."""
+        for component in components:
+            for guard in permissions(component.permission):
+                with suppress(AccessRefused, MCPError):
+                    self.holds(guard, component)
+
+    def _ask(self, guard: BasePermission, component: Component) -> bool | Exception:
+        try:
+            return guard.has_permission(self.principal)
+        except (AccessRefused, MCPError) as exc:
+            return exc
+        except Exception:
+            logger.exception("The %s is hidden, as %s failed.", component, guard)
+            return False
+
+
+def hindrances(
+    principal: Principal, component: Component, *, verdicts: Verdicts | None = None
+) -> Iterator[Reason]:
     """What hides a component from a caller, nothing if he may know of it."""
+    verdicts = verdicts or Verdicts(principal)
     for guard in permissions(component.permission):
         try:
-            is_open = holds(guard, principal, component)
+            is_open = verdicts.holds(guard, component)
         except (AccessRefused, MCPError):
             # A refusal of its own belongs to a use; in a list it is a no.
             is_open = False
@@ -69,14 +111,3 @@ def hindrances(principal: Principal, component: Component) -> Iterator[Reason]:
         lacking := missing(principal.scopes, component.scopes)
     ):
         yield Reason(kind="scopes", scopes=lacking)
-
-
-def holds(guard: BasePermission, principal: Principal, component: Component) -> bool:
-    """Whether a permission says yes; one that fails closes its own component and no other."""
-    try:
-        return guard.has_permission(principal)
-    except (AccessRefused, MCPError):
-        raise
-    except Exception:
-        logger.exception("The %s is hidden, as %s failed.", component, guard)
-        return False

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group, Permission
+from django.db import connection
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 from django.urls import clear_url_caches, path
 
 from mcp_django import MCPServer, mcp
-from mcp_django.auth.permissions import AllowAny, BasePermission, IsAuthenticated, IsStaff
+from mcp_django.auth.permissions import (
+    AllowAny,
+    BasePermission,
+    InGroups,
+    IsAuthenticated,
+    IsStaff,
+)
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, InsufficientScope
+from mcp_django.runtime.pools import BoundedPool
 from mcp_django.test import ErrorResponse, MCPClient
-from tests.drivers import message
+from tests.drivers import message, send
 from tests.example.mcp import open_server, staff
 from tests.servers import open_to_all, person, post, token_for
+from tests.sessions.handshakes import D, initialize, request
 from tests.spec import spec
 
 pytestmark = pytest.mark.django_db
@@ -262,7 +274,34 @@ def secret() -> str:
     return "x"
 
 
-urlpatterns = [path("inline", inline.urls)]
+class Asking(BasePermission):
+    """Asks the database each time, and says no."""
+
+    asked = 0
+
+    def has_permission(self, principal: Principal) -> bool:
+        type(self).asked += 1
+        return Group.objects.filter(name="nowhere").exists()
+
+
+# Components of every kind behind each of these, by the first word of their names.
+GUARDS: dict[str, Any] = {
+    "staff": IsStaff,
+    "codename": "auth.view_group",
+    "group": InGroups(["editors"]),
+    "asking": Asking,
+    "several": [IsStaff, Asking],
+}
+alike = MCPServer("policy-alike")
+alike.tool("open_one")(lambda: "x")
+for word, guard in GUARDS.items():
+    alike.tool(f"{word}_one", permission=guard)(lambda: "x")
+    alike.resource(f"x://{word}_one", permission=guard)(lambda: "x")
+    alike.resource(f"rows://{word}_one/{{n}}", permission=guard)(lambda n: n)
+    alike.prompt(f"{word}_one", permission=guard)(lambda topic: topic)
+alike.completion("staff_one", "topic")(lambda value: [])
+
+urlpatterns = [path("inline", inline.urls), path("alike", alike.urls)]
 
 
 @pytest.fixture
@@ -284,6 +323,109 @@ def test_hidden_and_unknown_are_the_same_bytes() -> None:
     assert hidden.status_code == unknown.status_code == 200
     assert hidden.content == unknown.content.replace(b"x://secreu", b"x://secret")
     assert hidden.headers == unknown.headers
+
+
+def _completing(ref: dict[str, str], name: str) -> dict[str, Any]:
+    return message("completion/complete", {"ref": ref, "argument": {"name": name, "value": ""}})
+
+
+def _subscribing(uri: str) -> dict[str, Any]:
+    return request("resources/subscribe", {"uri": uri})
+
+
+NAMING: dict[str, Any] = {
+    "a tool": lambda one: message("tools/call", {"name": one}),
+    "a resource": lambda one: message("resources/read", {"uri": f"x://{one}"}),
+    "a template": lambda one: message("resources/read", {"uri": f"rows://{one}/1"}),
+    "a prompt": lambda one: message("prompts/get", {"name": one}),
+    "a prompt to complete": lambda one: _completing({"type": "ref/prompt", "name": one}, "topic"),
+    "a template to complete": lambda one: _completing(
+        {"type": "ref/resource", "uri": f"rows://{one}/{{n}}"}, "n"
+    ),
+    "a subscription": lambda one: _subscribing(f"x://{one}"),
+    "a subscription to a row": lambda one: _subscribing(f"rows://{one}/1"),
+}
+
+
+@pytest.fixture
+def token() -> str:
+    """The token of somebody to whom everything of ``GUARDS`` is hidden."""
+    return token_for(person())[1]
+
+
+def _session(token: str) -> dict[str, str | None]:
+    """The headers of a session."""
+    headers = {"mcp_protocol_version": None, "mcp_method": None}
+    answer = post("/alike", initialize(), token=token, **headers)
+    return {
+        "mcp_protocol_version": D,
+        "mcp_method": None,
+        "mcp_session_id": answer["Mcp-Session-Id"],
+    }
+
+
+def _statements(captured: CaptureQueriesContext) -> list[str]:
+    """What was asked of the database, whatever the values."""
+    return sorted(
+        re.sub(r"VALUES .*|'(?:[^']|'')*'|\b\d+\b", "…", one["sql"])
+        for one in captured.captured_queries
+    )
+
+
+@pytest.mark.usefixtures("_inline_urls")
+@pytest.mark.parametrize("what", NAMING)
+@pytest.mark.parametrize("word", GUARDS)
+def test_hidden_and_unknown_ask_the_database_the_same(what: str, word: str, token: str) -> None:
+    headers = _session(token) if "subscription" in what else {}
+    # Notes when the token was last used, once a minute.
+    post("/alike", message("tools/call", {"name": "open_one"}), token=token)
+    answers, asked = {}, {}
+    for name in (f"{word}_one", f"{word}_two"):
+        with CaptureQueriesContext(connection) as captured:
+            answers[name] = post("/alike", NAMING[what](name), token=token, **headers)
+        asked[name] = _statements(captured)
+    hidden, unknown = answers.values()
+    assert hidden.content.replace(b"_one", b"_two") == unknown.content
+    assert (hidden.status_code, hidden.headers) == (unknown.status_code, unknown.headers)
+    assert asked[f"{word}_one"] == asked[f"{word}_two"]
+    # The permissions of his groups, the groups, and what a permission asks by itself.
+    assert len([one for one in asked[f"{word}_two"] if '"auth_group' in one]) == 3
+
+
+@pytest.mark.usefixtures("_inline_urls")
+@pytest.mark.django_db(transaction=True)
+async def test_hidden_and_unknown_take_the_same_way_through_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    token = (await sync_to_async(lambda: token_for(person()))())[1]
+    hops: list[str | None] = []
+    run = BoundedPool.run
+
+    def counted(self: BoundedPool, function: Any, *, key: str | None = None) -> Any:
+        hops.append(key)
+        return run(self, function, key=key)
+
+    monkeypatch.setattr(BoundedPool, "run", counted)
+    for name in ("group_one", "group_two"):
+        for what in ("a tool", "a resource", "a template", "a prompt", "a prompt to complete"):
+            hops.clear()
+            body = NAMING[what](name)
+            await send(alike.asgi, "/alike", body, authorization=f"Bearer {token}")
+            assert len(hops) == 1, (name, what)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "uris", [["x://asking_one", "rows://asking_one/1"], ["x://asking_two"], []]
+)
+async def test_what_is_listened_for_in_vain_is_asked_for_once(uris: list[str]) -> None:
+    ada = await sync_to_async(person)()
+    Asking.asked = 0
+    async with MCPClient(server=alike, user=ada).listen(uris=uris) as messages:
+        acknowledged = await anext(messages)
+    assert acknowledged["params"]["notifications"] == {}
+    # A class is one permission, wherever it is named.
+    assert Asking.asked == (1 if uris else 0)
 
 
 @spec("AUT-5", "AUT-8")

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny, BasePermission
@@ -168,16 +170,24 @@ def test_lists_come_in_pages(tmp_path: Path) -> None:
 @spec("SKL-5", "SKL-6")
 def test_hidden_and_unknown_are_the_same(tmp_path: Path) -> None:
     server = serving(fill(tmp_path), permission="auth.view_user")
-    client = MCPClient(server=server, user=person("reader"))
+    reader = person("reader")
+    client = MCPClient(server=server, user=reader)
     assert client.request("skills/list")["skills"] == []
     assert client.request("skills/list")["cacheScope"] == "private"
     for method, uri, unknown in (
         ("skills/get", URI, "skill://none-maps/SKILL.md"),
         ("resources/directory/read", "skill://fold-maps", "skill://none-maps"),
     ):
-        hidden = refusal(client, method, {"uri": uri})
-        code, message = refusal(client, method, {"uri": unknown})
-        assert hidden == (code, message.replace("none-maps", "fold-maps"))
+        asked = []
+        for one in (uri, unknown):
+            # The user's permissions are kept with the user.
+            client = MCPClient(server=server, user=type(reader).objects.get(pk=reader.pk))
+            with CaptureQueriesContext(connection) as captured:
+                code, said = refusal(client, method, {"uri": one})
+            statements = [query["sql"] for query in captured]
+            asked.append((code, said.replace("none-maps", "fold-maps"), statements))
+        assert asked[0] == asked[1]
+        assert len(asked[1][2]) == 2
     with pytest.raises(AuthenticationRequired):
         MCPClient(server=server).request("skills/get", {"uri": URI})
 

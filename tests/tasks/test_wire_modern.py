@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from mcp_django.models import Task
 from mcp_django.protocol.errors import (
@@ -258,8 +260,16 @@ def test_whoever_may_not_use_the_tool_any_more_does_not_read_its_results(db: Non
     task_id = MCPClient(server=members, user=ada).call_tool("staff_only", as_task=True).task_id
     ada.is_superuser = False
     ada.save()
-    client = MCPClient(server=members, user=type(ada).objects.get(pk=ada.pk))
-    assert refused(client, "tasks/get", {"taskId": task_id}).code == INVALID_PARAMS
+    said = []
+    for asked in (task_id, "0" * len(task_id)):
+        client = MCPClient(server=members, user=type(ada).objects.get(pk=ada.pk))
+        with CaptureQueriesContext(connection) as captured:
+            error = refused(client, "tasks/get", {"taskId": asked})
+        statements = [one["sql"].replace(asked, "…") for one in captured]
+        said.append((error.code, error.message.replace(asked, "…"), statements))
+    assert said[0][0] == INVALID_PARAMS
+    # One that there never was asks the database the same.
+    assert said[0] == said[1]
 
 
 @spec("TKE-9")

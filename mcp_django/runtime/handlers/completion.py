@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -77,15 +78,18 @@ def complete(incoming: Incoming) -> Invocation | dict[str, Any]:
 
 
 def _target(incoming: Incoming, ref: Ref) -> Prompt | ResourceTemplate:
-    server = incoming.server
+    offered = incoming.server.offered
     target: Prompt | ResourceTemplate | None = None
+    among: Mapping[str, Prompt | ResourceTemplate]
     if ref.type == "ref/prompt" and ref.name is not None:
-        target = server.offered.find_prompt(ref.name)
+        target, among = offered.find_prompt(ref.name), offered.prompts
     elif ref.type == "ref/resource" and ref.uri is not None:
-        target = server.offered.find_template(ref.uri) or _template_of(incoming, ref.uri)
+        target = offered.find_template(ref.uri) or _template_of(incoming, ref.uri)
+        among = offered.templates
     else:
         raise InvalidParams("params.ref is a ref/prompt with a name or a ref/resource with a uri.")
-    if target is None or not admit(incoming.principal, target):
+    is_admitted = admit(incoming.principal, target, among=among.values())
+    if target is None or not is_admitted:
         raise InvalidParams(f"Nothing named {(ref.name or ref.uri or '')[:80]!r} to complete for.")
     return target
 

@@ -12,6 +12,7 @@ from mcp_django.runtime.handlers.discover import capabilities
 from mcp_django.runtime.handlers.tasks import readable_task
 from mcp_django.runtime.incoming import Incoming, Listening
 from mcp_django.runtime.policy import visible
+from mcp_django.runtime.reasons import Verdicts
 from mcp_django.runtime.tasks.choosing import knows_tasks
 
 # More addresses than this on one stream are left out of the acknowledgement.
@@ -48,6 +49,7 @@ def listen(incoming: Incoming) -> Listening:
             f"taskIds needs the extension {TASKS}.",
             data={"requiredCapabilities": requirement(TASKS)},
         )
+    verdicts = Verdicts(incoming.principal)
     flags = {
         "tools": wanted.tools_list_changed,
         "prompts": wanted.prompts_list_changed,
@@ -56,24 +58,31 @@ def listen(incoming: Incoming) -> Listening:
     return Listening(
         incoming=incoming,
         kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in offered),
-        uris=tuple(
-            uri
-            for uri in dict.fromkeys(wanted.resource_subscriptions[:MAX_URIS])
-            if may_hear_of(incoming, uri)
-        ),
+        uris=_audible(incoming, wanted.resource_subscriptions[:MAX_URIS], verdicts),
         tasks=tuple(
             task_id
             for task_id in dict.fromkeys(wanted.task_ids[:MAX_TASKS])
-            if readable_task(incoming, task_id) is not None
+            if readable_task(incoming, task_id, verdicts=verdicts) is not None
         ),
     )
 
 
-def may_hear_of(incoming: Incoming, uri: str) -> bool:
+def _audible(incoming: Incoming, uris: list[str], verdicts: Verdicts) -> tuple[str, ...]:
+    """Those of which the caller may hear; what is hidden takes as long as what is not there."""
+    wanted = dict.fromkeys(uris)
+    found = tuple(uri for uri in wanted if may_hear_of(incoming, uri, verdicts=verdicts))
+    if len(found) < len(wanted):
+        verdicts.ask_all(incoming.server.offered.readable())
+    return found
+
+
+def may_hear_of(incoming: Incoming, uri: str, *, verdicts: Verdicts | None = None) -> bool:
     """Whether the caller may know of this resource and the resource can be subscribed to."""
     try:
         check_uri(uri)
     except ValueError:
         return False
-    found = incoming.server.offered.find_resource(uri)
-    return found is not None and found[0].subscribe and visible(incoming.principal, found[0])
+    component, _ = incoming.server.offered.find_resource(uri) or (None, {})
+    if component is None or not component.subscribe:
+        return False
+    return visible(incoming.principal, component, verdicts=verdicts)

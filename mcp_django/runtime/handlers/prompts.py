@@ -55,10 +55,12 @@ def get_prompt(incoming: Incoming) -> Invocation:
     params = read_params(incoming.request.params, GetParams)
     entry = incoming.entry
     entry.wants(params.name)
-    prompt = incoming.server.offered.find_prompt(params.name)
+    offered = incoming.server.offered
+    prompt = offered.find_prompt(params.name)
     if prompt is not None:
         entry.found(prompt)
-    if prompt is None or not admit(incoming.principal, prompt, entry=entry):
+    is_admitted = admit(incoming.principal, prompt, among=offered.prompts.values(), entry=entry)
+    if prompt is None or not is_admitted:
         raise InvalidParams(
             f"No prompt named {params.name[:80]!r} on server {incoming.server.name!r}; "
             "see prompts/list."

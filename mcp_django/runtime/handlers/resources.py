@@ -112,12 +112,13 @@ def admit_reading(incoming: Incoming, uri: str, *, entry: Entry | None = None) -
         check_uri(uri)
     except ValueError:
         raise _not_found(uri) from None
-    found = incoming.server.offered.find_resource(uri)
-    if found is not None:
-        entry.found(found[0], uri=uri)
-    if found is None or not admit(incoming.principal, found[0], entry=entry):
+    offered = incoming.server.offered
+    component, variables = offered.find_resource(uri) or (None, {})
+    if component is not None:
+        entry.found(component, uri=uri)
+    is_admitted = admit(incoming.principal, component, among=offered.readable(), entry=entry)
+    if component is None or not is_admitted:
         raise _not_found(uri)
-    component, variables = found
     entry.admitted(variables)
     return Invocation(
         incoming=incoming,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from mcp_django.auth.principal import Principal
+from mcp_django.components.resource import Resource
 from mcp_django.components.skill import SkillFile, Skills
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.cursors import paginate
@@ -18,6 +19,7 @@ from mcp_django.runtime.handlers.paging import ListParams, page, scope_of
 from mcp_django.runtime.handlers.resources import describe_resource
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.policy import admit, depends_on_caller, visible
+from mcp_django.runtime.reasons import Verdicts
 from mcp_django.runtime.signer import CURSORS
 
 DIRECTORY = "inode/directory"
@@ -49,9 +51,11 @@ def get_skill(incoming: Incoming) -> dict[str, Any]:
         InvalidParams: no skill has this URI, or the caller may not see it.
     """
     params = read_params(incoming.request.params, GetParams)
-    skills = incoming.server.offered.skills
+    offered = incoming.server.offered
+    skills = offered.skills
     skill = skills.entries.get(params.uri)
-    if skill is None or not admit(incoming.principal, skill):
+    is_admitted = admit(incoming.principal, skill, among=offered.resources.values())
+    if skill is None or not is_admitted:
         raise InvalidParams(f"No skill is served at {params.uri[:200]!r}; see skills/list.")
     private = _is_private(incoming, *skills.files[skill.uri])
     return {
@@ -69,15 +73,20 @@ class Sight:
     """What one caller sees of files: those of a skill ask the same, and he is asked once."""
 
     def __init__(self, principal: Principal) -> None:
-        self._principal = principal
+        self._verdicts = Verdicts(principal)
         self._known: dict[tuple[int, tuple[str, ...]], bool] = {}
 
     def sees(self, file: SkillFile) -> bool:
         """Whether he may know of it."""
         key = id(file.permission), file.scopes
         if key not in self._known:
-            self._known[key] = visible(self._principal, file)
+            verdicts = self._verdicts
+            self._known[key] = visible(verdicts.principal, file, verdicts=verdicts)
         return self._known[key]
+
+    def misses(self, resources: Iterable[Resource]) -> None:
+        """Take as long for what is not there as for what the caller does not see of these."""
+        self._verdicts.ask_all(resources)
 
 
 def _entry(skills: Skills, sight: Sight, skill: SkillFile) -> dict[str, Any]:
@@ -101,7 +110,8 @@ def read_directory(incoming: Incoming) -> dict[str, Any]:
         InvalidParams: there is no such directory, or nothing in it for the caller to see.
     """
     params = read_params(incoming.request.params, GetParams)
-    skills = incoming.server.offered.skills
+    offered = incoming.server.offered
+    skills = offered.skills
     sight = Sight(incoming.principal)
     children = [
         (uri, one)
@@ -109,6 +119,7 @@ def read_directory(incoming: Incoming) -> dict[str, Any]:
         if any(map(sight.sees, _files_at(skills, uri, one)))
     ]
     if not children:
+        sight.misses(offered.resources.values())
         raise InvalidParams(
             f"{params.uri[:200]!r} is no directory here; write it without a slash at its end."
         )

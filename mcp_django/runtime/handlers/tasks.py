@@ -32,6 +32,7 @@ from mcp_django.runtime.incoming import Awaiting, Incoming
 from mcp_django.runtime.input_responses import read_response
 from mcp_django.runtime.policy import is_open
 from mcp_django.runtime.ports import Server
+from mcp_django.runtime.reasons import Verdicts
 from mcp_django.runtime.signer import CURSORS
 from mcp_django.runtime.tasks import describing
 from mcp_django.runtime.tasks.choosing import knows_tasks, offers_tasks
@@ -227,8 +228,7 @@ def _own(incoming: Incoming) -> Task:
     Raises:
         InvalidParams: it is not, or there is none.
     """
-    _check(incoming)
-    task_id = read_params(incoming.request.params, TaskParams).task_id
+    task_id = _asked_for(incoming)
     row = own_task(incoming, task_id)
     if row is None:
         raise _no_task(task_id)
@@ -241,10 +241,17 @@ def _found(incoming: Incoming) -> Task:
     Raises:
         InsufficientScope: the caller may, this credential may not.
     """
-    row = _own(incoming)
-    if not may_read(incoming.server.offered, incoming.principal, row):
-        raise _no_task(row.pk)
+    task_id = _asked_for(incoming)
+    row = own_task(incoming, task_id)
+    is_readable = may_read(incoming.server.offered, incoming.principal, row)
+    if row is None or not is_readable:
+        raise _no_task(task_id)
     return row
+
+
+def _asked_for(incoming: Incoming) -> str:
+    _check(incoming)
+    return read_params(incoming.request.params, TaskParams).task_id
 
 
 def own_task(incoming: Incoming, task_id: str) -> Task | None:
@@ -255,15 +262,16 @@ def own_task(incoming: Incoming, task_id: str) -> Task | None:
     return tasks.find(task_id, server=incoming.server.name, principal_key=incoming.principal.key)
 
 
-def readable_task(incoming: Incoming, task_id: str) -> Task | None:
+def readable_task(
+    incoming: Incoming, task_id: str, *, verdicts: Verdicts | None = None
+) -> Task | None:
     """``own_task``, of a tool that the caller may still use."""
     row = own_task(incoming, task_id)
-    if row is None:
-        return None
     try:
-        return row if may_read(incoming.server.offered, incoming.principal, row) else None
+        is_readable = may_read(incoming.server.offered, incoming.principal, row, verdicts=verdicts)
     except AccessRefused:
         return None
+    return row if is_readable else None
 
 
 def readable_now(incoming: Incoming, task_id: str) -> Task | None:

@@ -116,10 +116,12 @@ def _admitted(incoming: Incoming, name: str) -> Tool:
     """
     entry = incoming.entry
     entry.wants(name)
-    tool = incoming.server.offered.find_tool(name)
+    offered = incoming.server.offered
+    tool = offered.find_tool(name)
     if tool is not None:
         entry.found(tool)
-    if tool is None or not admit(incoming.principal, tool, entry=entry):
+    is_admitted = admit(incoming.principal, tool, among=offered.tools.values(), entry=entry)
+    if tool is None or not is_admitted:
         raise InvalidParams(
             f"No tool named {name[:80]!r} on server {incoming.server.name!r}; see tools/list."
         )

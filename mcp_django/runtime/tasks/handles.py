@@ -69,7 +69,8 @@ async def _look(ctx: Context, handle: str) -> Task:
 
 def _row(ctx: Context, handle: str) -> Task:
     row = tasks.find(handle, server=ctx.server.name, principal_key=ctx.principal.key)
-    if row is None or not may_read(ctx.server.offered, ctx.principal, row):
+    is_readable = may_read(ctx.server.offered, ctx.principal, row)
+    if row is None or not is_readable:
         raise ToolError(
             "There is no such handle, or its time is over; call the tool that gave it again."
         )

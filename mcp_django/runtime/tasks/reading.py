@@ -10,20 +10,26 @@ from typing import TYPE_CHECKING
 from mcp_django.auth.principal import Principal
 from mcp_django.offered import Offered
 from mcp_django.runtime.policy import admit, visible
+from mcp_django.runtime.reasons import Verdicts
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
 
 
-def may_read(offered: Offered, principal: Principal, row: Task) -> bool:
+def may_read(
+    offered: Offered, principal: Principal, row: Task | None, *, verdicts: Verdicts | None = None
+) -> bool:
     """Whether the caller may use the tool of a task of his; what is switched off, nobody may.
+
+    A task that there is not (``None``) takes as long as one that he may not read.
 
     Raises:
         AccessRefused: a credential with more scopes may.
     """
-    tool = offered.find_tool(row.tool)
-    if tool is not None:
-        return admit(principal, tool)
+    tool = offered.find_tool(row.tool) if row is not None else None
+    may_use = admit(principal, tool, among=offered.tools.values(), verdicts=verdicts)
+    if row is None or tool is not None:
+        return may_use
     return (offered.available or offered).find_tool(row.tool) is None
 
 
