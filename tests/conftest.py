@@ -112,6 +112,25 @@ def _nothing_is_managed() -> Iterator[None]:
 
 
 @pytest.fixture
+def unpinned(_nothing_is_managed: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that knows nothing yet and looks decisions up, as on any site.
+
+    What it has seen stays fresh until the test says that a second is over.
+    """
+    from mcp_django.managed import freshness as module
+    from mcp_django.server import all_servers
+
+    freshness = module.freshness
+    freshness.forget()
+    freshness.start_over()
+    monkeypatch.setattr(module, "FRESH_SECONDS", 1e9)
+    yield
+    freshness.start_over()
+    for server in all_servers():
+        server.as_in_code()
+
+
+@pytest.fixture
 def few_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only those of the example are there, and what a test adds.
 

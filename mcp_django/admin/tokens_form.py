@@ -41,6 +41,7 @@ def _described(scope: str, described: dict[str, str]) -> str:
 
 def _asked_for() -> Iterator[str]:
     for server in all_servers():
+        server.refresh()
         yield from server.scopes
         for component in server.offered:
             yield from component.scopes

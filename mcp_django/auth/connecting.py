@@ -26,14 +26,18 @@ Rule = Callable[[Any, Any, str], bool]
 def can_connect(user: Any, server: Any, client_id: str) -> bool:
     """Whether a user may give a client access to a server: its permission, then the site's rule.
 
-    A permission or rule that fails is a no; the reason is in the log ``mcp_django``.
+    What the owner of the site decided counts as it is now, whatever process he decided it in. A
+    permission or rule that fails is a no; the reason is in the log ``mcp_django``.
+
+    Raises:
+        Busy: what he decided is not known, and cannot be read.
     """
+    server.refresh()
+    offered = server.offered
     principal = principal_for(user, client_id=client_id)
     try:
-        guards = (*permissions(server.permission), *server.offered.guards)
-        may_enter = server.offered.is_enabled and all(
-            guard.has_permission(principal) for guard in guards
-        )
+        guards = (*permissions(server.permission), *offered.guards)
+        may_enter = offered.is_enabled and all(guard.has_permission(principal) for guard in guards)
     except Exception:
         logger.exception("A permission of the server %r failed.", server.name)
         return False

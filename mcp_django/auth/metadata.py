@@ -6,6 +6,7 @@ issuer; any other path is not found, so that nothing is vouched for that is not 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from mcp_django.auth.resources import (
     prefix_of,
     quoted,
 )
+from mcp_django.exceptions import Busy
 
 ROUTE = "mcp_protected_resource"
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
@@ -65,6 +67,9 @@ protected_resource.csrf_exempt = True  # type: ignore[attr-defined]
 
 
 def _document(url: str, server: Any, issuers: list[str]) -> dict[str, Any]:
+    with suppress(Busy):
+        # Its title alone is a decision of the site's owner.
+        server.refresh()
     identity = server.identity()
     return {
         "resource": url,

@@ -72,6 +72,7 @@ class ApprovalView:
         return render(request, TEMPLATE, context, status=409 if problem else 200)
 
     def _context(self, row: Any, request: HttpRequest, problem: str) -> dict[str, Any]:
+        self._server.refresh()
         tool = self._server.offered.tools.get(row.component)
         identity = self._server.identity()
         is_open = approvals.is_open(row)

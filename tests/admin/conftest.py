@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-
-
-@pytest.fixture
-def unpinned(_nothing_is_managed: None) -> Any:
-    """Decisions are looked up, as on any site."""
-    from mcp_django.managed.freshness import freshness
-
-    freshness.forget()
-    freshness.start_over()
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from mcp_django.models import AccessToken, AuthEvent, digest
 from mcp_django.store import departures
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser
+from tests.managed.site import a_second_later, decide_elsewhere
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LIST = "/admin/mcp_django/accesstoken/"
@@ -110,6 +111,18 @@ def test_a_token_is_shown_once_and_kept_nowhere() -> None:
     assert LogEntry.objects.get().object_id == str(token.pk)
     event = AuthEvent.objects.get()
     assert (event.kind, event.user, event.details) == ("issue", token.user, {"by": "root"})
+
+
+@pytest.mark.usefixtures("unpinned")
+def test_a_scope_that_another_process_asks_for_can_be_given() -> None:
+    person()
+    client = superuser()
+    given = form(scopes=["shelf:lend"])
+    assert b"shelf:lend is not one of the available choices" in client.post(ADD, given).content
+    decide_elsewhere("shelf", "look", scopes=["shelf:lend"])
+    a_second_later()
+    client.post(ADD, given)
+    assert AccessToken.objects.get().scopes == ["shelf:lend"]
 
 
 def test_the_token_works(settings: Any) -> None:

@@ -8,8 +8,11 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client, RequestFactory
 
+from mcp_django import MCPServer
 from mcp_django.auth.metadata import metadata_url
+from mcp_django.exceptions import Busy
 from tests.auth import sites
+from tests.managed.site import decide_of_server_elsewhere
 from tests.spec import spec
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
@@ -213,3 +216,20 @@ def test_a_declared_url_has_its_document_at_its_own_host(site: Any) -> None:
         )
         assert response.json()["resource"] == sites.GATE
         assert Client().get(f"{WELL_KNOWN}/inside/mcp", secure=True).status_code in {400, 404}
+
+
+@pytest.mark.usefixtures("unpinned")
+@pytest.mark.django_db(transaction=True)
+def test_the_document_has_the_title_that_another_process_decided() -> None:
+    assert get("/mcp").json()["resource_name"] == "Shop"
+    decide_of_server_elsewhere("shop-front", title="Market")
+    assert get("/mcp").json()["resource_name"] == "Market"
+
+
+@pytest.mark.usefixtures("unpinned")
+def test_the_document_is_there_without_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(self: MCPServer, **options: bool) -> None:
+        raise Busy("The server cannot read its settings.")
+
+    monkeypatch.setattr(MCPServer, "refresh", busy)
+    assert get("/mcp").json() == document(f"{ORIGIN}/mcp")

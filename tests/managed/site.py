@@ -41,6 +41,14 @@ def decide_elsewhere(server: str, key: str, *, kind: str = "tool", **changes: An
         touch([MANAGED])
 
 
+def decide_of_server_elsewhere(name: str, **changes: Any) -> None:
+    """Decide something of a whole server as another process does, a second ago."""
+    with transaction.atomic():
+        Server.objects.update_or_create(name=name, defaults=changes)
+        touch([MANAGED])
+    a_second_later()
+
+
 def _save(server: str, key: str, kind: str, changes: dict[str, Any]) -> None:
     Component.objects.update_or_create(
         server=server, kind=kind, key=key, defaults={"name": key, **changes}

@@ -18,6 +18,7 @@ from oauth2_provider.models import (
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import ClientProfile, Consent
 from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_everything
+from tests.managed.site import decide_of_server_elsewhere
 from tests.oauth import parties
 from tests.oauth.asking import answer, ask
 
@@ -55,6 +56,17 @@ def test_the_page_says_who_may_do_what_where_and_since_when(
     assert "Not yet" in page
     parties.make_token(user, app)
     assert "Not yet" not in client.get(PAGE).content.decode()
+
+
+@pytest.mark.usefixtures("unpinned")
+def test_the_page_calls_a_server_as_another_process_has_titled_it(
+    client: Client, user: Any, app: Any
+) -> None:
+    consent(user, app)
+    client.force_login(user)
+    assert "Orders" in client.get(PAGE).content.decode()
+    decide_of_server_elsewhere("orders", title="Tickets")
+    assert "Tickets" in client.get(PAGE).content.decode()
 
 
 def test_the_page_costs_the_same_for_one_and_for_many(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission
+from django.test import Client
 from django.utils import timezone
 from oauth2_provider.models import get_refresh_token_model
 
@@ -16,8 +18,19 @@ from mcp_django.oauth.families import end_family
 from mcp_django.oauth.revoking import revoke_access, revoke_client
 from mcp_django.transports import listen
 from tests.drivers import connect, message
+from tests.managed.site import decide_of_server_elsewhere
 from tests.oauth import parties, vault
-from tests.oauth.exchanges import REVOKE, call, error_of, post, refresh, sign_in
+from tests.oauth.asking import ask, told
+from tests.oauth.exchanges import (
+    REVOKE,
+    call,
+    error_of,
+    make_code,
+    post,
+    redeem,
+    refresh,
+    sign_in,
+)
 from tests.spec import spec
 from tests.transports.conftest import close_asgiref_connections
 from tests.transports.mounts import in_thread
@@ -144,3 +157,43 @@ def test_more_scopes_that_were_asked_for_are_in_the_security_log() -> None:
     for _ in range(20):
         call(one.access, tool="place", item="tea")
     assert AuthEvent.objects.filter(kind="step_up").count() == 5
+
+
+# The owner of the site decides, in another process -----------------------------------------------
+
+
+def _redeemed(one: SignedIn, code: tuple[str, str]) -> Any:
+    return error_of(redeem(one.app, *code))
+
+
+def _refreshed(one: SignedIn, code: tuple[str, str]) -> Any:
+    return error_of(refresh(one.app, one.refresh))
+
+
+def _authorized(one: SignedIn, code: tuple[str, str]) -> Any:
+    browser = Client()
+    browser.force_login(one.user)
+    return told(ask(browser, one.app, prompt="none"))["error"]
+
+
+@pytest.mark.usefixtures("unpinned")
+@pytest.mark.parametrize(
+    "decision", [{"is_enabled": False}, {"groups": ["editors"]}, {"permissions": ["auth.add_user"]}]
+)
+@pytest.mark.parametrize(
+    ("ask_for_a_token", "refusal"),
+    [
+        (_redeemed, (400, "invalid_grant")),
+        (_refreshed, (400, "invalid_grant")),
+        (_authorized, "access_denied"),
+    ],
+)
+def test_no_token_is_issued_for_a_server_that_another_process_has_closed(
+    ask_for_a_token: Callable[[SignedIn, tuple[str, str]], Any],
+    refusal: Any,
+    decision: dict[str, Any],
+) -> None:
+    one = SignedIn()
+    code = make_code(one.user, one.app)
+    decide_of_server_elsewhere("orders", **decision)
+    assert ask_for_a_token(one, code) == refusal

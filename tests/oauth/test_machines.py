@@ -12,6 +12,7 @@ from oauth2_provider.models import get_access_token_model, get_refresh_token_mod
 from mcp_django.auth.extensions import CLIENT_CREDENTIALS
 from mcp_django.auth.jwks import forget
 from mcp_django.oauth.models import ClientProfile, UsedAssertion
+from tests.managed.site import decide_of_server_elsewhere
 from tests.oauth.exchanges import TOKEN, call, error_of, post
 from tests.oauth.parties import ORIGIN, OTHER_RESOURCE, RESOURCE, make_app, make_user
 from tests.oauth.signing import jwks, signed
@@ -276,3 +277,10 @@ def test_the_extension_is_advertised_only_when_it_is_on(settings: Any) -> None:
     assert advertised(("tokens",)) == {}
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {}}
     assert advertised(("oauth",)) == {}
+
+
+@pytest.mark.usefixtures("unpinned")
+def test_a_server_that_another_process_has_closed_is_no_target(machine: Any) -> None:
+    assert ask(machine).status_code == 200
+    decide_of_server_elsewhere("orders", is_enabled=False)
+    assert error_of(ask(machine)) == (400, "invalid_target")

@@ -18,6 +18,7 @@ from django.utils import translation
 from mcp_django.models import Approval
 from mcp_django.test import MCPClient
 from tests.drivers import message
+from tests.managed.site import a_second_later, decide_elsewhere
 from tests.runtime.approving_site import (
     URLS,
     decide,
@@ -73,6 +74,16 @@ def test_the_caller_sees_what_his_assistant_wants(ada: Any, end: str) -> None:
     assert 'value="grant"' in page
     assert "<script" not in page
     assert "style=" not in page
+
+
+@pytest.mark.usefixtures("unpinned")
+def test_the_page_has_the_words_that_another_process_has_given_the_tool(ada: Any) -> None:
+    row = asked(ada)
+    decide_elsewhere("gated", "found_group", title="Open a club", description="For members.")
+    a_second_later()
+    text = text_of(signed_in(ada).get(page_of(row)))
+    assert "Approve Open a club?" in text
+    assert "For members." in text
 
 
 def test_who_is_not_signed_in_is_sent_to_the_login(ada: Any) -> None:

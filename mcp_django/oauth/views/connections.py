@@ -92,7 +92,10 @@ def connections_of(request: HttpRequest) -> list[Connection]:
 
 def _server_title(resource: str, request: HttpRequest) -> str:
     server = find_server(resource, request) if resource else None
-    return title_of(server) if server is not None else resource
+    if server is None:
+        return resource
+    server.refresh()
+    return title_of(server)
 
 
 def _last_used(user: Any) -> dict[tuple[str, str], datetime]:
