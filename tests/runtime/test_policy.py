@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +28,8 @@ from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, InsufficientScope
 from mcp_django.runtime.pools import BoundedPool
 from mcp_django.test import ErrorResponse, MCPClient
+from mcp_django.transports import view
+from mcp_django.transports.exchange import Exchange
 from tests.drivers import message, send
 from tests.example.mcp import open_server, staff
 from tests.servers import open_to_all, person, post, token_for
@@ -364,6 +368,10 @@ def _session(token: str) -> dict[str, str | None]:
     }
 
 
+def _streaming(exchange_of: Callable[..., Exchange], *args: Any) -> Exchange:
+    return replace(exchange_of(*args), can_stream=True)
+
+
 def _statements(captured: CaptureQueriesContext) -> list[str]:
     """What was asked of the database, whatever the values."""
     return sorted(
@@ -375,7 +383,12 @@ def _statements(captured: CaptureQueriesContext) -> list[str]:
 @pytest.mark.usefixtures("_inline_urls")
 @pytest.mark.parametrize("what", NAMING)
 @pytest.mark.parametrize("word", GUARDS)
-def test_hidden_and_unknown_ask_the_database_the_same(what: str, word: str, token: str) -> None:
+def test_hidden_and_unknown_ask_the_database_the_same(
+    what: str, word: str, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where nothing can be told, nothing is subscribed to; in this thread its statements are seen.
+    streaming = partial(_streaming, view.exchange_of)
+    monkeypatch.setattr(view, "exchange_of", streaming)
     headers = _session(token) if "subscription" in what else {}
     # Notes when the token was last used, once a minute.
     post("/alike", message("tools/call", {"name": "open_one"}), token=token)
