@@ -20,7 +20,7 @@ echo "-- Python 3.13, Django 6, oauthlib 3"
 "$python" -m venv "$WORK/py313"
 # The toolkit takes two major versions of oauthlib; the other rings have the newer one.
 "$WORK/py313/bin/pip" install -q -e '.[test]' 'django>=6,<7' 'oauthlib<4'
-"$WORK/py313/bin/python" -m pytest -q -n auto --passed "$WORK/passed-fast" --cov=mcp_django --cov-report=
+"$WORK/py313/bin/python" -m pytest -q -n auto --passed="$WORK/passed-fast" --cov=mcp_django --cov-report=
 echo "-- coverage of the package in percent"
 "$WORK/py313/bin/coverage" report --precision=2 --fail-under=96.9 --format=total
 echo "-- of it, the protocol and the schemas"
