@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 from django.views.decorators.debug import sensitive_variables
 
 from mcp_django.auth import brute_force, token_cache
-from mcp_django.auth.backends import get_backend
+from mcp_django.auth.backends import SESSION, get_backend
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal, anonymous
 from mcp_django.exceptions import AuthenticationRequired
@@ -32,7 +32,8 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
     if not presented and not credentials.has_authorization:
         known = _identify(names, credentials)
         if known is None:
-            return anonymous()
+            # A login cookie is a browser's, and no client of MCP can come by one.
+            return anonymous(may_sign_in=any(one not in SESSION for one in names))
         brute_force.note_login(credentials.headers, known.user_key)
         return known
     fingerprint = brute_force.check(credentials)

@@ -37,6 +37,8 @@ class Principal:
     audience: str = ""
     claims: Mapping[str, Any] = field(default_factory=dict, repr=False)
     credential: str = field(default="", repr=False)
+    may_sign_in: bool = True
+    """Of a caller without credentials: whether one could be presented where it calls."""
     expires_at: datetime | None = None
 
     @property
@@ -82,9 +84,11 @@ def _id_of(pk: Any) -> str:
     return f"sha256:{hashlib.sha256(quoted.encode()).hexdigest()}"
 
 
-def anonymous() -> Principal:
+def anonymous(*, may_sign_in: bool = True) -> Principal:
     """The principal of a request without credentials."""
     # The model module of contrib.auth cannot be imported before the app registry is ready.
     from django.contrib.auth.models import AnonymousUser
 
-    return Principal(key="anonymous", user=AnonymousUser(), scopes=frozenset())
+    return Principal(
+        key="anonymous", user=AnonymousUser(), scopes=frozenset(), may_sign_in=may_sign_in
+    )

@@ -85,7 +85,7 @@ def admit(
     log learns why.
 
     Raises:
-        AuthenticationRequired: nobody is known yet, and a known caller might be let in.
+        AuthenticationRequired: the caller has no credentials, and one might be let in with them.
         InsufficientScope: the caller may, the credential may not; names every scope needed.
     """
     verdicts = verdicts or Verdicts(principal)
@@ -101,11 +101,14 @@ def admit(
         logger.info("The %s is hidden from %s by %s.", component, principal.key, refusing)
         if entry is not None:
             entry.hidden_by(refusing)
-        if not principal.is_authenticated:
+        if not principal.is_authenticated and principal.may_sign_in:
             raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
         return False
     lacking = missing(principal.scopes, component.scopes)
     if lacking and not principal.is_authenticated:
+        if not principal.may_sign_in:
+            verdicts.ask_all(among)
+            return False
         raise AuthenticationRequired("This needs credentials.", scopes=component.scopes)
     if lacking:
         raise _too_few(principal, lacking, component.scopes)

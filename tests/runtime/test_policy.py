@@ -118,6 +118,31 @@ def test_a_rule_of_the_site_is_asked(permission: Any) -> None:
 
 
 @spec("AUT-11")
+@pytest.mark.usefixtures("_inline_urls")
+@pytest.mark.parametrize(
+    ("backends", "status"),
+    [
+        (["session"], 200),
+        (["mcp_django.auth.backends.session.SessionBackend"], 200),
+        (["session", "tokens"], 401),
+        (["tokens"], 401),
+    ],
+)
+def test_only_where_a_credential_could_help_is_one_asked_for(
+    backends: list[str], status: int, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"AUTH": backends}
+    for name in ("needs_scope", "needs_staff", "needs_approval"):
+        answer = post("/inline", message("tools/call", {"name": name}))
+        assert answer.status_code == status, name
+        if status == 200:
+            absent = post(
+                "/inline", message("tools/call", {"name": name.replace("needs", "lacks")})
+            )
+            assert answer.content == absent.content.replace(b"lacks", b"needs")
+
+
+@spec("AUT-11")
 def test_an_anonymous_call_of_a_guarded_tool_asks_for_credentials() -> None:
     assert "members_tool" not in names(MCPClient(server=open_server))
     body = message("tools/call", {"name": "members_tool"})
@@ -269,6 +294,18 @@ inline = MCPServer("policy-test", permission=AllowAny)
 @inline.tool(scopes=["s"])
 def needs_scope() -> str:
     """Needs a scope."""
+    return "x"
+
+
+@inline.tool(permission=IsStaff)
+def needs_staff() -> str:
+    """Needs staff."""
+    return "x"
+
+
+@inline.tool(approval="caller")
+def needs_approval() -> str:
+    """Needs an approval."""
     return "x"
 
 

@@ -24,6 +24,9 @@ EXTRAS = {"jwt": "jwt", "oauth2_provider": "oauth", "rest_framework": "drf"}
 BEARER_ONLY = frozenset({"oauth", "jwt", "introspection", "tokens"})
 """Those that look at nothing but the Authorization header, and without one do nothing."""
 
+SESSION = frozenset({"session", SHORT_NAMES["session"]})
+"""That which looks at the login cookie of a browser alone."""
+
 
 @cache
 def get_backend(name: str) -> BaseBackend:

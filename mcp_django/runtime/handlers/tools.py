@@ -121,11 +121,14 @@ def _admitted(incoming: Incoming, name: str) -> Tool:
     if tool is not None:
         entry.found(tool)
     is_admitted = admit(incoming.principal, tool, among=offered.tools.values(), entry=entry)
+    is_anonymous = not incoming.principal.is_authenticated
+    if tool is not None and tool.approval and is_anonymous and not incoming.principal.may_sign_in:
+        is_admitted = False
     if tool is None or not is_admitted:
         raise InvalidParams(
             f"No tool named {name[:80]!r} on server {incoming.server.name!r}; see tools/list."
         )
-    if tool.approval and not incoming.principal.is_authenticated:
+    if tool.approval and is_anonymous:
         raise AuthenticationRequired("This needs credentials.", scopes=tool.scopes)
     return tool
 
