@@ -65,7 +65,11 @@ def record(
         address=client_ip(request) if request is not None else None,
         details=_guarded(details),
     )
-    logger.info("%s", event, extra={"auth_event": event.as_dict()})
+    # All others are what happens anywhere; of this one the site's owner has something to mend.
+    level = logging.WARNING if kind == AuthEvent.Kind.DOCUMENT else logging.INFO
+    reason = event.details.get("reason")
+    told = f"{event}: {reason}" if reason else event
+    logger.log(level, "%s", told, extra={"auth_event": event.as_dict()})
     alias = router.db_for_write(AuthEvent)
     try:
         # A savepoint, where there is a transaction: PostgreSQL would refuse all that comes after.

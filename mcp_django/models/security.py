@@ -26,6 +26,7 @@ class AuthEvent(models.Model):
         REGISTER = "register", _("client registered")
         RATE_LIMIT = "rate_limit", _("rate limit reached")
         UPSTREAM = "upstream", _("upstream access changed")
+        DOCUMENT = "document", _("client's document not taken")
 
     kind = models.CharField(_("kind"), max_length=20, choices=Kind.choices)
     at = models.DateTimeField(_("time"), auto_now_add=True, db_index=True)

@@ -43,6 +43,15 @@ class OAuthConfig(AppConfig):
         if _due not in pruning.extra:
             pruning.extra.append(_due)
 
+    def document_problem(self, client_id: str) -> str:
+        """Why this site cannot take the metadata document of a client; empty if it can.
+
+        ``mcp doctor`` asks, which knows nothing of the toolkit.
+        """
+        from mcp_django.oauth.cimd import find_problem
+
+        return find_problem(client_id)
+
 
 def _due() -> dict[str, QuerySet[Any]]:
     # The toolkit's models cannot be imported before the apps are ready.

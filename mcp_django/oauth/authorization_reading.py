@@ -13,6 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from django.http import HttpRequest, QueryDict
 from django.utils.translation import gettext as _
+from oauth2_provider.cimd import is_cimd_client_id
 from oauth2_provider.models import get_application_model
 from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2 import FatalClientError, OAuth2Error
@@ -23,6 +24,8 @@ from mcp_django.conf import get_settings
 from mcp_django.oauth import redirects
 from mcp_django.oauth.authorization_request import AuthorizationRequest
 from mcp_django.oauth.authorization_response import Refused, UntrustedRequest, WrongAccount
+from mcp_django.oauth.cimd import MAX_URL_LENGTH, problem_of
+from mcp_django.oauth.parties import printable
 from mcp_django.oauth.scopes import (
     OFFLINE_ACCESS,
     Scopes,
@@ -127,7 +130,8 @@ def _client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
             uri, http_method="GET", body="", headers=core.extract_headers(request)
         )
     except FatalClientError as exc:
-        raise UntrustedRequest(_reason(exc)) from None
+        detail = _document_problem(query.get("client_id", ""))
+        raise UntrustedRequest(_reason(exc), detail=detail) from None
     except OAuth2Error as exc:
         application = get_application_model().objects.filter(client_id=exc.client_id).first()
         _check_redirect(application, exc.redirect_uri or "")
@@ -149,6 +153,20 @@ def _reason(exc: FatalClientError) -> str:
     if "redirect" in (exc.description or ""):
         return _("The assistant asked to send you to an address that is not registered for it.")
     return _("The request that sent you here is malformed.")
+
+
+def _document_problem(client_id: str) -> str:
+    """Why a client that is a document is not known; empty for another one, and for a known one."""
+    if not is_cimd_client_id(client_id):
+        return ""
+    problem = problem_of(client_id)
+    if not problem:
+        return ""
+    address = printable(client_id, limit=MAX_URL_LENGTH)
+    return _("Its document %(address)s was not taken: %(reason)s") % {
+        "address": address,
+        "reason": problem,
+    }
 
 
 def _check_redirect(application: Any, redirect_uri: str) -> None:

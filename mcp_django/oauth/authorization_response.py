@@ -16,7 +16,14 @@ from mcp_django.oauth.issuer import issuer_of
 
 
 class UntrustedRequest(Exception):
-    """The redirect URI cannot be trusted, so only the user may be told (RFC 6749, 4.1.2.1)."""
+    """The redirect URI cannot be trusted, so only the user may be told (RFC 6749, 4.1.2.1).
+
+    ``detail`` is a second sentence, for whoever mends it.
+    """
+
+    def __init__(self, message: str, *, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
 
 
 class Refused(Exception):

@@ -8,6 +8,7 @@ nobody has seen. A stored client is good for those, however old its document.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import time
@@ -15,6 +16,7 @@ from contextvars import ContextVar
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from django.core.cache import cache
 from django.http.request import validate_host
 from oauth2_provider.cimd import CIMDError, SafeMetadataFetcher
 from oauth2_provider.settings import oauth2_settings
@@ -27,6 +29,9 @@ from mcp_django.oauth.parties import printable
 # Set by the authorization endpoint for as long as it answers, to whether its user is signed in;
 # ``None`` everywhere else.
 signed_in: ContextVar[bool | None] = ContextVar("mcp_django.oauth.signed_in", default=None)
+# Set by it too: why documents were not taken, by the id of their client. The toolkit answers no
+# more than that such a client is unknown.
+problems: ContextVar[dict[str, str] | None] = ContextVar("mcp_django.oauth.problems", default=None)
 
 MAX_URL_LENGTH = 255
 MAX_REDIRECTS = 20
@@ -40,14 +45,14 @@ class SignedInOnly:
 
     def has_permission(self, request: Any, client_id: str) -> bool:
         """Whether the document may be fetched now; asked before anything is."""
-        oauth = get_settings().oauth
-        if not (oauth.cimd and signed_in.get()):
+        if not signed_in.get():
             return False
         try:
-            host = _checked(client_id).hostname or ""
-        except CIMDError:
+            _permitted(client_id)
+        except CIMDError as exc:
+            _note(client_id, str(exc))
             return False
-        return validate_host(host, list(oauth.cimd_hosts))
+        return True
 
 
 class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
@@ -70,6 +75,16 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         Raises:
             CIMDError: the address, the answer or the document is not acceptable.
         """
+        try:
+            return self._fetch(client_id)
+        except CIMDError as exc:
+            _note(client_id, str(exc))
+            # For as long as the toolkit does not try again.
+            seconds = oauth2_settings.CIMD_FAILURE_BACKOFF_SECONDS
+            cache.set(_cache_key(client_id), str(exc), seconds)
+            raise
+
+    def _fetch(self, client_id: str) -> tuple[dict[str, Any], int]:
         url = _checked(client_id)
         try:
             answer = self._get(url)
@@ -92,6 +107,48 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
             except FetchError as exc:
                 problem = exc
         raise problem
+
+
+def problem_of(client_id: str) -> str:
+    """Why the document of this client was not taken, now or shortly before; else empty."""
+    noted = (problems.get() or {}).get(client_id)
+    return noted or str(cache.get(_cache_key(client_id), ""))
+
+
+def find_problem(client_id: str) -> str:
+    """Why the document of this client cannot be taken, by fetching it; empty if it can.
+
+    For the owner of the site, at a shell: nobody else has an address called without signing in.
+    """
+    try:
+        _permitted(client_id)
+        oauth2_settings.CIMD_METADATA_FETCHER().fetch(client_id)
+    except CIMDError as exc:
+        return str(exc)
+    return ""
+
+
+def _note(client_id: str, reason: str) -> None:
+    noted = problems.get()
+    if noted is not None:
+        noted[client_id] = reason
+
+
+def _cache_key(client_id: str) -> str:
+    return f"mcp_django.oauth.document:{hashlib.sha256(client_id.encode()).hexdigest()}"
+
+
+def _permitted(client_id: str) -> None:
+    """Refuse an address that this site does not call.
+
+    Raises:
+        CIMDError: it is none, or its host is not among ``OAUTH["CIMD_HOSTS"]``.
+    """
+    oauth = get_settings().oauth
+    if not oauth.cimd:
+        raise CIMDError("This site takes no metadata documents of clients.")
+    if not validate_host(_checked(client_id).hostname or "", list(oauth.cimd_hosts)):
+        raise CIMDError("The host is not one that this site takes documents from.")
 
 
 def _checked(client_id: str) -> SplitResult:
@@ -144,6 +201,8 @@ def accepted(document: dict[str, Any], client_id: str) -> dict[str, Any]:
     name = document.get("client_name")
     if not isinstance(name, str) or not printable(name):
         raise CIMDError("The document has no client_name.")
+    if {"client_secret", "client_secret_expires_at"} & document.keys():
+        raise CIMDError("The document has a secret, which everybody could read.")
     return document | {
         "client_name": printable(name),
         "token_endpoint_auth_method": _auth_method(document),

@@ -21,6 +21,8 @@ NAT64_LOCAL = ipaddress.ip_network("64:ff9b:1::/48")
 # Public in the eyes of some Pythons: protocol assignments (RFC 6890), among which a provider had
 # its metadata, and the relays of 6to4, which nobody has any more (RFC 7526).
 INTERNAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24")))
+# One sentence for both: which names lead inside is not for everybody who has an account here.
+NO_PUBLIC_ADDRESS = "The host has no address, or one that is not public."
 _HEADERS = {
     "Accept": "application/json, application/*+json",
     # A compressed document could be larger than what was read of it.
@@ -108,11 +110,9 @@ def public_addresses(host: str, port: int, resolve: Resolve = resolve) -> list[s
     try:
         found = resolve(host, port)
     except (OSError, UnicodeError) as exc:
-        raise FetchError(f"The host cannot be looked up: {type(exc).__name__}.") from exc
-    if not found:
-        raise FetchError("The host has no address.")
-    if not all(map(is_public, found)):
-        raise FetchError("The host has an address that is not public.")
+        raise FetchError(NO_PUBLIC_ADDRESS) from exc
+    if not found or not all(map(is_public, found)):
+        raise FetchError(NO_PUBLIC_ADDRESS)
     return found
 
 

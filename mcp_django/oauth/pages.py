@@ -22,8 +22,14 @@ def show(
 
 
 def show_error(
-    request: HttpRequest, *, title: str, message: str, hint: str = "", status: int = 400
+    request: HttpRequest,
+    *,
+    title: str,
+    message: str,
+    detail: str = "",
+    hint: str = "",
+    status: int = 400,
 ) -> HttpResponse:
     """The page for what cannot go on and may be told to nobody but the user."""
-    context = {"title": title, "message": message, "hint": hint}
+    context = {"title": title, "message": message, "detail": detail, "hint": hint}
     return show(request, "error.html", context, status=status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,20 @@ from tests.management.console import Outcome, attempt, fails, run
 
 pytest.importorskip("oauth2_provider")
 
-from tests.oauth import urls
+from mcp_django.auth import events
+from tests.oauth import documents, urls
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
+def _site(settings: Any) -> Iterator[None]:
     settings.ROOT_URLCONF = urls.__name__
+    fetcher = "tests.oauth.documents.PublishedFetcher"
+    settings.OAUTH2_PROVIDER = {**settings.OAUTH2_PROVIDER, "CIMD_METADATA_FETCHER": fetcher}
+    for host in HOSTS.values():
+        if host.client_id:
+            documents.publish(documents.document(client_id=host.client_id))
     settings.LOGIN_URL = "login"
     settings.MCP_DJANGO = {
         "BASE_URL": "https://shop.example",
@@ -33,6 +40,9 @@ def _site(settings: Any) -> None:
         },
     }
     settings.ALLOWED_HOSTS = ["shop.example"]
+    yield
+    documents.asked.clear()
+    documents.published.clear()
 
 
 def examined(*options: str) -> dict[str, Any]:
@@ -132,6 +142,32 @@ def test_registration_that_is_off_stops_who_has_no_document(settings: Any) -> No
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"DCR": "off"}}
     assert "MCP_DJANGO['OAUTH']['DCR']" in broken("cursor", "registration")["fix"]
     assert examined("--host", "claude-code")["claude-code"]["ok"]
+
+
+def test_a_document_that_the_site_cannot_fetch_stops_its_host() -> None:
+    address = HOSTS["claude-code"].client_id
+    assert address in step(examined()["claude-code"], "registration")["found"]
+    del documents.published[address]
+    found = broken("claude-code", "registration")
+    assert found["found"] == f"{address}: The document was answered with 404."
+    assert "https" in found["fix"]
+
+
+def test_a_host_that_documents_are_not_taken_from_stops_it(settings: Any) -> None:
+    settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"CIMD_HOSTS": ["other.example"]}}
+    found = broken("claude-code", "registration")
+    assert "not one that this site takes documents from" in found["found"]
+    assert "CIMD_HOSTS" in found["fix"]
+
+
+def test_documents_that_were_not_taken_lately_are_told() -> None:
+    for reason in ("The document is too large.", "The document is not JSON."):
+        events.record("document", client_id="https://any.example/client.json", reason=reason)
+    chart = examined("--host", "vscode")["documents"]
+    assert [(one["verdict"], one["found"]) for one in chart["steps"]] == [
+        ("warned", "https://any.example/client.json: The document is not JSON.")
+    ]
+    assert chart["ok"]
 
 
 def test_a_missing_app_scheme_stops_the_one_who_has_it(settings: Any) -> None:

@@ -22,6 +22,8 @@ from django.utils import timezone
 from oauth2_provider.cimd import CIMDError, resolve_cimd_application
 from oauth2_provider.models import get_application_model
 
+from mcp_django.auth import events
+from mcp_django.models import AuthEvent
 from mcp_django.oauth import fetching
 from mcp_django.oauth.cimd import Fetcher, SignedInOnly, accepted, signed_in
 from mcp_django.oauth.fetching import Answer, FetchError, Target, https_get, is_public
@@ -533,12 +535,72 @@ def test_a_signed_in_user_has_the_document_of_a_client_fetched(client: Client, u
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("published", "oauth", "reason"),
+    [
+        (None, {}, "The document was answered with 404."),
+        ({"client_name": None}, {}, "The document has no client_name."),
+        ({"client_secret": "x"}, {}, "The document has a secret, which everybody could read."),
+        (
+            {},
+            {"CIMD_HOSTS": ["other.example"]},
+            "The host is not one that this site takes documents from.",
+        ),
+        ({}, {"CIMD": False}, "This site takes no metadata documents of clients."),
+    ],
+)
+def test_a_document_that_is_not_taken_is_told(
+    client: Client,
+    user: Any,
+    settings: Any,
+    caplog: pytest.LogCaptureFixture,
+    published: dict[str, Any] | None,
+    oauth: dict[str, Any],
+    reason: str,
+) -> None:
+    settings.MCP_DJANGO = {**SETTINGS, "OAUTH": oauth}
+    if published is not None:
+        publish(document(**published))
+    client.force_login(user)
+    # The second time the toolkit does not try, and the reason is still known.
+    for _ in range(2):
+        response = client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
+        assert response.status_code == 400
+        assert f"Its document {CLIENT} was not taken: {reason}" in response.content.decode()
+    event = AuthEvent.objects.filter(kind=AuthEvent.Kind.DOCUMENT).last()
+    assert event is not None
+    assert (event.user, event.client_id, event.details) == (user, CLIENT, {"reason": reason})
+    (line, *_) = [one for one in caplog.records if one.name == "mcp_django.security"]
+    assert line.levelname == "WARNING"
+    assert line.getMessage().endswith(f"by {CLIENT}: {reason}")
+
+
+@pytest.mark.django_db
+def test_addresses_that_an_attacker_chooses_do_not_fill_the_log(client: Client, user: Any) -> None:
+    client.force_login(user)
+    for number in range(events.SOME_OF_ONE + 3):
+        address = f"https://client.example/{number}?access_token={'s' * 40}"
+        page = client.get(f"/oauth/authorize?{authorize_query(address)}").content.decode()
+        assert "was not taken" in page
+    longest = f"https://client.example/{'<b>' * 200}"
+    page = client.get(f"/oauth/authorize?{authorize_query(longest)}").content.decode()
+    assert "too long" in page
+    assert "<b>" not in page
+    assert "&lt;b&gt;" * 100 not in page
+    logged = AuthEvent.objects.filter(kind=AuthEvent.Kind.DOCUMENT)
+    assert logged.count() == events.SOME_OF_ONE
+    assert not any("s" * 40 in one.client_id for one in logged)
+
+
+@pytest.mark.django_db
 def test_a_document_that_is_gone_locks_nobody_out(client: Client, user: Any) -> None:
     stale()
     client.force_login(user)
     response = client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
     assert response.status_code == 200
     assert len(documents.asked) == 1
+    event = AuthEvent.objects.get(kind=AuthEvent.Kind.DOCUMENT)
+    assert event.details == {"reason": "The document was answered with 404."}
     # It is not asked for again at once.
     client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
     assert len(documents.asked) == 1

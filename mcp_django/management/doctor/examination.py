@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from urllib.parse import urlsplit
 
 from mcp_django.management.doctor import discovery, everybody, knocking, registration, signing_in
@@ -10,6 +11,7 @@ from mcp_django.management.doctor.chart import Chart
 from mcp_django.management.doctor.hosts import Host
 from mcp_django.management.doctor.messages import Answer, Door
 from mcp_django.management.doctor.network import LOOPBACK
+from mcp_django.management.doctor.registration import Client
 
 INSTALL = (
     "Install the authorization server: 'oauth2_provider' and 'mcp_django.oauth' in "
@@ -18,19 +20,29 @@ INSTALL = (
 
 
 def examine(
-    door: Door, url: str, hosts: Iterable[Host], *, may_register: bool, is_sure: bool
+    door: Door,
+    url: str,
+    hosts: Iterable[Host],
+    *,
+    may_register: bool,
+    is_sure: bool,
+    document_problem: Callable[[str], str] | None = None,
 ) -> Iterator[Chart]:
     """The chart of what concerns everybody, then one for each host.
 
     ``may_register`` lets clients be registered; ``is_sure`` says that hosts know the site by this
-    address, so that what is wrong with it is wrong.
+    address, so that what is wrong with it is wrong; ``document_problem`` says what keeps the site
+    from a client's document, where that can be known.
     """
     chart = Chart(slug="everybody", title="Every host")
     everybody.examine(chart, door, url)
     if chart.steps:
         yield chart
     for host in hosts:
-        yield _host(door, url, host, may_register=may_register, is_sure=is_sure)
+        register = partial(
+            registration.examine, may_register=may_register, document_problem=document_problem
+        )
+        yield _host(door, url, host, register, is_sure=is_sure)
 
 
 def is_public(url: str) -> bool:
@@ -39,7 +51,9 @@ def is_public(url: str) -> bool:
     return parts.scheme == "https" and parts.hostname not in LOOPBACK
 
 
-def _host(door: Door, url: str, host: Host, *, may_register: bool, is_sure: bool) -> Chart:
+def _host(
+    door: Door, url: str, host: Host, register: Callable[..., Client | None], *, is_sure: bool
+) -> Chart:
     chart = Chart(slug=host.slug, title=host.title)
     if host.is_cloud and not is_public(url):
         what = f"{url} cannot be called from the vendor's cloud"
@@ -56,7 +70,7 @@ def _host(door: Door, url: str, host: Host, *, may_register: bool, is_sure: bool
     found = discovery.examine(chart, door, url, host, answer)
     if found is None:
         return chart
-    client = registration.examine(chart, door, host, found.server, may_register=may_register)
+    client = register(chart, door, host, found.server)
     if client is not None:
         signing_in.examine(chart, door, host, client, found)
     return chart

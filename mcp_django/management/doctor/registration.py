@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+
+from django.utils import timezone
 
 from mcp_django.management.doctor.chart import Chart
 from mcp_django.management.doctor.hosts import Host
 from mcp_django.management.doctor.messages import Answer, Door, DoorError, post_json
+from mcp_django.models import AuthEvent
 
 NAME = "registration"
 OPEN = "MCP_DJANGO['OAUTH']['DCR'] = 'open' lets hosts register themselves."
+REACH = (
+    "Let this machine reach the address by https (DNS, firewall; no proxy is used), and its host "
+    "be among MCP_DJANGO['OAUTH']['CIMD_HOSTS']; with OAUTH = {'CIMD': False} hosts register "
+    "themselves instead."
+)
+LATELY = timedelta(days=1)
+MAX_LATELY, MAX_EVENTS = 5, 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,15 +35,20 @@ class Client:
 
 
 def examine(
-    chart: Chart, door: Door, host: Host, server: dict[str, Any], *, may_register: bool
+    chart: Chart,
+    door: Door,
+    host: Host,
+    server: dict[str, Any],
+    *,
+    may_register: bool,
+    document_problem: Callable[[str], str] | None,
 ) -> Client | None:
     """The client that the host becomes.
 
     ``None`` if it becomes none; the chart says whether that is a failure or was not tried.
     """
     if host.client_id and takes_documents(server):
-        chart.ok(NAME, f"by its metadata document {host.client_id}")
-        return Client(client_id=host.client_id, is_document=True)
+        return _by_document(chart, host.client_id, document_problem)
     address = server.get("registration_endpoint")
     if not address:
         documents = " nor takes metadata documents" if host.client_id else ""
@@ -41,6 +58,39 @@ def examine(
         chart.skipped(NAME, f"offered at {address}; --register tries it and leaves a client behind")
         return None
     return _register(chart, door, host, address)
+
+
+def refused_lately() -> Chart | None:
+    """The documents of clients that the site did not take within a day, whatever host they are of.
+
+    They are in the security log; ``None`` if there are none.
+    """
+    events = AuthEvent.objects.filter(
+        kind=AuthEvent.Kind.DOCUMENT, at__gte=timezone.now() - LATELY
+    ).values_list("client_id", "details")
+    chart = Chart(slug="documents", title="Documents of clients, within the last day")
+    told: set[str] = set()
+    for client_id, details in events[:MAX_EVENTS]:
+        if client_id not in told and len(told) < MAX_LATELY:
+            told.add(client_id)
+            chart.warned(NAME, f"{client_id}: {details.get('reason', '')}", REACH)
+    return chart if told else None
+
+
+def _by_document(
+    chart: Chart, client_id: str, document_problem: Callable[[str], str] | None
+) -> Client | None:
+    """The client of a document that the site can have, as far as that can be known from here."""
+    if document_problem is None:
+        unknown = "whether the site gets it, mcp doctor tells in its own process"
+        chart.ok(NAME, f"by its metadata document {client_id}; {unknown}")
+        return Client(client_id=client_id, is_document=True)
+    problem = document_problem(client_id)
+    if problem:
+        chart.failed(NAME, f"{client_id}: {problem}", REACH)
+        return None
+    chart.ok(NAME, f"by its metadata document {client_id}, which the site can fetch")
+    return Client(client_id=client_id, is_document=True)
 
 
 def takes_documents(server: dict[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError
 
 from mcp_django.conf import get_settings
@@ -16,10 +17,12 @@ from mcp_django.management.doctor.examination import examine
 from mcp_django.management.doctor.hosts import HOSTS, Host
 from mcp_django.management.doctor.in_process import ProcessDoor, own_origin, taken_back
 from mcp_django.management.doctor.network import NetworkDoor
+from mcp_django.management.doctor.registration import refused_lately
 from mcp_django.management.lookups import find_server, nearest
 from mcp_django.management.rendering import printable
 
 TIMEOUT_SECONDS = 10.0
+OAUTH_APP = "mcp_django.oauth"
 
 
 def add_arguments(subcommands: Any) -> None:
@@ -84,8 +87,22 @@ def _in_process(url: str, hosts: Sequence[Host]) -> Iterator[Chart]:
     door = ProcessDoor(f"{parts.scheme}://{parts.netloc}")
     with taken_back():
         yield from examine(
-            door, url, hosts, may_register=True, is_sure=bool(get_settings().base_url)
+            door,
+            url,
+            hosts,
+            may_register=True,
+            is_sure=bool(get_settings().base_url),
+            document_problem=_document_problem if apps.is_installed(OAUTH_APP) else None,
         )
+        lately = refused_lately()
+        if lately is not None:
+            yield lately
+
+
+def _document_problem(client_id: str) -> str:
+    # An app beside this one, not below it.
+    oauth: Any = apps.get_app_config("mcp_oauth")
+    return str(oauth.document_problem(client_id))
 
 
 def _own_url(name: str | None) -> str:

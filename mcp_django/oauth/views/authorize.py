@@ -32,7 +32,7 @@ from mcp_django.oauth.authorization_response import (
     redirect,
     with_code,
 )
-from mcp_django.oauth.cimd import signed_in
+from mcp_django.oauth.cimd import problems, signed_in
 from mcp_django.oauth.pages import guarded, show, show_error
 from mcp_django.oauth.parties import destination_of, party_of
 from mcp_django.oauth.scopes import is_manual
@@ -56,15 +56,11 @@ class AuthorizeView(View):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Answer a request, with errors as the standard has them told."""
         try:
-            with _fetching_as(request.user):
+            with _fetching_for(request):
                 return cast(HttpResponse, super().dispatch(request, *args, **kwargs))
         except UntrustedRequest as exc:
-            return show_error(
-                request,
-                title=_("This request cannot be answered"),
-                message=str(exc),
-                hint=_("Go back to your assistant and connect again."),
-            )
+            hint = _("Go back to your assistant and connect again.")
+            return _cannot_answer(request, exc, hint=hint)
         except Refused as refusal:
             return another_account.offer(request, refusal) or redirect(request, refusal.location())
 
@@ -128,10 +124,10 @@ def finish(request: HttpRequest, approved_request: dict[str, Any]) -> HttpRespon
     """
     asked = AuthorizationRequest.from_dict(approved_request)
     try:
-        with _fetching_as(request.user):
+        with _fetching_for(request):
             return _finish(request, asked)
     except UntrustedRequest as exc:
-        return show_error(request, title=_("This request cannot be answered"), message=str(exc))
+        return _cannot_answer(request, exc)
     except Refused as refusal:
         return redirect(request, refusal.location())
 
@@ -146,23 +142,45 @@ def refuse(
     """
     asked = AuthorizationRequest.from_dict(approved_request)
     try:
-        with _fetching_as(request.user):
+        with _fetching_for(request):
             asked, _application = _again(request, asked)
     except UntrustedRequest as exc:
-        return show_error(request, title=_("This request cannot be answered"), message=str(exc))
+        return _cannot_answer(request, exc)
     except Refused as refusal:
         return redirect(request, refusal.location())
     return redirect(request, _refused(asked, error, description).location())
 
 
+def _cannot_answer(
+    request: HttpRequest, refusal: UntrustedRequest, *, hint: str = ""
+) -> HttpResponse:
+    return show_error(
+        request,
+        title=_("This request cannot be answered"),
+        message=str(refusal),
+        detail=refusal.detail,
+        hint=hint,
+    )
+
+
 @contextmanager
-def _fetching_as(user: Any) -> Iterator[None]:
-    """Lets the client's metadata document be fetched for as long as somebody is signed in."""
+def _fetching_for(request: HttpRequest) -> Iterator[None]:
+    """Lets the client's metadata document be fetched for as long as somebody is signed in.
+
+    One that was not taken is in the security log, also that of a client that is known from before.
+    """
+    user = request.user
     token = signed_in.set(user.is_authenticated and user.is_active)
+    noted: dict[str, str] = {}
+    noting = problems.set(noted)
     try:
         yield
     finally:
+        problems.reset(noting)
         signed_in.reset(token)
+        for client_id, reason in noted.items():
+            kind = AuthEvent.Kind.DOCUMENT
+            events.record_some(kind, request=request, user=user, client_id=client_id, reason=reason)
 
 
 def _busy(request: HttpRequest) -> HttpResponse | None:
