@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mcp_django.sources.models.form_tools import FormTools
 from mcp_django.sources.skills.folders import Folder
 
 
@@ -34,6 +35,8 @@ def source_of(function: Callable[..., Any]) -> Source:
     if isinstance(declaration, Folder):
         file = str(declaration.path)
         return Source(module=declaration.module, name="register_skills", file=file, line=None)
+    if isinstance(declaration, FormTools) and declaration.form is not None:
+        return _source_of_class(declaration.form)
     if declaration is not None:
         return _source_of_class(type(getattr(declaration, "model_admin", declaration)))
     while isinstance(function, functools.partial):

@@ -137,7 +137,7 @@ class ModelComponents(Generic[M]):
     @cached_property
     def singular(self) -> str:
         """The model in the names of tools: ``order_line``."""
-        return self.name or _snake_case(self.model.__name__)
+        return self.name or snake_case(self.model.__name__)
 
     @cached_property
     def plurals(self) -> str:
@@ -248,5 +248,6 @@ def _is_ours(cls: type) -> bool:
     return cls.__module__.startswith("mcp_django.sources.")
 
 
-def _snake_case(name: str) -> str:
+def snake_case(name: str) -> str:
+    """The name of a class as a name of a tool."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

@@ -41,7 +41,9 @@ class FormInputs(FormArguments):
 
     def __init__(self, declaration: Any, *, is_change: bool, without: str = "") -> None:
         self._declaration = declaration
-        super().__init__(self.form_class(declaration, is_change=is_change), without=[without])
+        form_class = self.form_class(declaration, is_change=is_change)
+        left_out = self.left_out(form_class, is_change=is_change)
+        super().__init__(form_class, without={without, *left_out})
         self.properties = {name: self._property(name, is_change=is_change) for name in self._fields}
         self.required = list(self._shape["required"])
         self.emptiable = [name for name, field in self._fields.items() if _can_be_emptied(field)]
@@ -49,6 +51,10 @@ class FormInputs(FormArguments):
     def form_class(self, declaration: Any, *, is_change: bool) -> Any:
         """The class of the form."""
         return _form_class(declaration)
+
+    def left_out(self, form_class: Any, *, is_change: bool) -> Collection[str]:
+        """Fields that no argument fills: a class that has a form says itself what is written."""
+        return ()
 
     def _property(self, name: str, *, is_change: bool) -> Schema:
         schema = with_limits(self._shape["properties"][name], self._rules(name))

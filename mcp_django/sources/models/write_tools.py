@@ -38,9 +38,9 @@ _COUNTS: Schema = {"type": "object", "additionalProperties": {"type": "integer"}
 _IS_PREVIEW: Schema = {"type": "boolean", "description": "Nothing was changed."}
 
 
-def create_tool(declaration: WriteHooks[Any]) -> Tool:
+def create_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     """The tool that saves a new object."""
-    name = f"create_{declaration.singular}"
+    name = name or f"create_{declaration.singular}"
     inputs = _inputs(declaration, is_change=False)
     check_filled(declaration, inputs.properties)
     return Tool(
@@ -56,9 +56,9 @@ def create_tool(declaration: WriteHooks[Any]) -> Tool:
     )
 
 
-def update_tool(declaration: WriteHooks[Any]) -> Tool:
+def update_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
     """The tool that changes some fields of an object."""
-    name = f"update_{declaration.singular}"
+    name = name or f"update_{declaration.singular}"
     key = declaration.lookup
     inputs = _inputs(declaration, is_change=True, without=key.name)
     words = f"Change the fields of one {declaration.noun} that are sent, and leave the others."

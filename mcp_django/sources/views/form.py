@@ -6,7 +6,6 @@ The form is the view's own: it is made, asked and saved by the view, so whatever
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from django.views.generic.edit import (
 
 from mcp_django.components.component import Component
 from mcp_django.context import Context
+from mcp_django.sources.models.declaration import snake_case
 from mcp_django.sources.site import results
 from mcp_django.sources.site.answers import Answer
 from mcp_django.sources.site.fresh import Sending
@@ -84,7 +84,7 @@ def form_component(
     """
     if isinstance(target, type):
         _check_view(target)
-        name = _snake_case(target.__name__.removesuffix("View"))
+        name = snake_case(target.__name__.removesuffix("View"))
         options = {
             **_hints(target),
             **{key: one for key, one in options.items() if one is not None},
@@ -166,7 +166,3 @@ def _form_class(route: Route) -> FormClass:
         f"The form of {route.view.__qualname__} is not known before there is a request{reason}; "
         "name it: register_form(…, form=…)."
     )
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

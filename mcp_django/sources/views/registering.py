@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from django.core.exceptions import ImproperlyConfigured
+
 from mcp_django.protocol.content import Icon
 from mcp_django.registry import Registry
 
 if TYPE_CHECKING:
     from django.forms import BaseForm
     from django.views import View
+
+    from mcp_django.sources.models.form_tools import Rows
 
 
 class RegisteringViews(Registry):
@@ -81,9 +85,11 @@ class RegisteringViews(Registry):
 
     def register_form(
         self,
-        view: type[View] | str,
+        target: type[View | BaseForm] | str,
         /,
         *,
+        instance: str | None = None,
+        queryset: Rows | None = None,
         form: type[BaseForm] | None = None,
         query: Mapping[str, Any] | None = None,
         urlconf: str | None = None,
@@ -98,17 +104,28 @@ class RegisteringViews(Registry):
         destructive: bool | None = None,
         idempotent: bool | None = None,
     ) -> None:
-        """Offer a FormView, CreateView, UpdateView or DeleteView as a tool that posts its form.
+        """Offer a form as a tool: that of a view, or a model form by itself.
 
-        ``view`` is the class, or the name of its URL. Give ``form`` where the view chooses its
-        form by the request.
+        A FormView, CreateView, UpdateView or DeleteView is named by its class or its URL, and its
+        form is posted to it; give ``form`` where the view chooses its form by the request.
+
+        A model form creates. With ``instance``, the name of a unique field, it changes the object
+        that a caller names by it; ``queryset`` says which rows it may, as a query or a function of
+        the context. Without ``permission`` it asks for Django's to add, or to change.
 
         Raises:
             AlreadyRegistered: a tool of this name is offered.
-            ImproperlyConfigured: the view has no form.
+            ImproperlyConfigured: the view has no form, or the options are those of the other kind.
         """
+        from django.forms import BaseForm
+
+        from mcp_django.sources.models.form_tools import form_tool
         from mcp_django.sources.views.form import form_component
 
+        of_view = {"form": form, "query": query, "urlconf": urlconf}
+        of_form = {"instance": instance, "queryset": queryset}
+        is_form = isinstance(target, type) and issubclass(target, BaseForm)
+        _refuse_other_kind(target, of_view if is_form else of_form, is_form=is_form)
         options = {
             "name": name,
             "title": title,
@@ -121,4 +138,19 @@ class RegisteringViews(Registry):
             "destructive": destructive,
             "idempotent": idempotent,
         }
-        self.add(form_component(view, form=form, query=query, urlconf=urlconf, options=options))
+        if isinstance(target, type) and issubclass(target, BaseForm):
+            self.add(form_tool(target, server=self, **of_form, options=options))
+            return
+        self.add(form_component(target, form=form, query=query, urlconf=urlconf, options=options))
+
+
+def _refuse_other_kind(target: Any, others: Mapping[str, Any], *, is_form: bool) -> None:
+    """Refuse options that say nothing of what is registered."""
+    found = [name for name, value in others.items() if value is not None]
+    if found:
+        name = getattr(target, "__name__", target)
+        kind, other = ("form", "view") if is_form else ("view", "model form")
+        raise ImproperlyConfigured(
+            f"register_form({name}): {', '.join(found)} is for a {other}, and this is a {kind}; "
+            "register the one that is meant."
+        )
