@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.http import HttpResponse
-from django.test import Client
+from django.test import Client, RequestFactory
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
@@ -65,3 +65,16 @@ def post(
         headers=headers_for(body, **changes),  # type: ignore[arg-type]
     )
     return response
+
+
+def through_view(server: MCPServer, raw: str, headers: Mapping[str, str]) -> HttpResponse:
+    """Send a request to the view of a server, which no URL need name."""
+    request = RequestFactory().post(
+        "/",
+        raw,
+        content_type="application/json",
+        headers=headers,  # type: ignore[arg-type]
+    )
+    response: Any = server.view(request)
+    found: HttpResponse = response
+    return found

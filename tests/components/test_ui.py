@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.test import RequestFactory, override_settings
+from django.test import override_settings
 
 from mcp_django import UI, MCPServer
 from mcp_django.auth.permissions import IsStaff
@@ -18,7 +18,7 @@ from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.protocol.extensions import UI as EXTENSION
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.drivers import headers_for, message
-from tests.servers import open_to_all, person
+from tests.servers import open_to_all, person, through_view
 from tests.spec import spec
 
 MIME = "text/html;profile=mcp-app"
@@ -178,12 +178,9 @@ def test_what_loads_from_where_its_reader_says_is_kept_for_no_one_else(
     view(server, UI("files.html", cache_public=True))
     body = message("resources/read", {"uri": "ui://inline/board"})
     headers = {**headers_for(body), "host": "of-a-reader.example.com"}
-    request = RequestFactory().post(
-        "/", json.dumps(body), content_type="application/json", headers=headers
-    )
     settings = {"STATIC_URL": "/static/", "MCP_DJANGO": {"BASE_URL": base_url}}
     with override_settings(ALLOWED_HOSTS=hosts, **settings):
-        result = json.loads(server.view(request).content)["result"]
+        result = json.loads(through_view(server, json.dumps(body), headers).content)["result"]
     (origin,) = result["contents"][0]["_meta"]["ui"]["csp"]["resourceDomains"]
     assert origin == (base_url or "http://of-a-reader.example.com")
     assert result["cacheScope"] == scope

@@ -6,14 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.test import RequestFactory
-
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.protocol import meta
 from mcp_django.test import MCPClient
 from tests.drivers import Answer, headers_for, message
-from tests.servers import open_to_all
+from tests.servers import open_to_all, through_view
 
 EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 
@@ -62,13 +60,8 @@ def post(
     server: MCPServer, body: Mapping[str, Any], *, text: str | None = None, **changes: str | None
 ) -> Answer:
     """Send a request to the server's view; `text` stands for the body word for word."""
-    request = RequestFactory().post(
-        "/",
-        json.dumps(body) if text is None else text,
-        content_type="application/json",
-        headers=headers_for(body, **changes),
-    )
-    response: Any = server.view(request)
+    raw = json.dumps(body) if text is None else text
+    response = through_view(server, raw, headers_for(body, **changes))
     headers = {name.lower(): value for name, value in response.items()}
     return Answer(status=response.status_code, headers=headers, body=response.content)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from asgiref.local import Local
-from django.test import RequestFactory
 
 from mcp_django import MCPServer
 from mcp_django import server as server_module
@@ -21,6 +20,7 @@ from mcp_django.protocol import meta
 from mcp_django.protocol.extensions import TASKS
 from mcp_django.runtime.tasks import engine, lease, running
 from tests.drivers import headers_for, message
+from tests.servers import through_view
 from tests.services import do_without
 
 FORM: dict[str, Any] = {"elicitation": {}}
@@ -42,10 +42,7 @@ def send(
         headers["mcp-name"] = params["taskId"]
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
-    request = RequestFactory().post(
-        "/", json.dumps(body), content_type="application/json", headers=headers
-    )
-    answer: dict[str, Any] = json.loads(server.view(request).content)
+    answer: dict[str, Any] = json.loads(through_view(server, json.dumps(body), headers).content)
     return answer
 
 
