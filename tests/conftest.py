@@ -15,6 +15,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests import rings
+from tests.published import plugin as published
 from tests.services import do_without, missing
 from tests.spec import passed
 
@@ -36,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     for plugin in (rings, passed):
         pluginmanager.register(plugin)
         plugin.add_option(parser)
+    pluginmanager.register(published)
 
 
 def pytest_collection_finish() -> None:

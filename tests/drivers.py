@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mcp_django.protocol import meta, sse
+from tests.published.listening import Exchange
 
 PATIENCE = 15
 VERSION = "2026-07-28"
@@ -77,7 +78,11 @@ class Answer:
 
 
 class Connection:
-    """One HTTP request to an ASGI application, read part by part."""
+    """One HTTP request to an ASGI application, read part by part.
+
+    What it says is judged by the published schema of its revision (`tests.published`), and raised
+    as soon as the test reads on.
+    """
 
     def __init__(
         self,
@@ -99,6 +104,8 @@ class Connection:
         self.acknowledged: dict[str, Any] = {}
         self._decoder = sse.Decoder()
         self._events: list[Any] = []
+        self.exchange = Exchange(path, {name.lower(): value for name, value in headers.items()})
+        self.exchange.ask(b"".join(self._body))
         path, _, query = path.partition("?")
         self.scope = {
             "type": "http",
@@ -128,6 +135,7 @@ class Connection:
 
     async def _send(self, part: dict[str, Any]) -> None:
         self.sent.append(part)
+        self.exchange.take(part)
         await self._parts.put(part)
 
     async def part(self) -> dict[str, Any]:
@@ -139,7 +147,9 @@ class Connection:
                 waiting.cancel()
                 self.task.result()
                 raise EOFError("the application ended without finishing its answer")
-            return await waiting
+            found = await waiting
+        self.exchange.complain()
+        return found
 
     async def start(self) -> Answer:
         """Status and headers."""
@@ -182,6 +192,7 @@ class Connection:
         self.disconnect()
         async with asyncio.timeout(PATIENCE):
             await self.task
+        self.exchange.complain()
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import AccessToken
 from mcp_django.test import CallResult, MCPClient
 from tests.drivers import headers_for
+from tests.published.listening import Exchange
 
 
 def open_to_all(**options: Any) -> MCPServer:
@@ -75,6 +76,10 @@ def through_view(server: MCPServer, raw: str, headers: Mapping[str, str]) -> Htt
         content_type="application/json",
         headers=headers,  # type: ignore[arg-type]
     )
+    exchange = Exchange("/", headers)
+    exchange.ask(raw.encode())
     response: Any = server.view(request)
+    exchange.take_response(response)
+    exchange.complain()
     found: HttpResponse = response
     return found

@@ -115,7 +115,7 @@ async def test_messages_from_other_processes_are_all_served(
         await stream.ask(initialize(A, id="i"))
         session = await Session.objects.aget()
         for number in range(7):
-            body = encoded(request("ping", id=number)).decode()
+            body = stream.expect(request("ping", id=number))
             await sync_to_async(inbox.put)(session.pk, REF, REF, body)
         ring(Topic("", "session", str(session.pk)))
         assert {(await stream.said())["id"] for _ in range(7)} == {*range(7)}
@@ -138,7 +138,7 @@ async def test_a_database_that_was_away_takes_no_connection_along(
         await stream.ask(initialize(A, id="i"))
         session = await Session.objects.aget()
         monkeypatch.setattr(inbox, "take", away)
-        body = encoded(request("ping", id="late")).decode()
+        body = stream.expect(request("ping", id="late"))
         await sync_to_async(inbox.put)(session.pk, REF, REF, body)
         # The hub rings for what is still there.
         assert (await stream.said())["id"] == "late"

@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.drivers import message
 from tests.processes import REPOSITORY
+from tests.published.listening import Lines
 
 # A bound for a machine in distress; nothing is asserted about how long an answer takes.
 PATIENCE = 60
@@ -26,11 +27,12 @@ CLEAN = {"MCP_DJANGO_USER": "", "MCP_DJANGO_TOKEN": "", "PYTHONUNBUFFERED": ""}
 
 
 class StdioProcess:
-    """A running server; what it writes is read line by line, in a thread."""
+    """A running server; what it writes is read line by line, in a thread, and judged there."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
         self.lines: list[bytes] = []
+        self._ear = Lines()
         self._log = log
         self._ids = count(1)
         self._written: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -55,6 +57,7 @@ class StdioProcess:
     def write(self, raw: bytes) -> None:
         """Write bytes as they are."""
         assert self.process.stdin is not None
+        self._ear.ask(raw)
         self.process.stdin.write(raw)
         self.process.stdin.flush()
 
@@ -94,6 +97,7 @@ class StdioProcess:
         if line is None:
             raise EOFError(self.stderr)
         assert line.endswith(b"\n"), line
+        self._ear.complain()
         return json.loads(line)
 
     def batch(self, members: Sequence[Any]) -> list[dict[str, Any]]:
@@ -141,6 +145,7 @@ class StdioProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
+            self._ear.hear(line)
             self._written.put(line)
         self._written.put(None)
 

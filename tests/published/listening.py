@@ -1,0 +1,359 @@
+"""Hears what the server says, knows which request and which revision that belongs to, and judges.
+
+What is wrong is kept until the test ends, which fails then (`plugin`); the drivers raise it as
+soon as a test reads on.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import parse_qs
+
+from mcp_django.protocol import meta, sse
+from tests.published.definitions import (
+    ALIASES,
+    BATCHES,
+    IS_AVAILABLE,
+    LATEST,
+    REVISIONS,
+    a4_excused,
+    problem,
+)
+
+KNOWN = {**{one: one for one in REVISIONS}, **ALIASES}
+LATEST_HANDSHAKE = "2025-11-25"
+"""What is spoken on a connection before it has begun: pings, and refusals that name no request."""
+DEFAULT = "2025-03-26"
+"""What HTTP speaks where neither session, nor header, nor body names a revision."""
+MAX_DIGITS = 1000
+ANSWERS = {"result", "error"}
+ENVELOPE = {meta.PROTOCOL_VERSION, meta.CLIENT_CAPABILITIES, meta.CLIENT_INFO}
+
+
+class Violation(AssertionError):
+    """A message of the server is not what the published schema says."""
+
+
+class Verdicts:
+    """What was judged so far in this process, and what of it was wrong."""
+
+    def __init__(self) -> None:
+        self.judged = 0
+        self._wrong: list[str] = []
+        self._apart: list[str] | None = None
+        self._is_odd_on_purpose = False
+
+    def add(self, problem: str | None) -> list[str]:
+        """Count a message, keep what is wrong with it, and return that."""
+        self.judged += 1
+        if problem is None or self._is_odd_on_purpose:
+            return []
+        (self._wrong if self._apart is None else self._apart).append(problem)
+        return [problem]
+
+    def take(self) -> list[str]:
+        """What was wrong since this was last asked."""
+        found, self._wrong = self._wrong, []
+        return found
+
+    @contextmanager
+    def apart(self) -> Iterator[list[str]]:
+        """What is wrong from now on, for a test that is about that and does not fail for it."""
+        self._apart = []
+        try:
+            yield self._apart
+        finally:
+            self._apart = None
+
+    @contextmanager
+    def odd_on_purpose(self, reason: str) -> Iterator[None]:
+        """Take everything as right, for a reason: a test makes the server say what is not."""
+        assert reason
+        self._is_odd_on_purpose = True
+        try:
+            yield
+        finally:
+            self._is_odd_on_purpose = False
+
+
+verdicts = Verdicts()
+odd_on_purpose = verdicts.odd_on_purpose
+
+
+class Asked(NamedTuple):
+    """A request; without a `revision` it is in that of its session."""
+
+    method: str | None
+    revision: str | None
+
+
+class Peer:
+    """What one client has asked: in one session, over one connection, or in one body."""
+
+    def __init__(self, revision: str | None = None) -> None:
+        self.revision = revision
+        self._asked: dict[str, dict[Asked, None]] = {}
+        self._revisions: dict[str | None, None] = {}
+
+    def hear(self, raw: bytes) -> Any:
+        """Take what the client sends, and return it; `None` if it cannot be read."""
+        try:
+            said = json.loads(raw, parse_int=_read_int)
+        except (ValueError, RecursionError):
+            return None
+        for one in said if isinstance(said, list) else [said]:
+            if isinstance(one, dict) and "id" in one and one.keys().isdisjoint(ANSWERS):
+                asked = _asked(one)
+                if asked.method != "initialize":
+                    self._revisions[asked.revision] = None
+                found = self._asked.setdefault(_key(one["id"]), {})
+                found.pop(asked, None)
+                found[asked] = None
+        return said
+
+    def belongings(self, message: Any) -> list[Asked]:
+        """What a message may belong to, the last one first."""
+        if isinstance(message, dict) and "method" not in message and "id" in message:
+            return [*reversed(self._asked.get(_key(message["id"]), {}))]
+        return [Asked(None, one) for one in reversed(self._revisions)]
+
+
+def _read_int(digits: str) -> int | str:
+    # Python reads no more than 4300 digits, and no id has that many.
+    return int(digits) if len(digits) < MAX_DIGITS else digits
+
+
+def _key(request_id: Any) -> str:
+    # 1 and true are one key to a dictionary, while 1 and 1.0 are one id.
+    is_whole = isinstance(request_id, float) and request_id.is_integer()
+    return json.dumps(int(request_id) if is_whole else request_id)
+
+
+def _asked(request: Mapping[str, Any]) -> Asked:
+    method = request.get("method")
+    params = request.get("params")
+    params = params if isinstance(params, dict) else {}
+    envelope = params.get("_meta")
+    revision = None
+    if method == "initialize":
+        # What it is refused in; its result names its revision itself.
+        revision = _known(params.get("protocolVersion"), LATEST_HANDSHAKE)
+    elif isinstance(envelope, dict) and not ENVELOPE.isdisjoint(envelope):
+        revision = _known(envelope.get(meta.PROTOCOL_VERSION), LATEST)
+    return Asked(method if isinstance(method, str) else None, revision)
+
+
+def _known(version: Any, otherwise: str) -> str:
+    return KNOWN.get(version, otherwise) if isinstance(version, str) else otherwise
+
+
+def judge(
+    raw: bytes | str, *peers: Peer, default: str, over_http: bool, is_refusal: bool = False
+) -> list[str]:
+    """Judge what the server says in one piece: a message, or several. What is wrong is returned.
+
+    The first of the peers is the nearest, the last one the session. `default` is the revision
+    where none of them knows, `is_refusal` whether HTTP says by its status that it refuses.
+    """
+    if not IS_AVAILABLE:
+        return []
+    try:
+        said = json.loads(raw, parse_constant=_refuse_constant)
+    except ValueError as exc:
+        return verdicts.add(f"{raw[:400]!r} is no JSON: {exc}")
+    agreed = next((peer.revision for peer in peers if peer.revision), default)
+    if not isinstance(said, list):
+        return _judge_one(said, peers, agreed, over_http=over_http, is_refusal=is_refusal)
+    if agreed not in BATCHES or not said:
+        return verdicts.add(f"{said!r:.400} is no batch, or {agreed} has none")
+    wrong = []
+    for one in said:
+        wrong += _judge_one(one, peers, agreed, over_http=over_http, is_refusal=is_refusal)
+    return wrong
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no value")
+
+
+def _judge_one(message: Any, peers: Sequence[Peer], agreed: str, **where: bool) -> list[str]:
+    """Judge a message by all that it may belong to, until it is right by one of them."""
+    nearest = next((found for peer in peers if (found := peer.belongings(message))), [])
+    wrong = []
+    for method, asked_in in nearest or [Asked(None, None)]:
+        revision = asked_in or agreed
+        is_begun = method == "initialize" and "result" in message
+        if is_begun and isinstance(message["result"], dict):
+            revision = _known(message["result"].get("protocolVersion"), LATEST)
+        excused = a4_excused(message, revision, **where)
+        found = problem(excused, revision, method)
+        if found is None:
+            if is_begun:
+                peers[-1].revision = revision
+            return verdicts.add(None)
+        wrong.append(found)
+    return verdicts.add(wrong[0])
+
+
+# HTTP -------------------------------------------------------------------------------------------
+
+_sessions: dict[str, Peer] = {}
+
+
+def session(plaintext: str, revision: str | None = None) -> Peer:
+    """What was asked in a session, by its id."""
+    return _sessions.setdefault(plaintext, Peer(revision))
+
+
+class Exchange:
+    """One request over HTTP, and what the server says in answer to it.
+
+    Other requests than those of the protocol are there, too, and what is said to them is not
+    judged.
+    """
+
+    def __init__(self, target: str, headers: Mapping[str, str]) -> None:
+        self.wrong: list[str] = []
+        self._headers = headers
+        self._own = Peer()
+        query = parse_qs(target.partition("?")[2])
+        named = headers.get("mcp-session-id") or query.get("session_id", [""])[0]
+        self._session = session(named) if named else Peer()
+        self._default = _known(headers.get("mcp-protocol-version"), DEFAULT)
+        self._is_asked = False
+        self._is_legacy = False
+        self._status = 0
+        self._type = ""
+        self._is_packed = False
+        self._body = b""
+        self._decoder = sse.Decoder()
+
+    def ask(self, body: bytes) -> None:
+        """Take the whole body of the request."""
+        said = self._own.hear(body)
+        self._session.hear(body)
+        first = said[0] if isinstance(said, list) and said else said
+        self._is_asked = isinstance(first, dict) and "jsonrpc" in first
+
+    def ask_elsewhere(self, body: bytes) -> None:
+        """Take a request of the session that reaches the server by another way."""
+        self._session.hear(body)
+
+    def take(self, part: Mapping[str, Any]) -> None:
+        """Take what an ASGI application sends."""
+        if part["type"] == "http.response.start":
+            headers = {
+                name.decode().lower(): value.decode("latin-1") for name, value in part["headers"]
+            }
+            self.start(part["status"], headers)
+        elif part["type"] == "http.response.body":
+            self.hear(part.get("body", b""))
+            if not part.get("more_body"):
+                self.end()
+
+    def take_response(self, response: Any) -> None:
+        """Take what a view answers; over WSGI there are no events."""
+        if not response.streaming:
+            named = {name.lower(): str(value) for name, value in response.items()}
+            self.start(response.status_code, named)
+            self.hear(response.content)
+            self.end()
+
+    def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """Take the status and the headers of the answer."""
+        self._status = status
+        self._type = headers.get("content-type", "").partition(";")[0]
+        self._is_packed = headers.get("content-encoding", "") == "gzip"
+        if "mcp-session-id" in headers:
+            self._session = session(headers["mcp-session-id"])
+
+    def hear(self, part: bytes) -> None:
+        """Take a part of the answer."""
+        if self._type == "text/event-stream" and not self._is_packed:
+            for event in self._decoder.feed(part):
+                self._take(event)
+        elif self._type == "application/json":
+            self._body += part
+
+    def _take(self, event: sse.Event) -> None:
+        if event.event == "endpoint":
+            named = parse_qs(event.data.partition("?")[2]).get("session_id", [""])[0]
+            self._session = session(named, "2024-11-05")
+            self._is_legacy = True
+        elif event.data:
+            # The event that opens a stream of 2025-11-25 has an id and no message.
+            self._judge(event.data)
+
+    def end(self) -> None:
+        """Judge the document, if it is one and a message."""
+        if not self._body:
+            return
+        body = gzip.decompress(self._body) if self._is_packed else self._body
+        if self._is_message(body):
+            self._judge(body, is_refusal=self._status >= 400)
+
+    def _is_message(self, body: bytes) -> bool:
+        """Whether a document is meant as a message: what says no at the door may be none."""
+        if self._is_asked and self._status == 200:
+            return True
+        try:
+            said = json.loads(body)
+        except ValueError:
+            return self._is_asked
+        error = said.get("error") if isinstance(said, dict) else None
+        return isinstance(error, dict) or (isinstance(said, dict) and "jsonrpc" in said)
+
+    def _judge(self, raw: bytes | str, *, is_refusal: bool = False) -> None:
+        self.wrong += judge(
+            raw,
+            self._own,
+            self._session,
+            default=self._default,
+            over_http=not self._is_legacy,
+            is_refusal=is_refusal,
+        )
+
+    def complain(self) -> None:
+        """Raise what was wrong so far."""
+        complain(self.wrong)
+
+
+# stdio ------------------------------------------------------------------------------------------
+
+
+class Lines:
+    """One conversation over stdio: a message per line, in both directions."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self._peer = Peer()
+        self._begun = b""
+
+    def ask(self, raw: bytes) -> None:
+        """Take what the client writes, wherever it is cut."""
+        *lines, self._begun = (self._begun + raw).split(b"\n")
+        for line in lines:
+            self._peer.hear(line)
+
+    def hear(self, piece: bytes) -> None:
+        """Judge whole lines that the server writes."""
+        for line in filter(None, piece.split(b"\n")):
+            self.wrong += judge(line, self._peer, default=LATEST_HANDSHAKE, over_http=False)
+
+    def complain(self) -> None:
+        """Raise what was wrong so far."""
+        complain(self.wrong)
+
+
+def complain(wrong: Sequence[str]) -> None:
+    """Raise what was wrong.
+
+    Raises:
+        Violation: something was.
+    """
+    if wrong:
+        raise Violation("\n".join(wrong))
