@@ -46,10 +46,9 @@ EXTENSION_NOTIFICATIONS: Mapping[str, Mapping[str, str]] = {
 # A call that becomes a task.
 EXTENSION_RESULT_TYPES = {("CallTool", "task"): "Result"}
 
-# Issue, item A.4, is not decided yet. These schemas ask an error for an id, while their transport
-# chapters let the body of a refusal be "a JSON-RPC error response that has no id", and JSON-RPC
-# itself writes null where the id could not be read. Remove this, and what looks at it, after that.
-A4_ERRORS_NEED_AN_ID = {"2024-11-05", "2025-03-26", "2025-06-18"}
+# Their schemas ask an error for an id and know no null, while their transport chapters describe "a
+# JSON-RPC error response that has no id": where it could not be read it is left out (RPC-11).
+ERRORS_NEED_AN_ID = {"2024-11-05", "2025-03-26", "2025-06-18"}
 
 CLIPPED = 400
 
@@ -212,13 +211,11 @@ def problem(message: Any, revision: str, method: str | None = None) -> str | Non
     return "\n  ".join([f"{shown}\n  is no message of {revision}{answered}:", *found])
 
 
-def a4_excused(message: Any, revision: str, *, over_http: bool, is_refusal: bool) -> Any:
-    """A message that is to be judged as if it had an id, or else the message as it is."""
-    if revision not in A4_ERRORS_NEED_AN_ID or not isinstance(message, dict):
+def without_excuse(message: Any, revision: str) -> Any:
+    """The message as it is to be judged: an error whose id could not be read as if it had one."""
+    if revision not in ERRORS_NEED_AN_ID or not isinstance(message, dict):
         return message
-    is_absent = over_http and is_refusal and "id" not in message
-    is_null = not over_http and message.get("id", 0) is None
-    return {**message, "id": 0} if "error" in message and (is_absent or is_null) else message
+    return {**message, "id": 0} if "error" in message and "id" not in message else message
 
 
 def is_base64(value: str) -> bool:

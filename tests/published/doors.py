@@ -135,7 +135,7 @@ def _judge_memory(
     if peer.revision is not None and result.get("resultType") == "input_required":
         # What a test finds that left a question open; no transport sends this in a session.
         return
-    judge(jsonrpc.encode(response), peer, default=LATEST_HANDSHAKE, over_http=False)
+    judge(jsonrpc.encode(response), peer, default=LATEST_HANDSHAKE)
 
 
 def _heard_subscription(
@@ -147,7 +147,7 @@ def _heard_subscription(
             asked = {"id": message.get("id"), "method": "subscriptions/listen"}
             peer = Peer()
             peer.hear(jsonrpc.encode({**asked, "params": {"_meta": envelope}}))
-            judge(jsonrpc.encode(message), peer, default=LATEST, over_http=True)
+            judge(jsonrpc.encode(message), peer, default=LATEST)
             yield message
 
     return hear

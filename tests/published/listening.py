@@ -20,8 +20,8 @@ from tests.published.definitions import (
     IS_AVAILABLE,
     LATEST,
     REVISIONS,
-    a4_excused,
     problem,
+    without_excuse,
 )
 
 KNOWN = {**{one: one for one in REVISIONS}, **ALIASES}
@@ -151,13 +151,11 @@ def _known(version: Any, otherwise: str) -> str:
     return KNOWN.get(version, otherwise) if isinstance(version, str) else otherwise
 
 
-def judge(
-    raw: bytes | str, *peers: Peer, default: str, over_http: bool, is_refusal: bool = False
-) -> list[str]:
+def judge(raw: bytes | str, *peers: Peer, default: str) -> list[str]:
     """Judge what the server says in one piece: a message, or several. What is wrong is returned.
 
     The first of the peers is the nearest, the last one the session. `default` is the revision
-    where none of them knows, `is_refusal` whether HTTP says by its status that it refuses.
+    where none of them knows.
     """
     if not IS_AVAILABLE:
         return []
@@ -167,12 +165,12 @@ def judge(
         return verdicts.add(f"{raw[:400]!r} is no JSON: {exc}")
     agreed = next((peer.revision for peer in peers if peer.revision), default)
     if not isinstance(said, list):
-        return _judge_one(said, peers, agreed, over_http=over_http, is_refusal=is_refusal)
+        return _judge_one(said, peers, agreed)
     if agreed not in BATCHES or not said:
         return verdicts.add(f"{said!r:.400} is no batch, or {agreed} has none")
     wrong = []
     for one in said:
-        wrong += _judge_one(one, peers, agreed, over_http=over_http, is_refusal=is_refusal)
+        wrong += _judge_one(one, peers, agreed)
     return wrong
 
 
@@ -180,7 +178,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no value")
 
 
-def _judge_one(message: Any, peers: Sequence[Peer], agreed: str, **where: bool) -> list[str]:
+def _judge_one(message: Any, peers: Sequence[Peer], agreed: str) -> list[str]:
     """Judge a message by all that it may belong to, until it is right by one of them."""
     nearest = next((found for peer in peers if (found := peer.belongings(message))), [])
     wrong = []
@@ -189,7 +187,7 @@ def _judge_one(message: Any, peers: Sequence[Peer], agreed: str, **where: bool) 
         is_begun = method == "initialize" and "result" in message
         if is_begun and isinstance(message["result"], dict):
             revision = _known(message["result"].get("protocolVersion"), LATEST)
-        excused = a4_excused(message, revision, **where)
+        excused = without_excuse(message, revision)
         found = problem(excused, revision, method)
         if found is None:
             if is_begun:
@@ -225,7 +223,6 @@ class Exchange:
         self._session = session(named) if named else Peer()
         self._default = _known(headers.get("mcp-protocol-version"), DEFAULT)
         self._is_asked = False
-        self._is_legacy = False
         self._status = 0
         self._type = ""
         self._is_packed = False
@@ -283,7 +280,6 @@ class Exchange:
         if event.event == "endpoint":
             named = parse_qs(event.data.partition("?")[2]).get("session_id", [""])[0]
             self._session = session(named, "2024-11-05")
-            self._is_legacy = True
         elif event.data:
             # The event that opens a stream of 2025-11-25 has an id and no message.
             self._judge(event.data)
@@ -294,7 +290,7 @@ class Exchange:
             return
         body = gzip.decompress(self._body) if self._is_packed else self._body
         if self._is_message(body):
-            self._judge(body, is_refusal=self._status >= 400)
+            self._judge(body)
 
     def _is_message(self, body: bytes) -> bool:
         """Whether a document is meant as a message: what says no at the door may be none."""
@@ -307,15 +303,8 @@ class Exchange:
         error = said.get("error") if isinstance(said, dict) else None
         return isinstance(error, dict) or (isinstance(said, dict) and "jsonrpc" in said)
 
-    def _judge(self, raw: bytes | str, *, is_refusal: bool = False) -> None:
-        self.wrong += judge(
-            raw,
-            self._own,
-            self._session,
-            default=self._default,
-            over_http=not self._is_legacy,
-            is_refusal=is_refusal,
-        )
+    def _judge(self, raw: bytes | str) -> None:
+        self.wrong += judge(raw, self._own, self._session, default=self._default)
 
     def complain(self) -> None:
         """Raise what was wrong so far."""
@@ -342,7 +331,7 @@ class Lines:
     def hear(self, piece: bytes) -> None:
         """Judge whole lines that the server writes."""
         for line in filter(None, piece.split(b"\n")):
-            self.wrong += judge(line, self._peer, default=LATEST_HANDSHAKE, over_http=False)
+            self.wrong += judge(line, self._peer, default=LATEST_HANDSHAKE)
 
     def complain(self) -> None:
         """Raise what was wrong so far."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.published.definitions import REVISIONS, a4_excused, problem, published
+from tests.published.definitions import REVISIONS, problem, published, without_excuse
 
 pytest.importorskip("jsonschema_rs")
 
@@ -152,20 +152,11 @@ def test_the_alias_is_judged_by_the_revision_that_it_became() -> None:
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_an_error_without_an_id_is_excused_where_its_schema_asks_for_one(revision: str) -> None:
     absent = {"jsonrpc": "2.0", "error": {"code": 1, "message": "No."}}
-    null = {**absent, "id": None}
-    over_http = {"over_http": True, "is_refusal": True}
-    elsewhere = {"over_http": False, "is_refusal": False}
     needs_one = problem(absent, revision) is not None
     assert needs_one == (revision in {A, B, C})
-    assert problem(a4_excused(absent, revision, **over_http), revision) is None
-    assert (problem(a4_excused(null, revision, **elsewhere), revision) is None) == needs_one
-    # Nothing else is: not the other way of saying it, no error that HTTP calls fine, no result.
-    unexcused = [
-        (null, over_http),
-        (absent, elsewhere),
-        (absent, {**over_http, "is_refusal": False}),
-        ({"jsonrpc": "2.0", "result": {}}, over_http),
-        ({"jsonrpc": "2.0", "result": {}, "id": None}, elsewhere),
-    ]
-    for message, where in unexcused:
-        assert a4_excused(message, revision, **where) is message
+    assert problem(without_excuse(absent, revision), revision) is None
+    # Nothing else is: no null, and no result.
+    null = {**absent, "id": None}
+    assert problem(without_excuse(null, revision), revision) is not None
+    for message in (null, {"jsonrpc": "2.0", "result": {}}):
+        assert without_excuse(message, revision) is message
