@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from typing import Any
@@ -16,6 +17,7 @@ from django.core.handlers.asgi import ASGIRequest
 from benchmarks import wire
 from benchmarks.site.mcp import server
 from benchmarks.stages import Stage
+from mcp_django.asgi import endpoint_of
 from mcp_django.auth.authentication import authenticate
 from mcp_django.auth.credentials import Credentials
 from mcp_django.conf import SERVED_VERSIONS
@@ -28,7 +30,7 @@ from mcp_django.runtime.dispatch import dispatch, respond
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.runtime.pools import pool, with_request_signals
 from mcp_django.transports import guards, http, raw
-from mcp_django.transports.body import Receive, Send, read_body, until_gone
+from mcp_django.transports.body import Receive, Send, until_gone
 from mcp_django.transports.exchange import Work
 from mcp_django.transports.lane import LaneHandler
 from mcp_django.transports.replies import json_reply
@@ -84,7 +86,8 @@ class Call:
 
     def __init__(self, tool: str) -> None:
         self.scope, self.body = scope_of(wire.call("/raw", tool, a=2, b=3))
-        self.exchange = raw.exchange_of(self.scope, self.body, Cancellation())
+        head = raw.exchange_of(self.scope, Cancellation())
+        self.exchange = replace(head, body=self.body)
         received = http.receive(server, self.exchange)
         assert isinstance(received, http.Received), received
         self.received = received
@@ -108,8 +111,7 @@ class Call:
 
     async def read(self) -> None:
         """Take the request from the server."""
-        receive, _ = connection(self.body)
-        raw.exchange_of(self.scope, await read_body(receive), Cancellation())
+        await raw.read(server, self.scope, *connection(self.body), Ticket())
 
     async def send(self) -> None:
         """Give the answer to the server."""
@@ -142,9 +144,14 @@ def _path(call: Call) -> Sequence[Stage]:
     arguments = b'{"a": 2, "b": 3}'
     return (
         Stage(name="read", astep=call.read),
+        Stage(name="look at the head", step=partial(http.look, server, call.exchange), part=True),
         Stage(name="watch for a client that leaves", astep=watched),
         Stage(name="receive", step=partial(http.receive, server, call.exchange)),
-        Stage(name="guards", step=partial(guards.check, call.exchange, SERVED_VERSIONS), part=True),
+        Stage(
+            name="guards",
+            step=partial(guards.check_head, call.exchange, SERVED_VERSIONS),
+            part=True,
+        ),
         Stage(name="decode", step=partial(jsonrpc.decode, call.body), part=True),
         Stage(name="may it stay on the loop", step=partial(raw.needs_thread, call.received)),
         Stage(name="admit", step=partial(http.admit, call.received)),
@@ -192,6 +199,6 @@ def _threads(call: Call) -> Sequence[Stage]:
         Stage(name="the view", step=partial(server.view, request), part=True),
         Stage(
             name="the lane, sync tool, all of it",
-            astep=lambda: lane(scope, *connection(call.body)),
+            astep=lambda: lane(scope, *connection(call.body), endpoint_of("/mcp")),
         ),
     )

@@ -1,4 +1,4 @@
-"""The connection of an ASGI request: its body, the end of its client, and no delay."""
+"""The connection of an ASGI request: the end of its client, and no delay."""
 
 from __future__ import annotations
 
@@ -41,67 +41,6 @@ def send_at_once(send: Send) -> None:
         return
     with suppress(OSError):
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-class BodyTooSlow(Exception):
-    """The body did not come in time."""
-
-
-class Body:
-    """The body of a request as far as it was read: to its end unless it says otherwise."""
-
-    __slots__ = ("is_whole", "read")
-
-    def __init__(self, read: bytes, *, is_whole: bool) -> None:
-        self.read = read
-        self.is_whole = is_whole
-
-
-async def read_body(receive: Receive, limit: Callable[[], int]) -> Body:
-    """The body, up to the first part that is over the limit (the core then refuses it).
-
-    The limit is asked for when the first part is not the whole.
-
-    Raises:
-        ClientGone: the client closed before the end.
-        BodyTooSlow: it did not come within ``BODY_SECONDS``.
-    """
-    message = await receive()
-    parts = [_part_of(message)]
-    if not message.get("more_body", False):
-        return Body(parts[0], is_whole=True)
-    most, size = limit(), len(parts[0])
-    try:
-        async with asyncio.timeout(get_settings().body_seconds):
-            while size <= most:
-                message = await receive()
-                parts.append(_part_of(message))
-                size += len(parts[-1])
-                if not message.get("more_body", False):
-                    return Body(b"".join(parts), is_whole=True)
-    except TimeoutError:
-        raise BodyTooSlow from None
-    return Body(b"".join(parts), is_whole=False)
-
-
-def _part_of(message: MutableMapping[str, Any]) -> bytes:
-    if message["type"] == "http.disconnect":
-        raise ClientGone
-    part: bytes = message.get("body", b"")
-    return part
-
-
-def closing(send: Send, scope: Scope) -> Send:
-    """Have the server close the connection after the answer: what is left of a body is not read."""
-
-    async def send_and_close(message: MutableMapping[str, Any]) -> None:
-        # Later versions of HTTP have no such header, and can end a stream alone.
-        if message["type"] == "http.response.start" and scope["http_version"].startswith("1"):
-            headers = [*message.get("headers", ()), (b"connection", b"close")]
-            message = {**message, "headers": headers}
-        await send(message)
-
-    return send_and_close
 
 
 async def first_of(*tasks: asyncio.Future[Any]) -> None:

@@ -8,24 +8,16 @@ from contextlib import contextmanager
 from mcp_django.auth import events
 from mcp_django.auth.authentication import authenticate
 from mcp_django.auth.backends import BEARER_ONLY
+from mcp_django.auth.brute_force import UNPROVEN, presumed_caller
 from mcp_django.auth.credentials import Credentials
-from mcp_django.auth.permissions import (
-    HasCodename,
-    InGroups,
-    IsAuthenticated,
-    IsStaff,
-    permissions,
-)
 from mcp_django.auth.principal import Principal
-from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired, InsufficientScope
+from mcp_django.runtime.policy import is_open
 from mcp_django.runtime.ports import Server
 from mcp_django.transports.exchange import Exchange
 
-# What is read of the body of a request that is refused for want of a credential.
-MAX_REFUSED_BYTES = 64 * 1024
-# Permissions that no caller without a name has; a subclass may decide otherwise.
-KNOWN = frozenset({IsAuthenticated, IsStaff, HasCodename, InGroups})
+# More of a body is read from a caller who is let in.
+MAX_UNPROVEN_BYTES = 64 * 1024
 
 
 def caller_of(server: Server, exchange: Exchange) -> Principal:
@@ -48,26 +40,28 @@ def _credentials_of(server: Server, exchange: Exchange) -> Credentials:
     )
 
 
-def body_limit(server: Server, exchange: Exchange) -> int:
-    """How many bytes of a body are worth reading for what its caller presents.
-
-    None where the form of that is wrong, and few where it is needed and missing: either is refused,
-    whatever the body is.
-    """
+def is_malformed(server: Server, exchange: Exchange) -> bool:
+    """Whether the form of a credential is wrong: it is refused, whatever the body is."""
+    if "authorization" not in exchange.headers and not exchange.query:
+        return False
     try:
-        has_bearer = _credentials_of(server, exchange).bearer is not None
+        _credentials_of(server, exchange).bearer  # noqa: B018 - read for what it raises
     except AuthenticationRequired:
-        return 0
-    is_missing = not has_bearer and "authorization" not in exchange.headers
-    if is_missing and needs_bearer(server):
-        return MAX_REFUSED_BYTES
-    return get_settings().max_body_bytes
+        return True
+    return False
 
 
-def needs_bearer(server: Server) -> bool:
-    """Whether nobody is let in without a token, as far as that is certain."""
-    guards = permissions(server.permission)
-    return BEARER_ONLY.issuperset(server.auth) and any(type(one) in KNOWN for one in guards)
+def is_unproven(server: Server, exchange: Exchange) -> bool:
+    """Whether the head alone says who is calling, and this process has not let them in lately.
+
+    Other backends than those that look at the bearer alone may read the body, or what middleware
+    puts on a request.
+    """
+    if not BEARER_ONLY.issuperset(server.auth):
+        return False
+    if "authorization" not in exchange.headers:
+        return not is_open(server)
+    return presumed_caller(exchange.headers) == UNPROVEN
 
 
 @contextmanager

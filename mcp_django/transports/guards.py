@@ -32,28 +32,37 @@ ALLOWED_HEADERS = (
 EXPOSED_HEADERS = "Mcp-Session-Id, WWW-Authenticate"
 
 
-def check(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
-    """The refusal of a request that is not worth parsing, ``None`` for one that is."""
-    return (
-        check_host(exchange.headers)
-        or _check_origin(exchange)
-        or _check_verb(exchange, versions)
-        or (_check_form(exchange) if exchange.verb == "POST" else None)
-        or (_check_types(exchange.headers) if exchange.verb == "POST" else None)
-        or _check_size(exchange)
-    )
-
-
 def check_head(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
-    """The refusal of a request that no body could make a better one."""
-    is_form = FORM in ",".join(exchange.headers.getlist("content-type")).lower()
+    """The refusal of a request that no body could make a better one; else ``None``."""
+    headers = exchange.headers
+    is_judged = exchange.verb == "POST" and not is_form(headers)
     return (
-        check_host(exchange.headers)
+        check_host(headers)
         or _check_origin(exchange)
         or _check_verb(exchange, versions)
-        or (_check_types(exchange.headers) if not is_form else None)
-        or _check_size(exchange)
+        or (_check_types(headers) if is_judged else None)
+        or _check_size(length_of(headers))
     )
+
+
+def check_body(exchange: Exchange) -> Reply | None:
+    """The refusal of a body that is not worth parsing, ``None`` for one that is."""
+    refused = None
+    if is_form(exchange.headers):
+        refused = _check_form(exchange) or _check_types(exchange.headers)
+    return refused or _check_size(len(exchange.body))
+
+
+def is_form(headers: Headers) -> bool:
+    """Whether the body may be a form, which is refused in one of two ways, by what is in it."""
+    return FORM in ",".join(headers.getlist("content-type")).lower()
+
+
+def length_of(headers: Headers) -> int:
+    """The length that a body is said to have; none is said of one that comes in chunks."""
+    said = headers.get("content-length") or ""
+    # More digits than that are more than anybody sends, and too many for Python.
+    return int(said[:20]) if said.isdecimal() else 0
 
 
 def check_host(headers: Headers) -> Reply | None:
@@ -168,22 +177,16 @@ def has_sessions(headers: Headers, versions: Sequence[str]) -> bool:
 
 def _check_form(exchange: Exchange) -> Reply | None:
     """RFC 6750 lets a form carry the token; what logs or replays bodies would have it (AUT-2)."""
-    types = ",".join(exchange.headers.getlist("content-type")).lower()
-    if FORM not in types or not TOKEN_FIELD.search(exchange.body):
+    if not TOKEN_FIELD.search(exchange.body):
         return None
     message = "Send the token in the Authorization header, not in the body."
     return access_reply(AuthenticationRequired(message, error="invalid_request", status=400))
 
 
-def is_json(headers: Headers) -> bool:
-    """Whether the body is said to be JSON."""
-    types = headers.getlist("content-type")
-    return [one.partition(";")[0].strip().lower() for one in types] == [JSON]
-
-
 def _check_types(headers: Headers) -> Reply | None:
-    if not is_json(headers):
-        given = ", ".join(headers.getlist("content-type"))[:80] or "nothing"
+    types = headers.getlist("content-type")
+    if [one.partition(";")[0].strip().lower() for one in types] != [JSON]:
+        given = ", ".join(types)[:80] or "nothing"
         return refusal(415, f"Send the body as {JSON}; Content-Type says {given!r}.")
     if not (accepts(headers, JSON) or accepts(headers, EVENT_STREAM)):
         given = ", ".join(headers.getlist("accept"))[:80]
@@ -191,13 +194,9 @@ def _check_types(headers: Headers) -> Reply | None:
     return None
 
 
-def _check_size(exchange: Exchange) -> Reply | None:
+def _check_size(size: int) -> Reply | None:
     limit = get_settings().max_body_bytes
-    said = exchange.headers.get("content-length") or ""
-    is_larger = said.isdecimal() and len(said) < 20 and int(said) > limit
-    if len(exchange.body) > limit or is_larger or len(said) >= 20:
-        return refusal(413, f"The body is over {limit} bytes.")
-    return None
+    return refusal(413, f"The body is over {limit} bytes.") if size > limit else None
 
 
 def accepts(headers: Headers, media_type: str) -> bool:

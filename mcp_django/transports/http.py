@@ -1,9 +1,9 @@
 """The HTTP transport without color: from a request to an outcome (Streamable HTTP, 2026-07-28).
 
-``receive`` looks at the request and parses it, without touching the database; ``admit`` finds the
-caller and the outcome and may use the database, so a mount runs it in a thread. Neither runs the
-site's own functions: that is left to the mount (``Work``, by ``finishing``) or to a stream
-(``Stream``).
+``look`` looks at the head of a request and ``receive`` parses its body, without touching the
+database; ``admit`` finds the caller and the outcome and may use the database, so a mount runs it in
+a thread. Neither runs the site's own functions: that is left to the mount (``Work``, by
+``finishing``) or to a stream (``Stream``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
@@ -29,8 +29,14 @@ from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.runtime.pools import count_for
 from mcp_django.runtime.ports import Server
-from mcp_django.transports import call_stream, callers, guards, health, legacy_sse, listen, page
-from mcp_django.transports.callers import caller_of, step_up_noted
+from mcp_django.transports import call_stream, guards, health, legacy_sse, listen, page
+from mcp_django.transports.callers import (
+    MAX_UNPROVEN_BYTES,
+    caller_of,
+    is_malformed,
+    is_unproven,
+    step_up_noted,
+)
 from mcp_django.transports.challenges import refused
 from mcp_django.transports.exchange import (
     EVENT_STREAM,
@@ -53,6 +59,8 @@ from mcp_django.transports.replies import (
 )
 
 logger = logging.getLogger("mcp_django")
+T = TypeVar("T")
+OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,50 +82,70 @@ class Received:
         return "work" if works else "desk"
 
 
-def body_limit(server: Server, exchange: Exchange) -> int:
-    """How many bytes of a body are worth reading; ``exchange`` is the request without it.
+def look(server: Server, exchange: Exchange) -> Reply | None:
+    """The answer to a request that is refused by its head; pure but for the settings."""
+    if exchange.endpoint == "health":
+        return guards.check_host(exchange.headers) or health.check(exchange)
+    refused = guards.check_head(exchange, server.protocol_versions)
+    if refused is None:
+        return None
+    if exchange.verb == "GET" and refused.status == 405 and page.is_wanted(exchange.headers):
+        return page.render(server, exchange)
+    return readable(exchange, refused)
 
-    None where the head is refused, and few where a form is, which may hold a token.
-    """
-    if exchange.endpoint == "health" or exchange.verb != "POST":
-        return 0
-    if guards.check_head(exchange, server.protocol_versions) is not None:
-        return 0
-    limit = callers.body_limit(server, exchange)
-    return limit if guards.is_json(exchange.headers) else min(limit, callers.MAX_REFUSED_BYTES)
+
+def has_to_be_let_in(server: Server, exchange: Exchange, size: int) -> bool:
+    """Whether ``refuse`` decides before so much of a body is read; pure but for the settings."""
+    is_large = size > MAX_UNPROVEN_BYTES
+    return is_malformed(server, exchange) or (is_large and is_unproven(server, exchange))
+
+
+def refuse(server: Server, exchange: Exchange) -> Reply | None:
+    """The answer to a caller who is not let in, whatever the body is; may use the database."""
+    received = Received(server=server, exchange=exchange, message=None)
+    refused = _answered(received, _let_in)
+    return with_cors(exchange, refused) if isinstance(refused, Reply) else None
 
 
 def receive(server: Server, exchange: Exchange) -> Reply | Received:
-    """Guard and parse a request; pure but for the settings."""
-    if exchange.endpoint == "health":
-        refused = guards.check_host(exchange.headers) or health.check(exchange)
-        return refused or Received(server=server, exchange=exchange, message=None)
-    refused = guards.check(exchange, server.protocol_versions)
+    """Guard and parse a request; pure but for the settings.
+
+    Whoever has read the body has had a ``look`` at the head before.
+    """
+    if exchange.verb != "POST":
+        return look(server, exchange) or Received(server=server, exchange=exchange, message=None)
+    refused = guards.check_body(exchange)
     if refused is not None:
-        if exchange.verb == "GET" and refused.status == 405 and page.is_wanted(exchange.headers):
-            return page.render(server, exchange)
-        return replace(refused, headers=(*refused.headers, *guards.cors(exchange)))
-    message = jsonrpc.decode(exchange.body) if exchange.verb == "POST" else None
-    return Received(server=server, exchange=exchange, message=message)
+        return readable(exchange, refused)
+    return Received(server=server, exchange=exchange, message=jsonrpc.decode(exchange.body))
+
+
+def readable(exchange: Exchange, refused: Reply) -> Reply:
+    """A refusal that a page of an allowed origin can read."""
+    return replace(refused, headers=(*refused.headers, *guards.cors(exchange)))
 
 
 def admit(received: Received) -> Outcome:
     """Find out who is calling and what the request comes to; may use the database."""
     if received.exchange.endpoint == "health":
         return health.reply(received.exchange)
+    return with_cors(received.exchange, _answered(received, _admit))
+
+
+def _answered(received: Received, work: Callable[[Received], T]) -> T | Reply:
+    """What the work comes to, or the answer to what it raised."""
     try:
-        outcome = _admit_or_challenge(received)
+        return _challenged(received, work)
     except SynchronousOnlyOperation:  # the raw mount then asks again in a thread
         raise
     except Exception:  # a permission or backend of the site's own
         logger.exception("A request could not be admitted.")
-        outcome = _broken(received.message)
-    return with_cors(received.exchange, outcome)
+        return _broken(received.message)
 
 
-def _admit_or_challenge(received: Received) -> Outcome:
+def _challenged(received: Received, work: Callable[[Received], T]) -> T | Reply:
     try:
-        return _admit(received)
+        return work(received)
     except AccessRefused as exc:
         return refused(exc, received.server, received.exchange)
     except Busy as exc:
@@ -133,6 +161,12 @@ def _broken(message: Message | None) -> Reply:
 
 
 def _admit(received: Received) -> Outcome:
+    principal = _let_in(received)
+    with step_up_noted(received.server, received.exchange, principal):
+        return _served(received, principal)
+
+
+def _let_in(received: Received) -> Principal:
     server, exchange = received.server, received.exchange
     with door.watched(server, received.message, transport="http") as known:
         server.refresh()
@@ -141,8 +175,7 @@ def _admit(received: Received) -> Outcome:
         count_for(principal.user_key)
         with step_up_noted(server, exchange, principal):
             admit_connection(server, principal)
-    with step_up_noted(server, exchange, principal):
-        return _served(received, principal)
+    return principal
 
 
 def _served(received: Received, principal: Principal) -> Outcome:
@@ -234,7 +267,7 @@ def _listen(listening: Listening, exchange: Exchange) -> Outcome:
     return Stream(headers=SSE_HEADERS, open=partial(listen.stream, listening, place))
 
 
-def with_cors(exchange: Exchange, outcome: Outcome) -> Outcome:
+def with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
     """The outcome with the headers that an allowed browser needs."""
     extra: HeaderList = guards.cors(exchange)
     if not extra:

@@ -2,7 +2,8 @@
 
 Django's own ASGI handler crosses between threads and the loop at every synchronous middleware,
 which costs ten times as much and holds a thread for every open stream. The lane runs the whole
-chain in one thread, gives the thread back, and pumps streams on the loop.
+chain in one thread, gives the thread back, and pumps streams on the loop. Middleware sees every
+request, also one that is refused before its body was read, which has an empty one then.
 """
 
 from __future__ import annotations
@@ -23,24 +24,15 @@ from django.urls import set_script_prefix
 from mcp_django.auth.brute_force import presumed_caller
 from mcp_django.exceptions import Busy
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.runtime.dispatch import WORK_METHODS
 from mcp_django.runtime.journal import door
 from mcp_django.runtime.pools import pool
-from mcp_django.transports.body import (
-    BodyTooSlow,
-    ClientGone,
-    Receive,
-    Scope,
-    Send,
-    closing,
-    read_body,
-    until_gone,
-)
+from mcp_django.transports.body import ClientGone, Receive, Scope, Send, until_gone
 from mcp_django.transports.exchange import Reply, Stream
 from mcp_django.transports.finishing import afinish
-from mcp_django.transports.raw import limit_of, send_reply, send_stream, too_slow
+from mcp_django.transports.raw import exchange_of, send_reply, send_stream
+from mcp_django.transports.reading import Reading
 from mcp_django.transports.replies import error_reply
 from mcp_django.transports.ticket import Ticket, in_time
 from mcp_django.transports.view import DeferredResponse, EventStreamResponse
@@ -55,26 +47,31 @@ class LaneHandler(BaseHandler):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, view: Any) -> None:
         """Serve one connection, for which the URLconf has this view."""
-        ticket = Ticket()
+        ticket = Ticket(view=view)
+        head = exchange_of(scope, ticket.cancellation, view)
+        reading = Reading(view.mcp_server, scope, head, receive)
+        caller = presumed_caller(head.headers)
         try:
-            limit = partial(limit_of, view.mcp_server, scope, view.endpoint)
-            body = await read_body(receive, limit)
-            send = send if body.is_whole else closing(send, scope)
-            answer = self._answer(scope, body.read, ticket, send)
-            await until_gone(receive, answer, ticket.cancellation)
+            body = await reading.body()
+            if isinstance(body, Reply):
+                ticket.refusal = body
+                await self._answer(scope, b"", caller, ticket, reading.lingering(send))
+            else:
+                answer = self._answer(scope, body, caller, ticket, send)
+                await until_gone(receive, answer, ticket.cancellation)
         except ClientGone:
             ticket.cancellation.cancel()
-        except BodyTooSlow:
-            await send_reply(too_slow(), closing(send, scope))
         finally:
             # The request knows its ticket and the work its request: untied, neither is left to
             # the garbage collector.
             ticket.work = None
 
-    async def _answer(self, scope: Scope, body: bytes, ticket: Ticket, send: Send) -> None:
+    async def _answer(
+        self, scope: Scope, body: bytes, caller: str, ticket: Ticket, send: Send
+    ) -> None:
         work = partial(self._respond, scope, body, ticket)
         request_id, name = _peek(body)
-        running = pool(name).run(work, key=presumed_caller(Headers(scope["headers"])))
+        running = pool(name).run(work, key=caller)
         try:
             response = await in_time(ticket, running)
         except Busy as exc:

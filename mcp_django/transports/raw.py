@@ -12,14 +12,15 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.handlers.asgi import ASGIRequest
+from django.urls import ResolverMatch
 
 from mcp_django.auth.backends import BEARER_ONLY
 from mcp_django.auth.brute_force import presumed_caller
-from mcp_django.conf import get_settings
 from mcp_django.context import Cancellation
 from mcp_django.exceptions import Busy
 from mcp_django.protocol.headers import SESSION_ID, Headers
@@ -30,13 +31,10 @@ from mcp_django.runtime.policy import is_open
 from mcp_django.runtime.pools import pool, with_request_signals
 from mcp_django.runtime.ports import Server
 from mcp_django.transports.body import (
-    BodyTooSlow,
     ClientGone,
     Receive,
     Scope,
     Send,
-    closing,
-    read_body,
     send_at_once,
     until_gone,
 )
@@ -50,8 +48,9 @@ from mcp_django.transports.exchange import (
     Work,
 )
 from mcp_django.transports.finishing import afinish, finish
-from mcp_django.transports.http import Received, admit, body_limit, receive
-from mcp_django.transports.replies import error_reply, refusal
+from mcp_django.transports.http import Received, admit, receive
+from mcp_django.transports.reading import Reading
+from mcp_django.transports.replies import error_reply
 from mcp_django.transports.ticket import Ticket, in_time
 
 # A larger body may take longer to read than the loop has time for.
@@ -69,42 +68,48 @@ class RawMount:
         if scope["type"] != "http":
             raise ValueError(f"An MCP endpoint serves http, not {scope['type']!r}.")
         ticket = Ticket()
+        send_at_once(send)
         try:
-            body = await read_body(receive, partial(limit_of, self._server, scope))
-            exchange = exchange_of(scope, body.read, ticket.cancellation)
-            send = send if body.is_whole else closing(send, scope)
-            answer = respond(self._server, exchange, ticket, send)
-            await until_gone(receive, answer, ticket.cancellation)
+            found = await read(self._server, scope, receive, send, ticket)
+            if found is not None:
+                answer = respond(self._server, found, ticket, send)
+                await until_gone(receive, answer, ticket.cancellation)
         except ClientGone:
             ticket.cancellation.cancel()
-        except BodyTooSlow:
-            await send_reply(too_slow(), closing(send, scope))
 
 
-def limit_of(server: Server, scope: Scope, endpoint: Endpoint | None = None) -> int:
-    """How many bytes of the body of a request are worth reading, by its head."""
-    head = exchange_of(scope, b"", Cancellation())
-    return body_limit(server, head if endpoint is None else replace(head, endpoint=endpoint))
+async def read(
+    server: Server, scope: Scope, receive: Receive, send: Send, ticket: Ticket
+) -> Exchange | None:
+    """The request with its body; ``None`` when it was answered without.
+
+    Raises:
+        ClientGone: the client closed before the end.
+    """
+    head = exchange_of(scope, ticket.cancellation)
+    reading = Reading(server, scope, head, receive)
+    body = await reading.body()
+    if isinstance(body, Reply):
+        await send_reply(body, reading.lingering(send))
+        return None
+    return replace(head, body=body, request=_once(scope, body))
 
 
-def too_slow() -> Reply:
-    """The answer to a request whose body did not come in time (RFC 9110, section 15.5.9)."""
-    seconds = get_settings().body_seconds
-    return refusal(408, f"The body did not come within {seconds:g} seconds.")
+def exchange_of(scope: Scope, cancellation: Cancellation, view: Any = None) -> Exchange:
+    """An ASGI request in the form that the core reads, without its body.
 
-
-def exchange_of(scope: Scope, body: bytes, cancellation: Cancellation) -> Exchange:
-    """An ASGI request in the form that the core reads."""
+    The ``view`` is what a URLconf has for it, where one was asked.
+    """
     headers = Headers(scope["headers"])
     return Exchange(
         verb=scope["method"],
         scheme=_scheme_of(scope, headers),
         headers=headers,
-        body=body,
+        body=b"",
         query=scope.get("query_string", b"").decode("latin-1"),
         path=scope["path"],
-        endpoint=endpoint_of(scope["path"]),
-        request=_once(lambda: ASGIRequest(scope, BytesIO(body))),
+        endpoint=view.endpoint if view else endpoint_of(scope["path"]),
+        request=_once(scope, b"", view),
         can_stream=True,
         cancellation=cancellation,
     )
@@ -127,12 +132,14 @@ def endpoint_of(path: str) -> Endpoint:
     return last if last in ("sse", "messages", "health") else "mcp"  # type: ignore[return-value]
 
 
-def _once(build: Callable[[], ASGIRequest]) -> Callable[[], ASGIRequest]:
+def _once(scope: Scope, body: bytes, view: Any = None) -> Callable[[], ASGIRequest]:
     built: list[ASGIRequest] = []
 
     def get() -> ASGIRequest:
         if not built:
-            built.append(build())
+            built.append(ASGIRequest(scope, BytesIO(body)))
+            # By its view an endpoint knows the URL that tokens are issued for.
+            built[0].resolver_match = ResolverMatch(view, (), {}) if view else None
         return built[0]
 
     return get
@@ -140,7 +147,6 @@ def _once(build: Callable[[], ASGIRequest]) -> Callable[[], ASGIRequest]:
 
 async def respond(server: Server, exchange: Exchange, ticket: Ticket, send: Send) -> None:
     """Answer one request over ASGI."""
-    send_at_once(send)
     outcome = await outcome_of(server, exchange, ticket)
     if isinstance(outcome, Stream):
         await send_stream(outcome, send)

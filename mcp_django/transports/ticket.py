@@ -24,6 +24,10 @@ class Ticket:
     cancellation: Cancellation = field(default_factory=Cancellation)
     work: Work | None = None
     deadline: float | None = None
+    view: object = None
+    """For which view the lane had a look at the head."""
+    refusal: Reply | None = None
+    """What the request is answered whose body was not read to its end."""
 
     def start(self, work: Work) -> None:
         """Note that this call begins now; for the thread."""

@@ -6,7 +6,6 @@ Django as an asynchronous iterator; under WSGI there are none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from django.db import connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
+from mcp_django.conf import get_settings
 from mcp_django.context import Cancellation
 from mcp_django.protocol.headers import Headers
 from mcp_django.runtime.pools import pool, with_request_signals
@@ -30,7 +30,15 @@ from mcp_django.transports.exchange import (
     Work,
 )
 from mcp_django.transports.finishing import finish
-from mcp_django.transports.http import admit, body_limit, receive
+from mcp_django.transports.guards import length_of
+from mcp_django.transports.http import (
+    Received,
+    admit,
+    has_to_be_let_in,
+    look,
+    receive,
+    refuse,
+)
 from mcp_django.transports.ticket import Ticket
 
 
@@ -57,11 +65,7 @@ class EndpointView:
 
     def __call__(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         """Answer one request."""
-        exchange = exchange_of(request, self.endpoint)
-        exchange = replace(
-            exchange, body=_body(request, partial(body_limit, self.mcp_server, exchange))
-        )
-        received = receive(self.mcp_server, exchange)
+        received = self._received(request)
         outcome = received if isinstance(received, Reply) else admit(received)
         if isinstance(outcome, Work):
             ticket = ticket_of(request)
@@ -71,6 +75,26 @@ class EndpointView:
                     return DeferredResponse(request, outcome)
             outcome = _finish(request, outcome)
         return response_of(request, outcome)
+
+    def _received(self, request: HttpRequest) -> Reply | Received:
+        """The request, or its refusal, which may come before anything of the body is read."""
+        server, exchange = self.mcp_server, exchange_of(request, self.endpoint)
+        if exchange.verb != "POST":
+            return receive(server, exchange)
+        refused = self._refused(exchange, ticket_of(request))
+        return refused or receive(server, replace(exchange, body=_body(request)))
+
+    def _refused(self, exchange: Exchange, ticket: Ticket | None) -> Reply | None:
+        """The refusal of a POST that needs no more of its body than was read."""
+        refused = ticket.refusal if ticket else None
+        # Middleware may have chosen another URLconf than the lane has asked.
+        if refused is not None or (ticket and ticket.view is self):
+            return refused
+        refused = look(self.mcp_server, exchange)
+        length = length_of(exchange.headers)
+        if refused is None and has_to_be_let_in(self.mcp_server, exchange, length):
+            refused = refuse(self.mcp_server, exchange)
+        return refused
 
 
 def _finish(request: HttpRequest, work: Work) -> Reply | Stream:
@@ -144,12 +168,10 @@ def _headers(request: HttpRequest) -> Headers:
     return Headers.from_environ({"HTTP_HOST": request.META.get("SERVER_NAME", ""), **request.META})
 
 
-def _body(request: HttpRequest, limit: Callable[[], int]) -> bytes:
+def _body(request: HttpRequest) -> bytes:
     """The body up to one byte over the limit; Django's own limit is for forms."""
-    if request.method != "POST":
-        return b""
     if not hasattr(request, "_body"):
-        request._body = request.read(limit() + 1)
+        request._body = request.read(get_settings().max_body_bytes + 1)
     return request.body
 
 

@@ -3,31 +3,92 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from django.http import HttpRequest
+from django.test import Client
+from django.urls import path as route
 
+from mcp_django import MCPServer
+from mcp_django.asgi import get_asgi_application
+from mcp_django.auth.backends import BaseBackend
+from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.permissions import BasePermission
+from mcp_django.auth.principal import Principal, principal_for
+from mcp_django.models import AuthEvent
 from mcp_django.protocol.errors import INVALID_REQUEST
-from mcp_django.transports.callers import MAX_REFUSED_BYTES
+from mcp_django.transports.callers import MAX_UNPROVEN_BYTES
+from mcp_django.transports.consumer import MCPConsumer
 from tests.drivers import Answer, Connection, headers_for, message, send
+from tests.servers import person
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
+from tests.transports.mounts import in_thread
 
 # Django's own handler reads a body before it asks anything of a view.
 READING = ("lane", "raw", "consumer")
-OPEN, CLOSED = "/open/mcp", "/mcp"
+OPEN, CLOSED, MESSAGES = "/open/mcp", "/mcp", "/mcp/messages"
+HERE = "tests.transports.test_bodies"
+FORM = "application/x-www-form-urlencoded"
 ADD = message("tools/call", {"name": "add", "arguments": {"a": 2, "b": 3}})
-
 ADD_BYTES = json.dumps(ADD).encode()
+# One part of a body that may be read from anybody, and two that may not.
+SPACES = b" " * (MAX_UNPROVEN_BYTES // 2 + 1)
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Whoever(BasePermission):
+    """A permission of the site's own."""
+
+    def has_permission(self, principal: Principal) -> bool:
+        return not principal.is_authenticated
+
+
+class SignedBackend(BaseBackend):
+    """Takes a signature of the body, as nobody can check who has not read it."""
+
+    def authenticate(self, credentials: Credentials) -> Principal | None:
+        signed = credentials.headers.get("x-length")
+        if signed is None or int(signed) != len(credentials.request().body):
+            return None
+        return principal_for(person("signed"), backend=f"{HERE}.SignedBackend")
+
+
+whoever = MCPServer("whoever", permission=Whoever)
+signed = MCPServer("signed", auth=[f"{HERE}.SignedBackend"])
+for one in (whoever, signed):
+    one.tool("add")(lambda a, b: str(a + b))
+urlpatterns = [route("whoever/mcp", whoever.urls), route("signed/mcp", signed.urls)]
 
 
 @pytest.fixture(params=READING)
 def app(request: pytest.FixtureRequest) -> Any:
     return MOUNTS[request.param]
+
+
+@pytest.fixture(params=READING)
+def mounted(request: pytest.FixtureRequest, settings: Any) -> Callable[[MCPServer], Any]:
+    """A mount for a server of this file, at ``/NAME/mcp``."""
+    settings.ROOT_URLCONF = HERE
+    makers: dict[str, Callable[[MCPServer], Any]] = {
+        "lane": lambda server: MOUNTS["lane"],
+        "raw": lambda server: server.asgi,
+        "consumer": lambda server: MCPConsumer.as_asgi(server=server),
+    }
+    return makers[request.param]
+
+
+def adds_a_header(get_response: Callable[..., Any]) -> Callable[..., Any]:
+    def middleware(request: HttpRequest) -> Any:
+        response = get_response(request)
+        response["X-Added"] = f"{len(request.body)}"
+        return response
+
+    return middleware
 
 
 @asynccontextmanager
@@ -44,12 +105,33 @@ async def unfinished(
 
 
 async def answered(app: Any, path: str, parts: Sequence[bytes], **headers: Any) -> Answer:
+    """What a client gets that sends no more than these parts, and reads what it was promised."""
     async with unfinished(app, path, parts, **headers) as connection:
-        await connection.start()
-        return await connection.rest()
+        answer = await connection.start()
+        while len(answer.body) < int(answer.headers["content-length"]):
+            answer.body += (await connection.part())["body"]
+        return answer
+
+
+async def posted(app: Any, path: str, parts: Sequence[bytes], **headers: str | None) -> Answer:
+    """What a client gets that sends all of these parts."""
+    connection = Connection(app, path, parts, headers_for(ADD, **headers), "POST")
+    await connection.start()
+    answer = await connection.rest()
+    await connection.close()
+    return answer
+
+
+def sum_in(answer: Answer) -> str:
+    text: str = answer.json()["result"]["content"][0]["text"]
+    return text
+
+
+# By the head --------------------------------------------------------------------------------------
 
 
 @spec("HTTP-2", "HTTP-8", "HTTP-32")
+@pytest.mark.parametrize("parts", [[], [b'{"jsonrpc"']], ids=["nothing", "a part"])
 @pytest.mark.parametrize(
     ("path", "headers", "status"),
     [
@@ -59,47 +141,143 @@ async def answered(app: Any, path: str, parts: Sequence[bytes], **headers: Any) 
         (OPEN, {"accept": "text/html"}, 406),
         (OPEN, {"content_length": "4194305"}, 413),
         (OPEN, {"content_length": "9" * 30}, 413),
+        (OPEN, {"content_length": "9" * 5000}, 413),
+        (MESSAGES, {"origin": "https://evil.example"}, 403),
+        (f"{OPEN}/sse", {}, 405),
         (CLOSED, {"authorization": "Bearer a b"}, 400),
         (CLOSED, {"authorization": "Bearer " + "a" * 5000}, 401),
+        (f"{CLOSED}?access_token=x", {}, 400),
     ],
 )
 async def test_a_request_that_its_head_refuses_is_answered_before_its_body(
-    app: Any, path: str, headers: dict[str, str], status: int
+    app: Any, path: str, parts: list[bytes], headers: dict[str, str], status: int
 ) -> None:
-    early = await answered(app, path, [b'{"jsonrpc"'], **headers)
+    early = await answered(app, path, parts, **headers)
     assert early.status == status
-    assert early.headers.pop("connection") == "close"
     late = await send(app, path, b"{}", **headers)
     assert (late.status, late.headers, late.body) == (status, early.headers, early.body)
 
 
-@pytest.mark.parametrize("path", [f"{CLOSED}?access_token=x", CLOSED])
-async def test_of_a_body_without_the_token_that_is_needed_little_is_read(
-    app: Any, path: str
+@pytest.mark.parametrize("length", [None, "4100000"])
+async def test_a_credential_that_is_needed_and_missing_is_asked_for_before_much_is_read(
+    app: Any, length: str | None
 ) -> None:
-    half = b" " * (MAX_REFUSED_BYTES // 2 + 1)
-    early = await answered(app, path, [half, half], authorization=None)
-    assert early.status == (400 if "?" in path else 401)
-    assert "Bearer" in early.headers["www-authenticate"]
-    assert early.headers["connection"] == "close"
+    parts = [] if length else [SPACES, SPACES]
+    for path in (CLOSED, MESSAGES):
+        early = await answered(app, path, parts, content_length=length)
+        late = await send(app, path, ADD)
+        assert (early.status, early.headers, early.body) == (401, late.headers, late.body)
+        assert "Bearer" in early.headers["www-authenticate"]
+
+
+@pytest.mark.parametrize("length", [None, "4100000"])
+async def test_of_a_credential_that_does_not_hold_no_more_is_read(
+    app: Any, length: str | None
+) -> None:
+    for path in (OPEN, CLOSED):
+        bearer = f"Bearer mcp_{'Z' * 43}"
+        parts = [] if length else [SPACES, SPACES]
+        early = await answered(app, path, parts, authorization=bearer, content_length=length)
+        assert early.status == 401
+        assert early.json()["error"] == "invalid_token"
+    # Each was looked at once.
+    assert await AuthEvent.objects.acount() == 2
 
 
 async def test_a_form_which_may_hold_a_token_is_read_to_the_same_length(app: Any) -> None:
-    form = "application/x-www-form-urlencoded"
-    part = b"a=" + b"x" * MAX_REFUSED_BYTES
-    assert (await answered(app, OPEN, [part, part], content_type=form)).status == 415
-    answer = await send(app, OPEN, b"access_token=x", content_type=form)
-    assert answer.status == 400
+    assert (await answered(app, OPEN, [SPACES, SPACES], content_type=FORM)).status == 415
+    hidden = [b"access_token=x&" + SPACES, SPACES]
+    assert (await answered(app, OPEN, hidden, content_type=FORM)).status == 400
+    assert (await send(app, OPEN, b"access_token=x", content_type=FORM)).status == 400
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(app: Any, settings: Any) -> None:
+async def test_what_a_refused_client_still_sends_is_dropped(app: Any) -> None:
+    connection = Connection(
+        app, OPEN, [b"x"] * 20, headers_for(ADD, origin="https://evil.example"), "POST"
+    )
+    await connection.start()
+    assert (await connection.rest()).status == 403
+    # A server resets a connection that it closes with the body unread.
+    assert not connection._body
+    await connection.close()
+
+
+async def test_middleware_sees_a_request_that_its_head_refuses(settings: Any) -> None:
+    settings.MIDDLEWARE = [f"{HERE}.adds_a_header", *settings.MIDDLEWARE]
+    lane = get_asgi_application()
+    for headers, status in (({"origin": "https://evil.example"}, 403), ({"host": "other"}, 400)):
+        answer = await answered(lane, OPEN, [b"x"], **headers)
+        assert (answer.status, answer.headers["x-added"]) == (status, "0")
+    settings.MCP_DJANGO = {"BODY_SECONDS": 0.02}
+    answer = await answered(lane, OPEN, [b"x"])
+    assert (answer.status, answer.headers["x-added"]) == (408, "0")
+
+
+# Large ones that are read -------------------------------------------------------------------------
+
+
+async def test_a_large_body_of_a_caller_with_a_token_is_read_to_the_limit(
+    app: Any, token: str, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"MAX_BODY_BYTES": 3 * MAX_UNPROVEN_BYTES}
+    for _ in range(2):
+        answer = await posted(app, CLOSED, [*[SPACES] * 4, ADD_BYTES], authorization=token)
+        assert sum_in(answer) == "5"
+    assert (await answered(app, CLOSED, [SPACES] * 7, authorization=token)).status == 413
+
+
+async def test_a_large_body_is_read_where_everybody_may_come(app: Any) -> None:
+    body = message("tools/call", {"name": "echo", "arguments": {"text": "5"}})
+    parts = [*[SPACES] * 4, json.dumps(body).encode()]
+    assert sum_in(await posted(app, OPEN, parts, mcp_name="echo")) == "5"
+
+
+async def test_a_permission_of_the_site_decides_who_may_send_much(
+    mounted: Callable[[MCPServer], Any],
+) -> None:
+    answer = await posted(mounted(whoever), "/whoever/mcp", [SPACES, SPACES, ADD_BYTES])
+    assert sum_in(answer) == "5"
+
+
+async def test_a_backend_of_the_site_gets_the_whole_body(
+    mounted: Callable[[MCPServer], Any],
+) -> None:
+    parts = [SPACES, SPACES, ADD_BYTES]
+    length = str(sum(map(len, parts)))
+    answer = await posted(mounted(signed), "/signed/mcp", parts, x_length=length)
+    assert sum_in(answer) == "5"
+
+
+async def test_a_body_in_many_parts_is_read_whole(app: Any, token: str) -> None:
+    parts = [ADD_BYTES[n : n + 1] for n in range(len(ADD_BYTES))]
+    assert sum_in(await posted(app, CLOSED, parts, authorization=token)) == "5"
+
+
+# Those that do not come ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", [[], [b'{"json', b'rpc"']], ids=["nothing", "parts"])
+async def test_a_body_that_does_not_come_is_not_waited_for(
+    app: Any, parts: list[bytes], settings: Any
+) -> None:
     settings.MCP_DJANGO = {"BODY_SECONDS": 0.02}
     for http, closes in (("1.1", True), ("2", False)):
-        answer = await answered(app, OPEN, [b'{"json', b'rpc"'], http=http)
+        async with unfinished(app, OPEN, parts, http=http) as connection:
+            answer = await connection.start()
+            await connection.rest()
         assert answer.status == 408
         assert answer.json()["error"]["code"] == INVALID_REQUEST
         assert "within 0.02 seconds" in answer.json()["error"]["message"]
         assert ("connection" in answer.headers) is closes
+
+
+async def test_a_refused_client_that_does_not_go_on_is_not_waited_for(
+    app: Any, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {"BODY_SECONDS": 0.02}
+    async with unfinished(app, OPEN, [b"x"], origin="https://evil.example") as connection:
+        await connection.start()
+        assert (await connection.rest()).status == 403
 
 
 async def test_a_client_that_leaves_in_the_middle_of_its_body_ends_the_request(app: Any) -> None:
@@ -108,28 +286,43 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_ends_the_request(a
     assert connection.sent == []
 
 
-async def test_a_body_in_many_parts_is_read_whole(app: Any, token: str) -> None:
-    parts = [ADD_BYTES[n : n + 1] for n in range(len(ADD_BYTES))]
-    headers = headers_for(ADD, authorization=token)
-    connection = Connection(app, CLOSED, parts, headers, "POST")
-    await connection.start()
-    answer = await connection.rest()
-    await connection.close()
-    assert answer.json()["result"]["content"][0]["text"] == "5"
-    assert "connection" not in answer.headers
+# Under WSGI ---------------------------------------------------------------------------------------
 
 
-async def test_a_large_body_of_a_caller_with_a_token_is_read_to_the_limit(
-    app: Any, token: str, settings: Any
+class Untouchable:
+    """The body of a request that nobody may read."""
+
+    def read(self, *args: Any) -> bytes:
+        raise AssertionError("The body was read.")
+
+    readline = read
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        (OPEN, {"host": "evil.example"}, 400),
+        (OPEN, {"origin": "https://evil.example"}, 403),
+        (OPEN, {"content_type": "text/plain"}, 415),
+        (OPEN, {"content_length": "4194305"}, 413),
+        (CLOSED, {"authorization": "Bearer a b"}, 400),
+        (CLOSED, {"content_length": "4100000"}, 401),
+        (CLOSED, {"content_length": "4100000", "authorization": "Bearer mcp_x"}, 401),
+    ],
+)
+async def test_under_wsgi_no_body_is_read_of_what_the_head_refuses(
+    path: str, headers: dict[str, str], status: int
 ) -> None:
-    settings.MCP_DJANGO = {"MAX_BODY_BYTES": 3 * MAX_REFUSED_BYTES}
-    spaces = b" " * MAX_REFUSED_BYTES
-    connection = Connection(
-        app, CLOSED, [spaces, spaces, ADD_BYTES], headers_for(ADD, authorization=token), "POST"
-    )
-    await connection.start()
-    answer = await connection.rest()
-    await connection.close()
-    assert answer.json()["result"]["content"][0]["text"] == "5"
-    refused = await answered(app, CLOSED, [spaces] * 4, authorization=token)
-    assert (refused.status, refused.headers["connection"]) == (413, "close")
+    named = headers_for(ADD, **headers)
+    environ = {
+        "wsgi.input": Untouchable(),
+        "CONTENT_TYPE": named.pop("content-type"),
+        "CONTENT_LENGTH": named.pop("content-length", "10"),
+    }
+
+    def ask() -> int:
+        client = Client()
+        response = client.generic("POST", path, b"", headers=named, **environ)
+        return response.status_code
+
+    assert await in_thread(ask) == status

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mcp_django.transports.callers import MAX_UNPROVEN_BYTES
 from tests.drivers import Connection, headers_for
 from tests.oauth import parties, vault
 from tests.oauth.vault_asking import (
@@ -16,6 +17,7 @@ from tests.oauth.vault_asking import (
     parameters,
 )
 from tests.spec import spec
+from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import in_thread
 
 # Threat 1: DNS rebinding and foreign origins ----------------------------------------------------
@@ -121,6 +123,20 @@ async def test_the_addresses_of_http_sse_take_the_token_of_their_endpoint(ada: H
     assert (await ask("lane", path, LIST, authorization=bearer)).status == 404
     assert (await ask("raw", path, LIST, authorization=bearer)).status == 404
     assert (await ask("raw", f"/billing{path}", LIST, authorization=bearer)).status == 401
+
+
+async def test_a_large_body_is_read_for_the_resource_that_the_urlconf_names(
+    ada: Holder, settings: Any
+) -> None:
+    settings.ROOT_URLCONF = "tests.oauth.protected.odd_urls"
+    bearer = await ada.bearer("mcp", f"{parties.ORIGIN}/odd/sse")
+    large = json.dumps(LIST).encode() + b" " * 2 * MAX_UNPROVEN_BYTES
+    for presented, status in ((bearer, 200), (await ada.bearer(), 401)):
+        headers = headers_for(LIST, authorization=presented, content_length=str(len(large)))
+        connection = Connection(MOUNTS["lane"], "/odd/sse", large, headers, "POST")
+        await connection.start()
+        assert (await connection.rest()).status == status
+        await connection.close()
 
 
 # Threat 6: tokens where they end up in logs ------------------------------------------------------

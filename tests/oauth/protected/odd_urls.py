@@ -1,0 +1,9 @@
+"""An endpoint whose address ends like one of those of HTTP+SSE."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+from mcp_django import mcp
+
+urlpatterns = [path("odd/sse", mcp.urls), path("", include("tests.oauth.vault"))]
