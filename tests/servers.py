@@ -31,7 +31,7 @@ def call(function: Callable[..., Any], /, *, user: Any = None, **arguments: Any)
     """What a client gets that calls a function registered as the one tool of a server."""
     server = open_to_all()
     server.tool("tool")(function)
-    return real_client(server=server, user=user).call_tool("tool", arguments)
+    return real_client(server=server, user=user).call_tool("tool", arguments, check=False)
 
 
 def person(username: str = "ada", **details: Any) -> Any:

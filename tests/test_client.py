@@ -10,9 +10,9 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group, Permission
 from django.test import TestCase
 
-from mcp_django import Context, MCPError, mcp
+from mcp_django import Context, MCPError, MCPServer, ToolError, mcp
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.test import CallResult, MCPClient
+from mcp_django.test import CallResult, MCPClient, ToolFailed
 from tests.example.mcp import open_server
 from tests.servers import open_to_all, person
 
@@ -86,6 +86,45 @@ def test_an_error_of_the_server_is_raised() -> None:
     with pytest.raises(MCPError, match="No tool named 'missing'") as caught:
         MCPClient(server=open_server).call_tool("missing")
     assert caught.value.code == -32602
+
+
+def refusing() -> MCPServer:
+    server = open_to_all()
+
+    @server.tool(task="optional")
+    def refuse(n: int) -> str:
+        raise ToolError(f"{n} is too many.")
+
+    return server
+
+
+def test_a_tool_that_failed_fails_the_test() -> None:
+    client = MCPClient(server=refusing())
+    with pytest.raises(
+        AssertionError, match=r"^The tool 'refuse' failed: 3 is too many\.$"
+    ) as caught:
+        client.call_tool("refuse", {"n": 3})
+    assert isinstance(caught.value, ToolFailed)
+    assert (caught.value.result.is_error, caught.value.result.text) == (True, "3 is too many.")
+    with pytest.raises(ToolFailed, match="n: must be an integer"):
+        client.call_tool("refuse", {"n": "x"})
+
+
+async def test_a_tool_that_failed_fails_an_asynchronous_test() -> None:
+    client = MCPClient(server=refusing())
+    with pytest.raises(ToolFailed, match="3 is too many"):
+        await client.acall_tool("refuse", {"n": 3})
+    assert (await client.acall_tool("refuse", {"n": 3}, check=False)).text == "3 is too many."
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+def test_a_task_whose_tool_failed_fails_the_test(version: str) -> None:
+    client = MCPClient(server=refusing(), protocol_version=version, user=person())
+    task = client.call_tool("refuse", {"n": 3}, as_task=True)
+    with pytest.raises(ToolFailed, match="failed: 3 is too many"):
+        client.task_result(task)
+    assert client.task_result(task, check=False).is_error
 
 
 def test_messages_of_one_call_do_not_reach_the_next() -> None:
@@ -168,7 +207,7 @@ def test_a_bug_in_a_component_is_raised_as_it_is() -> None:
     with pytest.raises(ZeroDivisionError, match="by mistake"):
         client.read_resource("x://broken")
     neutral = MCPClient(server=server, raise_exceptions=False)
-    assert "no fault of the request" in neutral.call_tool("broken").text
+    assert "no fault of the request" in neutral.call_tool("broken", check=False).text
     assert client.list_tools()
 
 

@@ -56,6 +56,29 @@ class CallResult:
         return bool(self.raw.get("isError", False))
 
 
+class ToolFailed(AssertionError):
+    """A tool answered that it failed; says the tool and its text, ``result`` is the answer.
+
+    What a tool cannot do is no error of the protocol: a model reads it. A test which expects it
+    calls with ``check=False``, as with ``subprocess.run``, or catches this.
+    """
+
+    def __init__(self, what: str, result: CallResult) -> None:
+        self.result = result
+        super().__init__(f"{what} failed: {result.text or 'it does not say why.'}")
+
+
+def checked(what: str, result: CallResult) -> CallResult:
+    """The result, unless ``what`` has failed.
+
+    Raises:
+        ToolFailed: it has.
+    """
+    if result.is_error:
+        raise ToolFailed(what, result)
+    return result
+
+
 @dataclass(slots=True)
 class Recorder:
     """Keeps the notifications of a running call, in place of a stream."""

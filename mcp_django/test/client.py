@@ -14,7 +14,7 @@ from mcp_django.protocol import meta, sse
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.runtime.incoming import Listening
 from mcp_django.test.answering import next_round
-from mcp_django.test.answers import CallResult, Recorder
+from mcp_django.test.answers import CallResult, Recorder, checked
 from mcp_django.test.following import Following
 from mcp_django.test.remote import RemoteConnection
 from mcp_django.test.rounds import result_of, with_tasks
@@ -43,6 +43,7 @@ class MCPClient(Following):
     leave something open: use ``with MCPClient(...) as client``, or ``close`` it.
 
     Raises:
+        ToolFailed: a tool said that it failed, and the call did not say ``check=False``.
         ValueError: there is no such revision or transport, or not the one over the other.
         MCPError: the server answered with a JSON-RPC error (``.code``, ``.message``, ``.data``).
         AccessRefused: the caller may not enter, has to authenticate or lacks a scope.
@@ -95,15 +96,20 @@ class MCPClient(Following):
         *,
         answers: Sequence[Any] = (),
         as_task: bool = False,
+        check: bool = True,
     ) -> CallResult:
-        """Call a tool; a failure that it reports is a result with ``is_error``.
+        """Call a tool; with ``check=False`` a failure is a result with ``is_error``.
 
         A tool that still asks when the ``answers`` are used up has ``questions``. With
         ``as_task`` the client follows tasks: what becomes one has a ``task_id``, for
         ``task_result``. Over memory it has run then, as far as it can without an answer.
+
+        Raises:
+            ToolFailed: the tool said that it failed, or the arguments do not fit.
         """
         params = self._calling(name, arguments, as_task=as_task)
-        return self._call_result(self.answer("tools/call", params, answers))
+        result = self._call_result(self.answer("tools/call", params, answers))
+        return checked(f"The tool {name!r}", result) if check else result
 
     async def acall_tool(
         self,
@@ -112,10 +118,12 @@ class MCPClient(Following):
         *,
         answers: Sequence[Any] = (),
         as_task: bool = False,
+        check: bool = True,
     ) -> CallResult:
         """Call a tool from an asynchronous test."""
         params = self._calling(name, arguments, as_task=as_task)
-        return self._call_result(await self.aanswer("tools/call", params, answers))
+        result = self._call_result(await self.aanswer("tools/call", params, answers))
+        return checked(f"The tool {name!r}", result) if check else result
 
     def _calling(self, name: str, arguments: Arguments, *, as_task: bool) -> dict[str, Any]:
         params = _named(name, arguments)

@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test.answering import next_round
-from mcp_django.test.answers import CallResult, ErrorResponse
+from mcp_django.test.answers import CallResult, ErrorResponse, checked
 from mcp_django.test.rounds import Rounds
 
 # A task of a transport runs in a thread of its own; over memory it has run before anybody looks.
@@ -31,12 +31,15 @@ class Following(Rounds):
         """Cancel a task."""
         return self.request("tasks/cancel", {"taskId": task_id})
 
-    def task_result(self, task: CallResult | str, *, answers: Sequence[Any] = ()) -> CallResult:
+    def task_result(
+        self, task: CallResult | str, *, answers: Sequence[Any] = (), check: bool = True
+    ) -> CallResult:
         """What the call of a task comes to, once it has been told the ``answers``.
 
         A task that still asks when they are used up has ``questions``.
 
         Raises:
+            ToolFailed: the tool said that it failed; with ``check=False`` a result says so.
             MCPError: the task failed, or was cancelled.
             TimeoutError: it works for longer than a test waits.
         """
@@ -48,13 +51,14 @@ class Following(Rounds):
             raw = self._follow(task_id)
         if self._left:
             raise AssertionError(f"Nothing asked for the answers {self._left!r}.")
-        return CallResult(raw=raw)
+        result = CallResult(raw=raw)
+        return checked(f"The tool of task {task_id}", result) if check else result
 
     async def atask_result(
-        self, task: CallResult | str, *, answers: Sequence[Any] = ()
+        self, task: CallResult | str, *, answers: Sequence[Any] = (), check: bool = True
     ) -> CallResult:
         """``task_result`` for asynchronous tests."""
-        return await sync_to_async(self.task_result)(task, answers=answers)
+        return await sync_to_async(self.task_result)(task, answers=answers, check=check)
 
     def _follow(self, task_id: str) -> dict[str, Any]:
         until = time.monotonic() + PATIENCE_SECONDS

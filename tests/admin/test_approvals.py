@@ -42,7 +42,7 @@ def staff(*codenames: str, username: str = "boss", **details: Any) -> tuple[Any,
 def asked(user: Any, tool: str = "close_desk", **arguments: Any) -> Approval:
     """A call that waits."""
     client = MCPClient(server=gated, user=user, protocol_version="2025-06-18")
-    client.call_tool(tool, arguments or {"desk": 1})
+    client.call_tool(tool, arguments or {"desk": 1}, check=False)
     return Approval.objects.latest("pk")
 
 

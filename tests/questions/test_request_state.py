@@ -166,7 +166,7 @@ def remember(server: MCPServer) -> MCPServer:
 def test_answers_are_kept_up_to_a_megabyte_however_well_they_shrink() -> None:
     client = MCPClient(server=remember(asking()))
     assert client.call_tool("remember", answers=["x" * 100_000] * 8).text == "800000"
-    result = client.call_tool("remember", answers=["x" * 300_000] * 4)
+    result = client.call_tool("remember", answers=["x" * 300_000] * 4, check=False)
     assert result.is_error
     assert result.text == "The answers so far are too large to ask anything more; ask for less."
 
@@ -175,7 +175,7 @@ def test_a_state_leaves_room_in_the_body_that_brings_it_back() -> None:
     client = MCPClient(server=remember(asking()))
     with override_settings(MCP_DJANGO={"MAX_BODY_BYTES": 20_000}):
         assert client.call_tool("remember", answers=["x" * 4000] * 2).questions
-        assert client.call_tool("remember", answers=["x" * 4000] * 3).is_error
+        assert client.call_tool("remember", answers=["x" * 4000] * 3, check=False).is_error
 
 
 def test_a_state_holds_nothing_of_the_site_or_the_arguments() -> None:

@@ -202,7 +202,7 @@ def test_a_form_is_not_asked_again_for_ever() -> None:
     client = real_client(server=SERVER)
     wrong = [{"value": "perhaps"}] * MAX_CORRECTIONS
     assert client.call_tool("pay", answers=wrong).questions
-    result = client.call_tool("pay", answers=[*wrong, {"value": "perhaps"}])
+    result = client.call_tool("pay", answers=[*wrong, {"value": "perhaps"}], check=False)
     assert result.is_error
     assert result.text.startswith("The answers did not fit, 5 times: value: must be true or false")
     assert client.call_tool("pay", answers=[*wrong, True, "because"]).text == "1 True because"

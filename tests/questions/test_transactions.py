@@ -244,7 +244,7 @@ def test_what_waits_for_the_commit_waits_for_the_last_round() -> None:
 
 
 def test_a_refusal_rolls_back_unless_it_is_caught() -> None:
-    assert with_tool().call_tool("tool", answers=[DECLINE]).is_error
+    assert with_tool().call_tool("tool", answers=[DECLINE], check=False).is_error
     assert kept() == []
 
     def tool(ctx: Context) -> str:

@@ -109,13 +109,13 @@ def test_a_yes_is_for_one_call_by_whatever_name(shop: MCPServer) -> None:
     shop.tool("pay", aliases=["pay_out"], approval="staff")(work)
     client = real_client(server=shop, user=person())
     for name in ("pay_out", "pay"):
-        assert client.call_tool(name, {"n": 5}).is_error
+        assert client.call_tool(name, {"n": 5}, check=False).is_error
     row = Approval.objects.get()
     assert row.component == "pay"
     assert approvals.decide(row, is_granted=True, by="boss", reason="")
     assert client.call_tool("pay_out", {"n": 5}).text == "5"
     for name in ("pay_out", "pay"):
-        assert client.call_tool(name, {"n": 5}).is_error
+        assert client.call_tool(name, {"n": 5}, check=False).is_error
 
 
 @pytest.mark.usefixtures("call_log")

@@ -65,7 +65,7 @@ def client_for(user: Any, version: str = "2025-06-18", **options: Any) -> MCPCli
 
 def call(user: Any, tool: str = "found_group", **arguments: Any) -> CallResult:
     """Call a tool with a client that can be sent nowhere."""
-    return client_for(user).call_tool(tool, arguments or FOUND)
+    return client_for(user).call_tool(tool, arguments or FOUND, check=False)
 
 
 def is_waiting(result: CallResult) -> bool:
@@ -86,7 +86,7 @@ def test_a_client_that_opens_no_pages_is_told_where_the_page_is(
     version: str, tool: str, ada: Any
 ) -> None:
     client = client_for(ada, version, capabilities={})
-    result = client.call_tool(tool, FOUND)
+    result = client.call_tool(tool, FOUND, check=False)
     row = waiting()
     assert result.is_error
     assert result.text == (
@@ -95,7 +95,7 @@ def test_a_client_that_opens_no_pages_is_told_where_the_page_is(
         "arguments."
     )
     # One that waits is enough.
-    assert is_waiting(client.call_tool(tool, FOUND))
+    assert is_waiting(client.call_tool(tool, FOUND, check=False))
     assert waiting() == row
     assert not Group.objects.exists()
     assert decide(ada, row).status_code == 302
@@ -261,7 +261,7 @@ def test_whoever_may_not_any_more_is_refused_in_spite_of_a_yes(ada: Any) -> None
     add_group = Permission.objects.get(codename="add_group")
     ada.user_permissions.add(add_group)
     client = MCPClient(server=server, user=type(ada).objects.get(pk=ada.pk))
-    assert client.call_tool("add").is_error
+    assert client.call_tool("add", check=False).is_error
     Approval.objects.update(state="granted")
     ada.user_permissions.remove(add_group)
     with pytest.raises(ErrorResponse, match="No tool named"):
@@ -282,7 +282,7 @@ def test_a_client_that_opens_pages_is_asked_to(version: str, tool: str, ada: Any
     assert params["mode"] == "url"
     assert params["url"] == f"{BASE}{page_of(row)}"
     # He went there and has not decided: the model is told, and nobody is asked in circles.
-    result = client_for(ada, version).call_tool(tool, FOUND, answers=[ACCEPT])
+    result = client_for(ada, version).call_tool(tool, FOUND, answers=[ACCEPT], check=False)
     assert is_waiting(result)
     decide(ada, row)
     assert client_for(ada, version).call_tool(tool, FOUND).text == "Founded crew."
@@ -301,7 +301,7 @@ def test_the_call_goes_on_once_the_page_was_answered(
         read(self, answer)
 
     monkeypatch.setattr(approving.DecideOnPage, "read", after_the_page)
-    result = client.call_tool("found_group", FOUND, answers=[ACCEPT])
+    result = client.call_tool("found_group", FOUND, answers=[ACCEPT], check=False)
     if verdict == "grant":
         assert result.text == "Founded crew."
     else:
@@ -311,7 +311,9 @@ def test_the_call_goes_on_once_the_page_was_answered(
 
 @pytest.mark.parametrize("version", NEWER)
 def test_who_does_not_want_to_go_there_approves_nothing(version: str, ada: Any) -> None:
-    result = client_for(ada, version).call_tool("found_group", FOUND, answers=[DECLINE])
+    result = client_for(ada, version).call_tool(
+        "found_group", FOUND, answers=[DECLINE], check=False
+    )
     assert result.is_error
     assert "declined" in result.text
     assert waiting().state == "pending"
@@ -351,7 +353,7 @@ def test_a_round_that_is_played_again_needs_a_yes_of_its_own(ada: Any) -> None:
 @pytest.mark.parametrize("base", ["", "http://desk.example"])
 def test_where_nobody_may_be_sent_the_text_says_it(base: str, ada: Any, settings: Any) -> None:
     settings.MCP_DJANGO = {"BASE_URL": base}
-    result = client_for(ada, "2026-07-28").call_tool("found_group", FOUND)
+    result = client_for(ada, "2026-07-28").call_tool("found_group", FOUND, check=False)
     assert is_waiting(result)
     assert f"{base}{page_of(waiting())}" in result.text
 
@@ -361,8 +363,14 @@ def test_a_server_without_a_page_says_so_much(ada: Any) -> None:
     server.tool("go", approval="caller")(lambda: "went")
     server.tool("come", approval="staff")(lambda: "came")
     client = MCPClient(server=server, user=ada)
-    assert "Ask the user to open this site and decide there" in client.call_tool("go").text
-    assert "waits for approval by somebody else on this site." in client.call_tool("come").text
+    assert (
+        "Ask the user to open this site and decide there"
+        in client.call_tool("go", check=False).text
+    )
+    assert (
+        "waits for approval by somebody else on this site."
+        in client.call_tool("come", check=False).text
+    )
 
 
 # Staff ----------------------------------------------------------------------------------------
@@ -373,7 +381,7 @@ def test_a_call_that_somebody_else_decides_keeps_no_connection_waiting(
     version: str, ada: Any
 ) -> None:
     client = client_for(ada, version)
-    result = client.call_tool("close_desk", {"desk": 3})
+    result = client.call_tool("close_desk", {"desk": 3}, check=False)
     row = waiting()
     assert result.text == (
         "Nothing was done yet: this call of close_desk waits for approval by somebody else on "

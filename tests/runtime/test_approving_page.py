@@ -47,7 +47,7 @@ def ada() -> Any:
 def asked(user: Any, tool: str = "found_group", **arguments: Any) -> Approval:
     """A call that waits."""
     client = MCPClient(server=gated, user=user, protocol_version="2025-06-18")
-    client.call_tool(tool, arguments or {"name": "crew"})
+    client.call_tool(tool, arguments or {"name": "crew"}, check=False)
     return Approval.objects.latest("pk")
 
 

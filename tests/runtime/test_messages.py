@@ -222,7 +222,7 @@ async def test_an_async_tool_has_a_time_limit() -> None:
         await asyncio.Event().wait()
         return "never"
 
-    result = await real_client(server=server).acall_tool("tool")
+    result = await real_client(server=server).acall_tool("tool", check=False)
     assert result.is_error
     assert result.text == (
         "tool 'tool' took longer than 0.01 seconds. Ask for less, or try again later."
@@ -266,7 +266,7 @@ async def test_the_setting_limits_what_has_no_limit_of_its_own() -> None:
         return await tool()
 
     client = real_client(server=server)
-    assert (await client.acall_tool("tool")).is_error
+    assert (await client.acall_tool("tool", check=False)).is_error
     with pytest.raises(ErrorResponse) as caught:
         await client.aread_resource("x://slow")
     assert caught.value.code == INTERNAL_ERROR
@@ -282,7 +282,7 @@ async def test_a_timeout_of_the_tool_itself_is_its_own_bug(
     async def tool() -> str:
         raise TimeoutError("upstream")
 
-    result = await real_client(server=server).acall_tool("tool")
+    result = await real_client(server=server).acall_tool("tool", check=False)
     assert result.is_error
     assert "took longer" not in result.text
     assert "upstream" not in result.text

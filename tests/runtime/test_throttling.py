@@ -112,7 +112,7 @@ def test_a_site_may_have_the_model_told_instead(settings: Any) -> None:
     server.prompt(name="greet")(lambda: "Hello")
     client = MCPClient(server=server)
     assert not client.call_tool("add", {}).is_error
-    result = client.call_tool("add", {})
+    result = client.call_tool("add", {}, check=False)
     assert result.is_error
     assert result.text == (
         "The limit of 1/h on the server 'inline' is reached; call again in 3600 seconds."
@@ -153,7 +153,7 @@ def held() -> dict[str, int]:
 
 def test_wrong_arguments_are_a_use_as_well() -> None:
     client = MCPClient(server=with_tool(rate="1/m"))
-    assert client.call_tool("add", {"a": "x"}).is_error
+    assert client.call_tool("add", {"a": "x"}, check=False).is_error
     assert is_limited(client)
 
 

@@ -58,7 +58,7 @@ def kept() -> set[str]:
 def test_without_a_word_nothing_is_opened() -> None:
     client = real_client(server=server())
     assert client.call_tool("write", {"name": "a"}).structured == [0]
-    assert client.call_tool("write", {"name": "b", "fail": "tool"}).is_error
+    assert client.call_tool("write", {"name": "b", "fail": "tool"}, check=False).is_error
     assert kept() == {"a", "b"}
 
 
@@ -67,7 +67,7 @@ def test_without_a_word_nothing_is_opened() -> None:
 def test_an_atomic_tool_is_rolled_back_by_any_failure(fail: str) -> None:
     client = real_client(server=server(atomic=True))
     assert client.call_tool("write", {"name": "a"}).structured == [1]
-    assert client.call_tool("write", {"name": "b", "fail": fail}).is_error
+    assert client.call_tool("write", {"name": "b", "fail": fail}, check=False).is_error
     assert kept() == {"a"}
 
 
@@ -92,7 +92,7 @@ def test_a_result_that_says_it_failed_keeps_what_was_written() -> None:
         Group.objects.create(name="a")
         return ToolResult("no", is_error=True)
 
-    assert real_client(server=found).call_tool("tell").is_error
+    assert real_client(server=found).call_tool("tell", check=False).is_error
     assert kept() == {"a"}
 
 
@@ -101,7 +101,7 @@ def test_a_result_that_says_it_failed_keeps_what_was_written() -> None:
 def test_atomic_requests_surround_the_component_alone() -> None:
     client = real_client(server=server())
     assert client.call_tool("write", {"name": "a"}).structured == [1]
-    assert client.call_tool("write", {"name": "b", "fail": "tool"}).is_error
+    assert client.call_tool("write", {"name": "b", "fail": "tool"}, check=False).is_error
     assert kept() == {"a"}
     opted_out = real_client(server=server(atomic=False))
     assert opted_out.call_tool("write", {"name": "c"}).structured == [0]
@@ -124,7 +124,7 @@ def test_rows_of_ours_are_written_outside() -> None:
 def test_an_async_tool_gets_no_transaction() -> None:
     client = real_client(server=server(atomic=True))
     assert client.call_tool("write_later", {"name": "a"}).structured == [0]
-    assert client.call_tool("write_later", {"name": "b", "fail": "tool"}).is_error
+    assert client.call_tool("write_later", {"name": "b", "fail": "tool"}, check=False).is_error
     assert kept() == {"a", "b"}
 
 
@@ -132,7 +132,7 @@ def test_an_async_tool_gets_no_transaction() -> None:
 def test_inside_a_transaction_it_is_a_savepoint() -> None:
     client = real_client(server=server(atomic=True))
     Group.objects.create(name="before")
-    assert client.call_tool("write", {"name": "a", "fail": "tool"}).is_error
+    assert client.call_tool("write", {"name": "a", "fail": "tool"}, check=False).is_error
     assert client.call_tool("write", {"name": "b"}).structured == [1]
     assert kept() == {"before", "b"}
 
@@ -141,7 +141,7 @@ def test_inside_a_transaction_it_is_a_savepoint() -> None:
 async def test_a_sync_tool_called_from_a_loop_is_atomic_too() -> None:
     client = real_client(server=server(atomic=True))
     assert (await client.acall_tool("write", {"name": "a"})).structured == [1]
-    assert (await client.acall_tool("write", {"name": "b", "fail": "bug"})).is_error
+    assert (await client.acall_tool("write", {"name": "b", "fail": "bug"}, check=False)).is_error
     assert await sync_to_async(kept)() == {"a"}
 
 
@@ -191,7 +191,7 @@ def test_what_is_rolled_back_is_never_done() -> None:
         return "yes"
 
     client = real_client(server=found)
-    assert client.call_tool("notify", {"fail": True}).is_error
+    assert client.call_tool("notify", {"fail": True}, check=False).is_error
     assert done == []
     assert client.call_tool("notify", {"fail": False}).text == "yes"
     assert done == [1]

@@ -183,7 +183,7 @@ def test_arguments_are_told_where_they_are_logged_and_secrets_never(told: Told) 
     shown = json.loads(told.only().attributes["gen_ai.tool.call.arguments"])
     assert shown == {"number": "A-7", "card": "[hidden]", "note": "[hidden]"}
     told.clear()
-    client().call_tool("wait", {"name": 47114711471147})
+    client().call_tool("wait", {"name": 47114711471147}, check=False)
     assert "47114711471147" not in told.only().to_json()
 
 
@@ -202,7 +202,7 @@ def test_arguments_are_told_where_they_are_logged_and_secrets_never(told: Told) 
 def test_an_error_within_a_result_is_a_tool_error(
     tool: str, description: str | None, told: Told
 ) -> None:
-    assert client().call_tool(tool).is_error
+    assert client().call_tool(tool, check=False).is_error
     span = told.only()
     assert span.attributes["error.type"] == "tool_error"
     assert "rpc.response.status_code" not in span.attributes

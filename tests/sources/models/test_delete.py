@@ -60,7 +60,7 @@ def test_what_protects_it_is_named_by_number_and_model() -> None:
     product("Secret ball")
     product("Ball")
     client = writer(Category, user=may_all(Category, Product), fields=["code", "title"])
-    result = client.call_tool("delete_category", {"code": "toys"})
+    result = client.call_tool("delete_category", {"code": "toys"}, check=False)
     assert result.text == (
         "This category cannot be deleted while it is referred to (2 shop.Product). Delete those "
         "first, or have them refer to something else."
@@ -73,7 +73,7 @@ def test_what_the_caller_may_not_see_is_neither_named_nor_counted() -> None:
     bought = order("N1", customer=customer("Ada"))
     line(bought)
     client = writer(Category, fields=["code", "title"])
-    result = client.call_tool("delete_category", {"code": "toys"})
+    result = client.call_tool("delete_category", {"code": "toys"}, check=False)
     assert result.text == (
         "This category cannot be deleted while it is referred to (by what you may not see)."
     )
@@ -99,8 +99,8 @@ def test_of_a_model_with_a_row_gate_the_visible_rows_are_counted() -> None:
 
 def test_a_missing_object_is_said_to_be_missing() -> None:
     client = writer(Order, fields=ORDER)
-    result = client.call_tool("delete_order", {"number": "N9"})
-    assert result.text == client.call_tool("get_order", {"number": "N9"}).text
+    result = client.call_tool("delete_order", {"number": "N9"}, check=False)
+    assert result.text == client.call_tool("get_order", {"number": "N9"}, check=False).text
 
 
 def test_a_site_may_hide_instead_of_delete() -> None:
@@ -118,7 +118,7 @@ def test_a_site_may_hide_instead_of_delete() -> None:
     )
     call = {"number": "N1"}
     assert client.call_tool("delete_order", call).structured == {"deleted": {"shop.Order": 1}}
-    assert client.call_tool("delete_order", call).is_error
+    assert client.call_tool("delete_order", call, check=False).is_error
     assert OrderLine.objects.count() == 1
 
 

@@ -162,7 +162,7 @@ def test_a_bug_in_the_row_gate_is_told_neutrally(caplog: pytest.LogCaptureFixtur
             return super().get_queryset(ctx).values("internal_note")
 
     order(internal_note="hush")
-    result = reader(serve(Order, Wrong)).call_tool("list_orders")
+    result = reader(serve(Order, Wrong)).call_tool("list_orders", check=False)
     assert result.is_error
     assert "no fault of the request" in result.text
     assert "values" in caplog.text

@@ -77,13 +77,15 @@ def test_a_relation_orders_by_its_key_and_not_by_an_order_of_the_related_model()
 )
 def test_another_order_is_refused(order_by: str) -> None:
     found = client(Order, fields=["number"], ordering_fields=["number"])
-    result = found.call_tool("list_orders", {"order_by": order_by})
+    result = found.call_tool("list_orders", {"order_by": order_by}, check=False)
     assert result.is_error
     assert 'order_by: must be one of "number", "-number"' in result.text
 
 
 def test_without_ordering_fields_there_is_no_choice() -> None:
-    result = client(Order, fields=["number"]).call_tool("list_orders", {"order_by": "number"})
+    result = client(Order, fields=["number"]).call_tool(
+        "list_orders", {"order_by": "number"}, check=False
+    )
     assert 'unknown argument "order_by"' in result.text
 
 

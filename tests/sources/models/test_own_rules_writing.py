@@ -33,8 +33,8 @@ def test_what_is_denied_cannot_be_referred_to(ada: Any) -> None:
     values = {"number": "N", "placed_at": "2026-01-01T00:00:00Z"}
     assert not found.call_tool("create_order", {**values, "customer": mine.pk}).is_error
     values["number"] = "M"
-    hidden = found.call_tool("create_order", {**values, "customer": other.pk})
-    unknown = found.call_tool("create_order", {**values, "customer": 10**6})
+    hidden = found.call_tool("create_order", {**values, "customer": other.pk}, check=False)
+    unknown = found.call_tool("create_order", {**values, "customer": 10**6}, check=False)
     assert hidden.is_error
     assert hidden.text.replace(f"{other.pk}", "1000000") == unknown.text
 
@@ -62,7 +62,7 @@ def test_links_to_what_is_denied_are_kept(ada: Any) -> None:
     shown = found.call_tool("update_product", {"slug": "ball", "tags": []}).structured
     assert shown["tags"] == []
     assert [one.word for one in made.tags.all()] == ["blue"]
-    refused = found.call_tool("update_product", {"slug": "ball", "tags": [blue.pk]})
+    refused = found.call_tool("update_product", {"slug": "ball", "tags": [blue.pk]}, check=False)
     assert f"there is no tag {blue.pk}" in refused.text
 
 

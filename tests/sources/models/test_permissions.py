@@ -114,8 +114,8 @@ def test_a_backend_for_objects_decides_about_each_of_them() -> None:
     assert [one["number"] for one in first["items"]] == ["A0", "A3"]
     assert listed(found, limit=2, cursor=first["next_cursor"]) == ["A6"]
     assert found.call_tool("get_order", {"number": "A3"}).structured["number"] == "A3"
-    hidden = found.call_tool("get_order", {"number": "A1"})
-    unknown = found.call_tool("get_order", {"number": "Z1"})
+    hidden = found.call_tool("get_order", {"number": "A1"}, check=False)
+    unknown = found.call_tool("get_order", {"number": "Z1"}, check=False)
     assert hidden.text.replace("A1", "Z1") == unknown.text
     assert listed(reader(server, person("eve"))) == []
     everything = reader(server, holder("view_order", username="boss"))

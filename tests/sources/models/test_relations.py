@@ -160,7 +160,7 @@ def test_nothing_is_ordered_or_counted_by_what_is_behind_a_row_that_may_be_hidde
         client(Customer, fields=fields, ordering_fields=["wallet__coins"])
     counting = client(Customer, fields=fields, tools=["count"])
     assert set(counting.list_tools()[0]["inputSchema"]["properties"]) <= {"sum_of"}
-    assert counting.call_tool("count_customers", {"sum_of": "wallet__coins"}).is_error
+    assert counting.call_tool("count_customers", {"sum_of": "wallet__coins"}, check=False).is_error
     plain = client(Customer, fields=["id", "wallet__coins"], tools=["count"])
     assert not plain.call_tool("count_customers", {"sum_of": "wallet__coins"}).is_error
 

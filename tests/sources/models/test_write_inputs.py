@@ -56,9 +56,11 @@ def test_a_form_validates_a_change_as_a_whole() -> None:
     order("N1", customer=customer(), paid_at=None)
     client = writer(Order, fields=ORDER, form=OrderForm)
     paid = {"number": "N1", "status": "paid"}
-    assert client.call_tool("update_order", paid).text == "paid_at: Say when it was paid"
+    assert (
+        client.call_tool("update_order", paid, check=False).text == "paid_at: Say when it was paid"
+    )
     noted = {"number": "N1", "note": "x"}
-    assert client.call_tool("update_order", noted).text == "A note needs a reason"
+    assert client.call_tool("update_order", noted, check=False).text == "A note needs a reason"
     shown = client.call_tool("update_order", {**paid, "paid_at": PLACED}).structured
     assert shown["status"] == "paid"
     # What was paid stays so, and the form knows when.
@@ -69,7 +71,7 @@ def test_a_form_validates_a_change_as_a_whole() -> None:
 def test_a_form_makes_new_objects() -> None:
     client = writer(Order, fields=ORDER, form=OrderForm)
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED}
-    refused = client.call_tool("create_order", {**sent, "status": "paid"})
+    refused = client.call_tool("create_order", {**sent, "status": "paid"}, check=False)
     assert refused.text == "paid_at: Say when it was paid"
     assert client.call_tool("create_order", sent).structured["status"] == "open"
 
@@ -84,7 +86,7 @@ def test_the_keys_of_a_form_are_those_that_the_caller_sees() -> None:
     }
     server = server_of(Order, (Customer, own), fields=ORDER, form=OrderForm)
     client = MCPClient(server=server, user=ada)
-    refused = client.call_tool("update_order", {"number": "N1", "customer": other.pk})
+    refused = client.call_tool("update_order", {"number": "N1", "customer": other.pk}, check=False)
     assert refused.text == f"customer: there is no such customer (got {other.pk})"
     # A link that was there and is not spoken of stays.
     assert not client.call_tool("update_order", {"number": "N1", "status": "shipped"}).is_error
@@ -166,7 +168,7 @@ def test_links_that_a_form_does_not_speak_of_stay() -> None:
 def test_messages_are_in_the_language_of_the_request() -> None:
     client = writer(Order, fields=ORDER)
     with override("de"):
-        result = client.call_tool("create_order", {"number": "x" * 30})
+        result = client.call_tool("create_order", {"number": "x" * 30}, check=False)
     assert "höchstens 20 Zeichen" in result.text
 
 

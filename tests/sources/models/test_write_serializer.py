@@ -49,7 +49,9 @@ def test_a_serializer_writes() -> None:
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED}
     assert client.call_tool("create_order", sent).structured["status"] == "open"
     paid = {"number": "N1", "status": "paid"}
-    assert client.call_tool("update_order", paid).text == "paid_at: Say when it was paid"
+    assert (
+        client.call_tool("update_order", paid, check=False).text == "paid_at: Say when it was paid"
+    )
     shown = client.call_tool("update_order", {**paid, "paid_at": PLACED}).structured
     assert (shown["status"], shown["paid_at"]) == ("paid", PLACED)
     # Null is what clients send for nothing.
@@ -77,7 +79,7 @@ def test_a_preview_of_a_serializer_writes_nothing() -> None:
 
 def test_a_serializer_explains_what_is_wrong() -> None:
     client = writer(Order, fields=ORDER, serializer=OrderSerializer)
-    result = client.call_tool("create_order", {"number": "x" * 30, "status": "lost"})
+    result = client.call_tool("create_order", {"number": "x" * 30, "status": "lost"}, check=False)
     assert result.text.splitlines() == [
         f'number: Ensure this field has no more than 20 characters (got "{"x" * 30}")',
         'status: "lost" is not a valid choice (got "lost")',
@@ -116,7 +118,7 @@ def test_keys_are_those_that_the_caller_sees_at_any_depth() -> None:
     )
     client = MCPClient(server=server, user=may_all(Product, Tag))
     for sent in ({"tags": [other.pk]}, {"marks": [{"tag": other.pk}]}):
-        hidden_key = client.call_tool("update_product", {"slug": "ball", **sent})
+        hidden_key = client.call_tool("update_product", {"slug": "ball", **sent}, check=False)
         assert hidden_key.is_error
         assert "object does not exist" in hidden_key.text
     assert not client.call_tool("update_product", {"slug": "ball", "tags": [seen.pk]}).is_error
@@ -149,7 +151,7 @@ def test_nobody_sees_the_customers_of_others() -> None:
     server = server_of(Order, (Customer, own), fields=ORDER, serializer=OrderSerializer)
     client = MCPClient(server=server, user=ada)
     texts = [
-        client.call_tool("update_order", {"number": "N1", "customer": key}).text
+        client.call_tool("update_order", {"number": "N1", "customer": key}, check=False).text
         for key in (other.pk, 10**6)
     ]
     assert texts[0].replace(str(other.pk), "KEY") == texts[1].replace(str(10**6), "KEY")

@@ -116,7 +116,7 @@ class NestedView(APIView):
 
     def get(self, request):
         client = MCPClient(server=nested_server, user=request.user)
-        return Response({"inner": client.call_tool("nested").text})
+        return Response({"inner": client.call_tool("nested", check=False).text})
 
 
 def debugging_middleware(get_response):

@@ -124,8 +124,8 @@ def test_a_schema_written_by_hand_is_checked(server: MCPServer, client_of: Calle
     server.register_api_view(views.AddView, methods=["post"], name="add", input_schema=schema)
     client = client_of("", server)
     assert client.call_tool("add", {"a": 1, "b": 2, "stars": 4}).structured["plus"] == {"stars": 4}
-    assert "stars: " in client.call_tool("add", {"a": 1, "b": 2, "stars": 6}).text
-    assert client.call_tool("add", {"a": 1, "b": 2}).text == "stars: is required"
+    assert "stars: " in client.call_tool("add", {"a": 1, "b": 2, "stars": 6}, check=False).text
+    assert client.call_tool("add", {"a": 1, "b": 2}, check=False).text == "stars: is required"
 
 
 def test_what_a_get_reads_of_its_query_can_be_said(server: MCPServer, client_of: Caller) -> None:
@@ -133,7 +133,7 @@ def test_what_a_get_reads_of_its_query_can_be_said(server: MCPServer, client_of:
     server.register_api_view(views.SurroundingsView, input_schema=schema)
     client = client_of("", server)
     assert client.call_tool("surroundings", {"x": 3}).structured["query"] == {"x": "3"}
-    assert client.call_tool("surroundings").text == "x: is required"
+    assert client.call_tool("surroundings", check=False).text == "x: is required"
 
 
 def test_names_can_be_chosen(server: MCPServer) -> None:

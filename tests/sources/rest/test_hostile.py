@@ -106,7 +106,7 @@ def test_no_key_reaches_another_row_or_another_address(
 ) -> None:
     ada = client_of("ada", server)
     for tool in ("get_order", "update_order", "delete_order"):
-        assert ada.call_tool(tool, {"number": number}).is_error
+        assert ada.call_tool(tool, {"number": number}, check=False).is_error
     assert not Order.objects.filter(status="paid").exists()
     assert Order.objects.count() == 3
 
@@ -123,7 +123,9 @@ def test_no_key_reaches_another_row_or_another_address(
 def test_what_the_serializer_does_not_take_is_refused_by_name(
     server: MCPServer, client_of: Caller, arguments: dict[str, Any], told: str
 ) -> None:
-    refused = client_of("ada", server).call_tool("update_order", {"number": "A-2", **arguments})
+    refused = client_of("ada", server).call_tool(
+        "update_order", {"number": "A-2", **arguments}, check=False
+    )
     assert refused.is_error
     assert told in refused.text
 
@@ -154,7 +156,7 @@ def test_each_caller_has_his_own_rows_and_his_own_throttle(
         found = client.call_tool("list_orders").structured
         assert [one["number"] for one in found] == numbers
         assert client.call_tool("counted").structured == {"user": username}
-        assert client.call_tool("counted").is_error
+        assert client.call_tool("counted", check=False).is_error
     assert Customer.objects.count() == 2
 
 

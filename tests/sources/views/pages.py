@@ -188,7 +188,7 @@ nested_server = MCPServer("nested")
 
 
 def nested(request: HttpRequest) -> HttpResponse:
-    result = MCPClient(server=nested_server, user=request.user).call_tool("nested")
+    result = MCPClient(server=nested_server, user=request.user).call_tool("nested", check=False)
     return HttpResponse(f"inner: {result.text}", content_type="text/plain")
 
 

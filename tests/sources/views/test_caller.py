@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 def called(server: MCPServer, url_name: str, user: Any = None, **options: Any) -> Any:
     server.register_view(url_name, name="tool", **options)
-    return MCPClient(server=server, user=user).call_tool("tool")
+    return MCPClient(server=server, user=user).call_tool("tool", check=False)
 
 
 def test_login_required_sees_the_caller(server: MCPServer) -> None:
@@ -44,7 +44,7 @@ def test_middleware_that_asks_everybody_to_sign_in_sees_the_caller(
     site.MIDDLEWARE = [*MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"]
     server.register_view("who")
     assert MCPClient(server=server, user=person()).call_tool("who").text == "ada"
-    refused = MCPClient(server=server).call_tool("who")
+    refused = MCPClient(server=server).call_tool("who", check=False)
     assert refused.is_error
     assert "/accounts/login/?next=/who/" in refused.text
 
@@ -63,7 +63,7 @@ def test_permission_decorators_ask_for_the_permissions_of_the_caller(
 ) -> None:
     server.register_view(url_name, name="tool")
     user = person()
-    refused = MCPClient(server=server, user=user).call_tool("tool")
+    refused = MCPClient(server=server, user=user).call_tool("tool", check=False)
     assert refused.is_error
     assert refused.text.startswith("You may not do this")
     user.user_permissions.add(Permission.objects.get(codename="view_group"))

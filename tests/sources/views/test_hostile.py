@@ -23,7 +23,7 @@ def test_a_value_cannot_make_an_address_that_belongs_to_another_view(server: MCP
     server.register_view("catch_all")
     client = MCPClient(server=server, user=person())
     assert client.call_tool("catch_all", {"page": "about/us"}).text == "page about/us"
-    result = client.call_tool("catch_all", {"page": "new/"})
+    result = client.call_tool("catch_all", {"page": "new/"}, check=False)
     assert (result.is_error, result.text) == (True, "Not found.")
 
 
@@ -43,7 +43,7 @@ def test_odd_characters_stay_in_the_value(
     server: MCPServer, page: str, expected: str | None
 ) -> None:
     server.register_view("catch_all")
-    result = real_client(server=server).call_tool("catch_all", {"page": page})
+    result = real_client(server=server).call_tool("catch_all", {"page": page}, check=False)
     if expected is None:
         assert result.is_error
         assert "there is no such address" in result.text or result.text == "Not found."
@@ -64,7 +64,7 @@ def test_values_that_cannot_be_sent_are_refused_in_words(
     server: MCPServer, url_name: str, options: Any, arguments: dict[str, Any]
 ) -> None:
     server.register_view(url_name, **options)
-    result = real_client(server=server).call_tool(url_name, arguments)
+    result = real_client(server=server).call_tool(url_name, arguments, check=False)
     assert result.is_error
     assert "it was logged" not in result.text
     assert len(result.text) < 5000

@@ -107,7 +107,7 @@ def test_a_form_changes_the_object_that_a_caller_names(server: MCPServer) -> Non
     assert (saved["number"], saved["total"], saved["note"]) == ("A-1", "6.50", "old")
     assert "internal_note" not in saved
     assert Order.objects.get().internal_note == "hidden"
-    missing = client.call_tool("update_order", {"number": "A-9", "total": "6.50"})
+    missing = client.call_tool("update_order", {"number": "A-9", "total": "6.50"}, check=False)
     assert missing.is_error
 
 
@@ -115,7 +115,7 @@ def test_what_the_form_finds_comes_back_by_field_and_nothing_is_saved(server: MC
     server.register_form(OrderForm)
     client = MCPClient(server=server, user=holder("add_order"))
     order("A-1")
-    result = client.call_tool("create_order", new(total="2000.00"))
+    result = client.call_tool("create_order", new(total="2000.00"), check=False)
     assert result.is_error
     assert result.text == (
         'total: Ask the manager (got "2000.00")\n'
@@ -157,13 +157,13 @@ def test_a_permission_that_is_given_stands_in_its_place(server: MCPServer) -> No
     order("A-2", customer=customer(email="other@example.com"))
     client = MCPClient(server=server, user=bob)
     assert not client.call_tool("update_order", {"number": "A-1", "note": "x"}).is_error
-    hidden = client.call_tool("update_order", {"number": "A-2", "note": "x"})
-    absent = client.call_tool("update_order", {"number": "A-9", "note": "x"})
+    hidden = client.call_tool("update_order", {"number": "A-2", "note": "x"}, check=False)
+    absent = client.call_tool("update_order", {"number": "A-9", "note": "x"}, check=False)
     assert hidden.is_error
     assert hidden.text.replace("A-2", "A-9") == absent.text
     # Nor is an order moved out of what the caller may write.
     other = Customer.objects.get(email="other@example.com").pk
-    moved = client.call_tool("update_order", {"number": "A-1", "customer": other})
+    moved = client.call_tool("update_order", {"number": "A-1", "customer": other}, check=False)
     assert moved.text.startswith("Nothing was changed")
     assert Order.objects.get(number="A-1").customer == own
 
@@ -174,7 +174,7 @@ def test_rows_may_be_a_query(server: MCPServer) -> None:
     order("A-1", status="paid")
     client = MCPClient(server=server)
     sent = {"number": "A-1", "note": "x"}
-    assert client.call_tool("update_order", sent).is_error
+    assert client.call_tool("update_order", sent, check=False).is_error
     Order.objects.update(status="open")
     assert not client.call_tool("update_order", sent).is_error
 
