@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.test import Client
 
@@ -21,7 +24,7 @@ from mcp_django.store.topics import Topic
 from mcp_django.test import MCPClient
 from tests.servers import person
 from tests.sources.models.building import order
-from tests.sources.shop.models import Order
+from tests.sources.shop.models import Customer, Order, Remark, Voucher
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/mcp_django/modelexposure/"
@@ -88,7 +91,7 @@ def test_then_its_fields_and_a_client_has_it(client: Client, root: Any) -> None:
     text = page(client.get(ADD))
     assert 'name="paths-fields" value="number"' in text
     assert 'name="paths-fields" value="customer__name"' in text
-    assert "customer__password" not in text
+    assert 'value="customer__password"' not in text
     order("A1")
     order("A2")
     answer = client.post(ADD, FORM)
@@ -107,6 +110,41 @@ def test_then_its_fields_and_a_client_has_it(client: Client, root: Any) -> None:
     assert "<td>A1</td>" in shown
     assert client.post(change, {**FORM, "operations": ["get"]}).status_code == 302
     assert [one["name"] for one in tools.list_tools()] == ["get_order"]
+
+
+def left_out(text: str) -> dict[str, str]:
+    """Each field that the form leaves out, with what it says of it."""
+    found = re.findall(r"<dt>(.*?)</dt>\s*<dd[^>]*>(.*?)</dd>", text, re.DOTALL)
+    return {
+        path: html.unescape(reason)
+        for paths, reason in found
+        for path in re.findall(r"<code[^>]*>([^<]*)</code>", paths)
+    }
+
+
+def test_what_is_left_out_is_said_with_the_reason(client: Client, root: Any) -> None:
+    text = page(client.get(ADD.replace("Order", "Customer")))
+    said = left_out(text)
+    assert said["password"].startswith("May hold a secret")
+    assert said["user__password"].startswith("May hold a secret")
+    for path in ("user__is_superuser", "user__email", "user__last_login"):
+        assert said[path].startswith("Is more than the name of a user; show it in code")
+        assert f'value="{path}"' not in text
+    assert 'name="paths-fields" value="user__username"' in text
+    assert f"{len(said)} fields are left out" in text
+    said = left_out(page(client.get(ADD.replace("Order", "Remark"))))
+    assert "content_type belongs" not in said["content_type"]
+    assert said["content_type"].startswith("Leads to what is closed: contenttypes.ContentType")
+    assert said["about"] == "Is neither a column nor a relation to one model."
+
+
+def test_every_field_is_offered_or_left_out(client: Client, root: Any) -> None:
+    for model in (Order, Customer, Remark, Voucher, get_user_model()):
+        text = page(client.get(f"{LIST}add/?server=desk&target={model._meta.label}"))
+        offered = set(re.findall(r'name="paths-fields" value="([^"]*)"', text))
+        named = {one.name for one in model._meta.get_fields() if not getattr(one, "hidden", False)}
+        assert named <= offered | set(left_out(text))
+        assert not offered & set(left_out(text))
 
 
 def _desk() -> MCPServer:

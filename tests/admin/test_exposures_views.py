@@ -90,6 +90,8 @@ def test_the_form_of_a_page_becomes_a_tool_that_posts(
     client: Client, root: Any, server: MCPServer
 ) -> None:
     form = {**FORM, "becomes": "form"}
+    preview = page(client.post(add("shop:contact"), {**form, "_preview": "1"}))
+    assert 'leaves out <code dir="ltr">photo</code>: it is a file' in preview
     answer = client.post(add("shop:contact"), form)
     assert answer.status_code == 302, page(answer)
     (tool,) = MCPClient(server=server, user=root).list_tools()

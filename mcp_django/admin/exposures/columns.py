@@ -1,4 +1,4 @@
-"""Which paths of a model a form offers, and what each of them can be used for."""
+"""Which paths of a model a form offers, what they can be used for, and which it leaves out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import ManyToManyField, Model
+from django.utils.translation import gettext as _
 
 from mcp_django.managed.exposures.safety import closed_path
+from mcp_django.managed.exposures.scratch import Scratch
 from mcp_django.sources.models.columns import Column
 from mcp_django.sources.models.keys import is_short
 from mcp_django.sources.models.paths import FieldPath, own_names, resolve
@@ -29,31 +31,58 @@ class PathRow:
     """The relation that it follows, in words."""
 
 
-def rows_of(model: type[Model], chosen: Iterable[str] = ()) -> list[PathRow]:
-    """Own columns and relations, then the columns one relation further.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Paths that are not offered, for one reason: the end of a sentence about each."""
 
-    What was chosen and cannot be any more is among them, so that it is seen and taken back.
+    paths: tuple[str, ...]
+    reason: str
+
+
+def rows_of(
+    model: type[Model], scratch: Scratch, chosen: Iterable[str] = ()
+) -> tuple[list[PathRow], list[LeftOut]]:
+    """What is offered, and what is not: own columns and relations, then those behind a relation.
+
+    What was chosen and cannot be any more is offered, so that it is seen and taken back.
     """
-    found = [row for path in _open(model, own_names(model)) for row in [_row(path)]]
-    for relation in [path for path in _open(model, own_names(model)) if path.is_relation]:
-        behind = (f"{relation.text}__{name}" for name in own_names(relation.field.related_model))
-        found += [_row(path) for path in _open(model, behind) if not path.is_relation]
-    known = {row.path for row in found}
-    gone = [name for name in dict.fromkeys(chosen) if name not in known]
-    return [
-        *found,
-        *(PathRow(path=name, label=name, uses=frozenset(USES), behind="") for name in gone),
-    ]
-
-
-def _open(model: type[Model], names: Iterable[str]) -> Iterator[FieldPath]:
-    for name in names:
+    closed: dict[str, list[str]] = {}
+    found: list[FieldPath] = []
+    for name in _names(model):
         try:
             path = resolve(model, name, what="")
         except ImproperlyConfigured:
+            # As the target of a generic relation.
+            closed.setdefault(_("is neither a column nor a relation to one model."), []).append(
+                name
+            )
             continue
-        if not closed_path(path):
-            yield path
+        if reason := closed_path(path, scratch.shown_by_code):
+            closed.setdefault(reason, []).append(name)
+        else:
+            found.append(path)
+    for relation in [path for path in found if path.is_relation]:
+        for name in own_names(relation.field.related_model):
+            path = resolve(model, f"{relation.text}__{name}", what="")
+            # The relation itself shows the key of what is behind it.
+            if path.is_relation:
+                continue
+            if reason := closed_path(path, scratch.shown_by_code):
+                closed.setdefault(reason, []).append(path.text)
+            else:
+                found.append(path)
+    rows = [_row(path) for path in found]
+    known = {row.path for row in rows}
+    gone = [name for name in dict.fromkeys(chosen) if name not in known]
+    rows += [PathRow(path=name, label=name, uses=frozenset(USES)) for name in gone]
+    return rows, [LeftOut(paths=tuple(names), reason=why) for why, names in closed.items()]
+
+
+def _names(model: type[Model]) -> list[str]:
+    """What can be offered of a model, then whatever else it has a name for."""
+    names = own_names(model)
+    every = [one.name for one in model._meta.get_fields() if not getattr(one, "hidden", False)]
+    return [*names, *(name for name in every if name not in names)]
 
 
 def _row(path: FieldPath) -> PathRow:

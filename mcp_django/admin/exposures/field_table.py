@@ -9,7 +9,7 @@ from django import forms
 from django.utils.datastructures import MultiValueDict
 from django.utils.translation import gettext_lazy as _
 
-from mcp_django.admin.exposures.columns import USES, PathRow
+from mcp_django.admin.exposures.columns import USES, LeftOut, PathRow
 
 HEADINGS: Mapping[str, Any] = {
     "fields": _("Shown"),
@@ -27,6 +27,7 @@ class FieldTableWidget(forms.Widget):
 
     template_name = "admin/mcp_django/exposures/field_table.html"
     rows: Sequence[PathRow] = ()
+    left_out: Sequence[LeftOut] = ()
 
     def use_required_attribute(self, initial: Any) -> bool:
         """No checkbox of many is required."""
@@ -66,6 +67,8 @@ class FieldTableWidget(forms.Widget):
             **super().get_context(name, value, attrs),
             "headings": list(HEADINGS.values()),
             "lines": lines,
+            "left_out": self.left_out,
+            "left_out_count": sum(len(one.paths) for one in self.left_out),
         }
 
 
@@ -74,10 +77,11 @@ class FieldTable(forms.Field):
 
     widget = FieldTableWidget
 
-    def offer(self, rows: Sequence[PathRow]) -> None:
-        """Offer these paths."""
+    def offer(self, rows: Sequence[PathRow], left_out: Sequence[LeftOut]) -> None:
+        """Offer these paths, and say which others there are."""
         self.rows = rows
         self.widget.rows = rows
+        self.widget.left_out = left_out
 
     def clean(self, value: Any) -> dict[str, tuple[str, ...]]:
         """The paths by option, those alone that were offered.

@@ -10,11 +10,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model
 from django.utils.translation import gettext_lazy as _
 
-from mcp_django.admin.exposures.columns import USES, rows_of
+from mcp_django.admin.exposures.columns import USES, LeftOut, PathRow, rows_of
 from mcp_django.admin.exposures.field_table import FieldTable
 from mcp_django.admin.exposures.form import ExposureForm
+from mcp_django.admin.servers import server_of
 from mcp_django.managed.exposures.exposed_model import model_of
 from mcp_django.managed.exposures.options import ACTIONS, OPERATIONS, READING, ModelOptions
+from mcp_django.managed.exposures.scratch import Scratch
 from mcp_django.models import ModelExposure
 from mcp_django.sources.models.guarding import codename
 from mcp_django.sources.models.paths import resolve
@@ -45,8 +47,7 @@ class ModelExposureForm(ExposureForm):
     paths = FieldTable(
         label=_("Fields"),
         help_text=_(
-            "What is not shown is reached by nothing. Fields that may hold a secret, and more than "
-            "one relation, are not offered here."
+            "What is not shown is reached by nothing. Below the table stands what is left out."
         ),
     )
     ordering = forms.ChoiceField(
@@ -115,9 +116,13 @@ class ModelExposureForm(ExposureForm):
         with suppress(ImproperlyConfigured):
             self._model = model_of(self.instance.target)
         known = [name for names in chosen.values() for name in names]
-        rows = rows_of(self._model, known) if self._model is not None else []
+        rows: list[PathRow] = []
+        left_out: list[LeftOut] = []
+        if self._model is not None:
+            server = self.instance.server
+            rows, left_out = rows_of(self._model, Scratch(server, server_of(server)), known)
         if "paths" in self.fields:
-            self.fields["paths"].offer(rows)  # type: ignore[attr-defined]  # a FieldTable
+            self.fields["paths"].offer(rows, left_out)  # type: ignore[attr-defined]  # a FieldTable
         if "ordering" in self.fields:
             self._offer_orders([row.path for row in rows if "ordering_fields" in row.uses])
 

@@ -19,6 +19,7 @@ from mcp_django.components.component import Component
 from mcp_django.context import Context
 from mcp_django.managed import reading
 from mcp_django.managed.exposures import ExposureSpec, build
+from mcp_django.managed.exposures.exposed_view import files_of
 from mcp_django.managed.narrowing import AS_IN_CODE, narrowed
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.revisions import LATEST
@@ -47,6 +48,8 @@ class ListEntry:
     key: str
     text: str
     tokens: int
+    files: list[str]
+    """The fields of a form that it leaves out, since JSON carries no files."""
     is_visible: bool
     """Whether the author would find it in his own list."""
 
@@ -100,6 +103,7 @@ def _entry(component: Component, principal: Principal) -> ListEntry:
         key=component.key,
         text=json.dumps(wire, indent=2, ensure_ascii=False, default=str),
         tokens=math.ceil(len(encode(wire)) / BYTES_PER_TOKEN),
+        files=sorted(files_of(component)),
         is_visible=visible(principal, component),
     )
 

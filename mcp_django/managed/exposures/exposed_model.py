@@ -115,8 +115,8 @@ class ExposedModel(ModelComponents[M]):
         """Refuse what only code may expose."""
         super().check()
         for path in self.exposed.paths.values():
-            if reason := closed_path(path):
-                self.refuse(f"fields: {reason}")
+            if reason := closed_path(path, self.server.shown_by_code):
+                self.refuse(f"fields: {path.text!r} {reason}")
         for model in self._shown_beside():
             self._check_beside(model)
         if not isinstance(self, ModelTools) and not isinstance(self, ModelResource):
@@ -139,8 +139,9 @@ class ExposedModel(ModelComponents[M]):
 
     def _check_writing(self) -> None:
         for name in getattr(self, "write_fields", None) or ():
-            if reason := closed_path(resolve(self.model, name, what=f"{self}: write_fields")):
-                self.refuse(f"write_fields: {reason}")
+            path = resolve(self.model, name, what=f"{self}: write_fields")
+            if reason := closed_path(path, self.server.shown_by_code):
+                self.refuse(f"write_fields: {name!r} {reason}")
         if decides_access(self.model):
             self.refuse(
                 "operations: who may do what is decided in the admin, and not by a client; choose "

@@ -154,6 +154,12 @@ def _register_rest(
     )
 
 
+def files_of(component: Component) -> frozenset[str]:
+    """What the page takes and the component does not: JSON carries no files."""
+    found: frozenset[str] = getattr(getattr(component, "arguments", None), "files", frozenset())
+    return found
+
+
 def problem_of(component: Component) -> str:
     """Why a component of a view cannot be called, or must not be; empty when it can."""
     source: Any = getattr(component.callable, "__self__", component.callable)

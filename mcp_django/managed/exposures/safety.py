@@ -5,8 +5,8 @@ Code may, since whoever writes it answers for the site. Each refusal says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, TypeAlias
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
@@ -15,7 +15,14 @@ from django.db.models import BinaryField, Field, Model
 from mcp_django.schema.secrecy import names_secret
 from mcp_django.sources.models.paths import FieldPath
 
+ShownByCode: TypeAlias = Callable[[type[Model]], Collection[str]]
+
 MAX_HOPS = 1
+
+# What tells people apart, of a custom user model too, beside its key and USERNAME_FIELD.
+PERSON_FIELDS = frozenset(
+    {"display_name", "first_name", "full_name", "last_name", "name", "short_name", "username"}
+)
 
 # Sessions, tokens, credentials, and the tables in which this package and the admin keep records.
 CLOSED_APPS = frozenset(
@@ -99,26 +106,50 @@ def is_closed_app(name: str) -> bool:
 def decides_access(model: type[Model]) -> bool:
     """Whether the rows of a model say who may do what."""
     concrete: Any = model._meta.concrete_model
-    return concrete._meta.app_label == "auth" or issubclass(concrete, get_user_model())
+    return concrete._meta.app_label == "auth" or is_user(model)
 
 
-def closed_path(path: FieldPath) -> str:
-    """Why a path may not be shown; empty if it may."""
+def closed_path(path: FieldPath, shown_by_code: ShownByCode) -> str:
+    """Why a path may not be shown, as the end of a sentence that begins with it; empty if it may.
+
+    ``shown_by_code`` gives the columns of a model that code shows on the server of the exposure.
+    """
     if len(path.hops) > MAX_HOPS:
         return (
-            f"{path.text!r} follows more than one relation; expose the model behind the first, or "
-            "declare it in code."
+            "follows more than one relation; expose the model behind the first, or declare it in "
+            "code."
         )
     for field in (*path.hops, path.field):
         if is_secret(field):
             return (
-                f"{path.text!r} may hold a secret, and is not shown from the admin; declare it in "
-                "code if it is none."
+                "may hold a secret, and is not shown from the admin; declare it in code if it is "
+                "none."
             )
         related = getattr(field, "related_model", None)
         if isinstance(related, type) and (reason := closed_model(related)):
-            return f"{path.text!r} leads to what is closed: {reason}"
+            return f"leads to what is closed: {reason}"
+    for hop in path.hops:
+        model = hop.related_model
+        if (
+            is_user(model)
+            and not _names_person(path.field, model)
+            and path.field.name not in shown_by_code(model)
+        ):
+            return (
+                "is more than the name of a user; show it in code, in tools of "
+                f"{model._meta.label} on this server, if clients are to have it."
+            )
     return ""
+
+
+def is_user(model: type[Model]) -> bool:
+    """Whether the rows of a model are users of the site."""
+    concrete: Any = model._meta.concrete_model
+    return issubclass(concrete, get_user_model())
+
+
+def _names_person(field: Any, model: Any) -> bool:
+    return field.name in PERSON_FIELDS | {model._meta.pk.name, model.USERNAME_FIELD}
 
 
 def closed_form(form_class: Any) -> str:

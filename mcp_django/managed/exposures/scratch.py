@@ -47,6 +47,11 @@ class Scratch(Registering):
         found: list[ModelComponents[Any]] = self._real.declared(model) if self._real else []
         return found
 
+    def shown_by_code(self, model: type[Model]) -> set[str]:
+        """The columns of a model that code shows on this server."""
+        paths = (path for twin in self.twins(model) for path in twin.exposed.paths.values())
+        return {path.field.name for path in paths if not path.hops}
+
     def declared(self, model: type[Model]) -> list[ModelComponents[Any]]:
         """The rules for the rows of a model: those of code, else those of exposures."""
         return self.twins(model) or super().declared(model)

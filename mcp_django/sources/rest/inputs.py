@@ -61,7 +61,7 @@ class RestArguments:
         self._endpoint = endpoint
         self._url = url_variables(endpoint, url_kwargs, fixed)
         self._query = {one.name: one for one in query_parameters(endpoint)}
-        self._files: frozenset[str] = frozenset()
+        self.files: frozenset[str] = frozenset()
         self._compiled: CompiledSchema | None = None
         self._emptied: Mapping[str, Any] = {}
         self.body_shape = self._body(serializer, input_schema)
@@ -115,7 +115,7 @@ class RestArguments:
                     f"{self._endpoint}: {name} is a file, which arguments cannot hold; leave this "
                     "action out."
                 )
-        self._files = frozenset(files)
+        self.files = frozenset(files)
         try:
             shape = shape_of(serializer, without=files, partial=partial)
         except ImproperlyConfigured as exc:
@@ -188,9 +188,9 @@ class RestArguments:
         }
 
     def _problems(self, arguments: dict[str, Any]) -> Iterator[Problem]:
-        for name in self._files & arguments.keys():
+        for name in self.files & arguments.keys():
             yield Problem(path=name, message=UPLOAD)
-        rest = {name: value for name, value in arguments.items() if name not in self._files}
+        rest = {name: value for name, value in arguments.items() if name not in self.files}
         yield from unknown_members(rest, self._shape)
         known = {} if self._compiled is None else self._compiled.schema.get("properties", {})
         if self._compiled is not None:

@@ -100,6 +100,16 @@ class ViewArguments:
             found = self._layouts[resolver] = self._lay_out()
         return found
 
+    @property
+    def files(self) -> frozenset[str]:
+        """The fields of the form that no argument fills, since JSON carries no files.
+
+        Raises:
+            ImproperlyConfigured: the URLconf has no such view, or not with these variables.
+        """
+        form = self.layout.form
+        return form.files if form is not None else frozenset()
+
     def parse(self, raw: bytes) -> dict[str, Any]:
         """Return what to send to the site, under the name ``sending``.
 

@@ -45,12 +45,12 @@ class FormValues:
         fields: dict[str, forms.Field] = form_class.base_fields  # type: ignore[attr-defined]
         self._fields = fields
         # A file that need not be sent is not sent.
-        files = {
+        self.files = frozenset(
             name
             for name, field in fields.items()
             if isinstance(field, forms.FileField) and (is_partial or not field.required)
-        }
-        self._arguments = FormArguments(form_class, is_made_elsewhere=True, without=files)
+        )
+        self._arguments = FormArguments(form_class, is_made_elsewhere=True, without=self.files)
         self.json_schema: Schema = dict(self._arguments.json_schema)
         if is_partial:
             properties = self.json_schema["properties"].items()

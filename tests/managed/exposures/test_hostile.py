@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.contrib.auth.views import LoginView
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.contrib.sessions.models import Session
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rest_framework.authtoken.views import ObtainAuthToken
 
-from mcp_django import MCPServer
+from mcp_django import MCPServer, ModelTools
 from mcp_django.managed.exposures import ExposureSpec, build, spec_of
 from mcp_django.managed.exposures.options import ModelOptions, ViewOptions
 from mcp_django.managed.exposures.safety import closed_model, closed_route, is_secret
@@ -128,6 +129,9 @@ def test_a_broken_row_is_left_out_and_the_others_are_served(
         ("shop.Remark", ["id", "content_type"], "closed"),
         ("auth.User", ["username", "password"], "secret"),
         ("auth.User", ["username", "logentry"], "closed"),
+        ("shop.Customer", ["name", "user__is_superuser"], "'user__is_superuser' is more than"),
+        ("shop.Customer", ["name", "user__email"], "'user__email' is more than the name"),
+        ("shop.Customer", ["name", "user__groups"], "'user__groups' is more than the name"),
     ],
 )
 def test_what_may_be_a_secret_is_refused_with_the_way_out(
@@ -138,6 +142,27 @@ def test_what_may_be_a_secret_is_refused_with_the_way_out(
     )
     (problem,) = build(server, "desk", [spec]).problems
     assert words in problem.reason
+
+
+def test_a_path_into_the_user_model_ends_at_what_names_a_person_unless_code_shows_more(
+    server: MCPServer,
+) -> None:
+    def problems(*fields: str) -> list[str]:
+        exposure = Exposure(
+            pk=1, kind="model", server="desk", target="shop.Customer", options={"fields": fields}
+        )
+        return [one.reason for one in build(server, "desk", [spec_of(exposure)]).problems]
+
+    assert not problems("id", "name", "user", "user__id", "user__username", "user__last_name")
+    (reason,) = problems("id", "name", "user__email")
+    assert "show it in code, in tools of auth.User on this server" in reason
+
+    @server.register(get_user_model())
+    class Users(ModelTools[Any]):
+        fields = ["username", "email"]
+
+    assert not problems("id", "name", "user__email")
+    assert problems("id", "name", "user__is_staff")
 
 
 @pytest.mark.parametrize("operation", ["create", "update", "delete"])
