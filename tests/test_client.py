@@ -118,6 +118,7 @@ async def test_a_tool_that_failed_fails_an_asynchronous_test() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("few_servers")  # a task finds its server by the name
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 def test_a_task_whose_tool_failed_fails_the_test(version: str) -> None:
     client = MCPClient(server=refusing(), protocol_version=version, user=person())
