@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 # What runs at its deadline still gets to send its last word.
 GRACE_SECONDS = 1
+# To decode more than this takes longer than the loop has time for.
+MAX_INLINE_BYTES = 64 * 1024
 
 
 class ClientGone(Exception):

@@ -45,6 +45,8 @@ class Exchange:
     can_stream: bool
     endpoint: Endpoint = "mcp"
     cancellation: Cancellation = field(default_factory=Cancellation)
+    message: Message | None = None
+    """What the body says, where the mount has decoded it already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,7 +117,10 @@ def receive(server: Server, exchange: Exchange) -> Reply | Received:
     refused = guards.check_body(exchange)
     if refused is not None:
         return readable(exchange, refused)
-    return Received(server=server, exchange=exchange, message=jsonrpc.decode(exchange.body))
+    message = exchange.message
+    if message is None:
+        message = jsonrpc.decode(exchange.body)
+    return Received(server=server, exchange=exchange, message=message)
 
 
 def readable(exchange: Exchange, refused: Reply) -> Reply:
@@ -220,7 +223,8 @@ def _legacy(received: Received, principal: Principal) -> Outcome:
     try:
         if exchange.endpoint == "sse":
             return legacy_sse.open_stream(server, exchange, principal)
-        return legacy_sse.post(server, exchange, principal)
+        assert received.message is not None  # no other verb came so far
+        return legacy_sse.post(server, exchange, received.message, principal)
     except MCPError as exc:
         return error_reply(exc, request_id_of(received.message))
 

@@ -8,6 +8,7 @@ request, also one that is refused before its body was read, which has an empty o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -28,8 +29,15 @@ from mcp_django.protocol.jsonrpc import Request
 from mcp_django.runtime.dispatch import WORK_METHODS
 from mcp_django.runtime.journal import door
 from mcp_django.runtime.pools import pool
-from mcp_django.transports.body import ClientGone, Receive, Scope, Send, until_gone
-from mcp_django.transports.exchange import Reply, Stream
+from mcp_django.transports.body import (
+    MAX_INLINE_BYTES,
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    until_gone,
+)
+from mcp_django.transports.exchange import Message, Reply, Stream
 from mcp_django.transports.finishing import afinish
 from mcp_django.transports.raw import exchange_of, send_reply, send_stream
 from mcp_django.transports.reading import Reading
@@ -69,15 +77,17 @@ class LaneHandler(BaseHandler):
     async def _answer(
         self, scope: Scope, body: bytes, caller: str, ticket: Ticket, send: Send
     ) -> None:
-        work = partial(self._respond, scope, body, ticket)
-        request_id, name = _peek(body)
-        running = pool(name).run(work, key=caller)
+        message = await _decoded(body)
+        ticket.body, ticket.message = body, message
+        running = pool(_pool_of(message)).run(
+            partial(self._respond, scope, body, ticket), key=caller
+        )
         try:
             response = await in_time(ticket, running)
         except Busy as exc:
             # Which server it was for only the URLconf knows.
-            door.turned_away(None, jsonrpc.decode(body), exc, transport="http")
-            response = error_reply(exc, request_id)
+            door.turned_away(None, message, exc, transport="http")
+            response = error_reply(exc, jsonrpc.request_id_of(message))
         if isinstance(response, Reply):
             await send_reply(response, send)
         elif isinstance(response, DeferredResponse):
@@ -129,11 +139,16 @@ class LaneHandler(BaseHandler):
         await send_stream(Stream(headers=tuple(_header_list(response)), open=stream.open), send)
 
 
-def _peek(body: bytes) -> tuple[str | int | None, Any]:
-    """The id of a request and the pool that its method belongs to."""
-    message = jsonrpc.decode(body)
+async def _decoded(body: bytes) -> Message:
+    if len(body) > MAX_INLINE_BYTES:
+        return await asyncio.to_thread(jsonrpc.decode, body)
+    return jsonrpc.decode(body)
+
+
+def _pool_of(message: Message) -> Any:
+    """The pool that a method belongs to."""
     works = isinstance(message, Request) and message.method in WORK_METHODS
-    return jsonrpc.request_id_of(message), "work" if works else "desk"
+    return "work" if works else "desk"
 
 
 def _header_list(response: HttpResponseBase) -> list[tuple[str, str]]:

@@ -27,7 +27,14 @@ from mcp_django.store.revocations import topics_of
 from mcp_django.transports import drain, guards, legacy_connections, watch
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.desk import at_desk
-from mcp_django.transports.exchange import EVENT_STREAM, Exchange, Outcome, Reply, Stream
+from mcp_django.transports.exchange import (
+    EVENT_STREAM,
+    Exchange,
+    Message,
+    Outcome,
+    Reply,
+    Stream,
+)
 from mcp_django.transports.legacy_connections import Connection, connections
 from mcp_django.transports.listen import Place, take_place
 from mcp_django.transports.replies import SSE_HEADERS, accepted, error_reply, refusal
@@ -73,13 +80,12 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
     )
 
 
-def post(server: Server, exchange: Exchange, principal: Principal) -> Reply:
+def post(server: Server, exchange: Exchange, message: Message, principal: Principal) -> Reply:
     """Take a message for the process that has the session's stream (SSE-3, SSE-5, SSE-7).
 
     Raises:
         Busy: too many are waiting already.
     """
-    message = jsonrpc.decode(exchange.body)
     if isinstance(message, Failure):
         return error_reply(message.error, message.id)
     named = parse_qs(exchange.query).get(SESSION, [""])

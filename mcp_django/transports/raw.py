@@ -7,6 +7,7 @@ anonymous call of an async function makes none.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -31,6 +32,7 @@ from mcp_django.runtime.policy import is_open
 from mcp_django.runtime.pools import pool, with_request_signals
 from mcp_django.runtime.ports import Server
 from mcp_django.transports.body import (
+    MAX_INLINE_BYTES,
     ClientGone,
     Receive,
     Scope,
@@ -52,9 +54,6 @@ from mcp_django.transports.http import Received, admit, receive
 from mcp_django.transports.reading import Reading
 from mcp_django.transports.replies import error_reply
 from mcp_django.transports.ticket import Ticket, in_time
-
-# A larger body may take longer to read than the loop has time for.
-MAX_INLINE_BYTES = 64 * 1024
 
 
 class RawMount:
@@ -157,7 +156,10 @@ async def respond(server: Server, exchange: Exchange, ticket: Ticket, send: Send
 
 async def outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Reply | Stream:
     """What the request comes to, each part run where it belongs."""
-    received = receive(server, exchange)
+    if len(exchange.body) > MAX_INLINE_BYTES:
+        received = await asyncio.to_thread(receive, server, exchange)
+    else:
+        received = receive(server, exchange)
     if isinstance(received, Reply):
         return received
     try:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from mcp_django.context import Cancellation
 from mcp_django.runtime.calls import time_limit
 from mcp_django.transports.body import first_done
-from mcp_django.transports.exchange import Reply, Work
+from mcp_django.transports.exchange import Message, Reply, Work
 from mcp_django.transports.finishing import timed_out
 
 T = TypeVar("T")
@@ -28,6 +28,9 @@ class Ticket:
     """For which view the lane had a look at the head."""
     refusal: Reply | None = None
     """What the request is answered whose body was not read to its end."""
+    body: bytes = b""
+    message: Message | None = None
+    """What this body says; middleware may have put another in its place."""
 
     def start(self, work: Work) -> None:
         """Note that this call begins now; for the thread."""

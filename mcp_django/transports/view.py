@@ -81,8 +81,13 @@ class EndpointView:
         server, exchange = self.mcp_server, exchange_of(request, self.endpoint)
         if exchange.verb != "POST":
             return receive(server, exchange)
-        refused = self._refused(exchange, ticket_of(request))
-        return refused or receive(server, replace(exchange, body=_body(request)))
+        ticket = ticket_of(request)
+        refused = self._refused(exchange, ticket)
+        if refused is not None:
+            return refused
+        body = _body(request)
+        message = ticket.message if ticket and ticket.body == body else None
+        return receive(server, replace(exchange, body=body, message=message))
 
     def _refused(self, exchange: Exchange, ticket: Ticket | None) -> Reply | None:
         """The refusal of a POST that needs no more of its body than was read."""

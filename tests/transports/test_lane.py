@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from channels.routing import ProtocolTypeRouter
 from django.conf.urls.i18n import i18n_patterns
 from django.core.signals import request_finished, request_started
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import include, path
 
 from mcp_django.asgi import (
@@ -22,11 +24,13 @@ from mcp_django.asgi import (
     endpoint_of,
     get_asgi_application,
 )
+from mcp_django.transports.body import MAX_INLINE_BYTES
 from mcp_django.transports.lane import LaneHandler
 from mcp_django.transports.view import EndpointView
 from tests.drivers import Connection, headers_for, message, send
 from tests.spec import spec
 from tests.transports.stage import stage
+from tests.transports.test_raw import where_decoded
 
 CALL = message("tools/call", {"name": "stagger", "arguments": {}})
 HERE = "tests.transports.test_lane"
@@ -88,6 +92,38 @@ async def test_an_endpoint_takes_the_lane(address: str) -> None:
     answer = await send(application, address, CALL)
     assert answer.json()["result"]["content"][0]["text"] == "staggered"
     assert (django.used, lane.used) == (0, 1)
+
+
+@pytest.mark.parametrize("size", [10, MAX_INLINE_BYTES])
+async def test_a_body_is_decoded_once_and_a_large_one_in_a_thread(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application, _, lane = spied()
+    threads = where_decoded(monkeypatch)
+    call = message("tools/call", {"name": "stagger", "arguments": {"padding": "x" * size}})
+    assert "padding" in (await send(application, "/plain/mcp", call)).body.decode()
+    assert (lane.used, len(threads)) == (1, 1)
+    assert (threading.current_thread().name in threads) == (size < MAX_INLINE_BYTES)
+
+
+class Translating:
+    """Middleware that puts another body in the place of what came."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        request._body = request.body.replace(b"faltering", b"stagger")  # type: ignore[attr-defined]
+        return self.get_response(request)
+
+
+async def test_what_middleware_makes_of_a_body_counts(settings: Any) -> None:
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{HERE}.Translating"]
+    application, _, lane = spied()
+    call = message("tools/call", {"name": "faltering", "arguments": {}})
+    answer = await send(application, "/plain/mcp", call, mcp_name="stagger")
+    assert answer.json()["result"]["content"][0]["text"] == "staggered"
+    assert lane.used == 1
 
 
 @pytest.mark.parametrize("address", ["/other", "/plain/mcpx", "/fr/spoken/mcp", "/", "/pläin"])

@@ -11,8 +11,9 @@ from django import forms
 
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
+from mcp_django.protocol import jsonrpc
+from mcp_django.transports.body import MAX_INLINE_BYTES
 from mcp_django.transports.consumer import MCPConsumer
-from mcp_django.transports.raw import MAX_INLINE_BYTES
 from tests.drivers import message, send
 from tests.servers import open_to_all
 
@@ -52,6 +53,19 @@ def mounted(request: pytest.FixtureRequest) -> Any:
     return server, mount(server)
 
 
+def where_decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the threads in which a body is decoded from now on."""
+    threads: list[str] = []
+    decode = jsonrpc.decode
+
+    def noted(raw: bytes) -> Any:
+        threads.append(threading.current_thread().name)
+        return decode(raw)
+
+    monkeypatch.setattr(jsonrpc, "decode", noted)
+    return threads
+
+
 async def thread_of(app: Any, size: int) -> str:
     """Where the arguments of a call were read."""
     seen.clear()
@@ -70,6 +84,20 @@ async def test_a_large_body_is_read_in_a_thread(mounted: Any) -> None:
     assert await thread_of(app, MAX_INLINE_BYTES - 1000) == here
     assert (await thread_of(app, MAX_INLINE_BYTES)).startswith("mcp-work")
     assert await thread_of(app, 10) == here
+
+
+async def test_a_body_is_decoded_once_and_a_large_one_in_a_thread(
+    mounted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, app = mounted
+    threads = where_decoded(monkeypatch)
+    here = threading.current_thread().name
+    await thread_of(app, MAX_INLINE_BYTES - 1000)
+    assert threads == [here]
+    threads.clear()
+    await thread_of(app, MAX_INLINE_BYTES)
+    assert len(threads) == 1
+    assert here not in threads
 
 
 async def test_a_permission_of_the_site_is_asked_in_a_thread(mounted: Any) -> None:
