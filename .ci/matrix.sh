@@ -27,6 +27,11 @@ echo "-- of it, the protocol and the schemas"
 "$WORK/py313/bin/coverage" report --precision=1 --fail-under=99.8 \
     --include='mcp_django/protocol/*,mcp_django/schema/*'
 
+echo "-- the documentation, with [docs] alone"
+python3 -m venv "$WORK/docs"
+"$WORK/docs/bin/pip" install -q '.[docs]'
+"$WORK/docs/bin/sphinx-build" -q -W -n -b html docs "$WORK/docs/html"
+
 echo "-- an awkward site"
 # Its tables come from the migrations, which have to stand its settings.
 .venv/bin/python -m pytest -q --migrations --ds tests.awkward.settings tests/awkward
