@@ -5,12 +5,17 @@ They are nobody else's to frame, cache or forge, whatever middleware the site ha
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
+from django.contrib.staticfiles import finders
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.templatetags.static import static
@@ -18,6 +23,9 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.debug import sensitive_post_parameters
 
 View = Callable[..., HttpResponseBase]
+
+SHEETS = ("mcp_django/page.css", "mcp_django/approval.css", "mcp_django/oauth/pages.css")
+"""The style sheets of these pages."""
 
 
 def guarded(view: View) -> View:
@@ -50,7 +58,7 @@ def headers() -> dict[str, str]:
     return {
         "X-Frame-Options": "DENY",
         "Content-Security-Policy": (
-            f"default-src 'none'; style-src 'self'{_static_origin()}; img-src 'self'; "
+            f"default-src 'none'; style-src 'self'{_static_origin()}{_digests()}; img-src 'self'; "
             "base-uri 'none'; frame-ancestors 'none'"
         ),
         "Cache-Control": "no-store",
@@ -59,6 +67,22 @@ def headers() -> dict[str, str]:
         "X-Content-Type-Options": "nosniff",
         "X-Robots-Tag": "noindex",
     }
+
+
+def inline_style(path: str) -> str:
+    """The text of one of the ``SHEETS`` under ``DEBUG``, where a page holds it; else empty.
+
+    A site's own file of the same name counts, as for ``collectstatic``.
+    """
+    found = finders.find(path) if settings.DEBUG and path in SHEETS else None
+    return Path(found).read_text() if found else ""
+
+
+def _digests() -> str:
+    """The styles that a page may hold, as sources."""
+    texts = filter(None, map(inline_style, SHEETS))
+    digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+    return "".join(f" 'sha256-{base64.b64encode(one).decode()}'" for one in digests)
 
 
 def _static_origin() -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.staticfiles import finders
 from django.core import signing
 from django.test import Client
 from django.utils import translation
@@ -271,6 +275,32 @@ def test_styles_may_come_from_the_host_of_static_files(
     assert "style-src 'self' https://cdn.example;" in response["Content-Security-Policy"]
     for sheet in (b"page.css", b"oauth/pages.css"):
         assert b'href="https://cdn.example/static/mcp_django/' + sheet + b'"' in response.content
+
+
+def test_under_debug_the_page_holds_its_style(
+    browser: Client, app: Any, settings: Any, tmp_path: Path
+) -> None:
+    settings.DEBUG = True
+    response = ask(browser, app)
+    page, policy = response.content.decode(), response["Content-Security-Policy"]
+    assert 'rel="stylesheet"' not in page
+    styles = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert len(styles) == 2
+    assert all("{" in one for one in styles)
+    for style in styles:
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+    # The site's own file stands in the place of ours.
+    own = tmp_path / "mcp_django" / "page.css"
+    own.parent.mkdir()
+    own.write_text("body { color: teal; }")
+    settings.STATICFILES_DIRS = [tmp_path]
+    finders.get_finder.cache_clear()
+    try:
+        assert "<style>body { color: teal; }</style>" in ask(browser, app).content.decode()
+    finally:
+        finders.get_finder.cache_clear()
 
 
 @pytest.mark.parametrize("uri", ["http://localhost:4000/callback", "http://127.0.0.1:4000/cb"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from datetime import timedelta
 from types import ModuleType
@@ -220,6 +222,16 @@ def test_another_site_cannot_decide(has_middleware: bool, ada: Any, settings: An
     sent = {"decision": "grant", "csrfmiddlewaretoken": found[1]}
     assert client.post(page_of(row), sent).status_code == 302
     assert waiting().state == "granted"
+
+
+def test_under_debug_the_page_holds_its_style(ada: Any, settings: Any) -> None:
+    settings.DEBUG = True
+    response = signed_in(ada).get(page_of(asked(ada)))
+    styles = re.findall(r"<style>(.*?)</style>", response.content.decode(), re.DOTALL)
+    assert len(styles) == 2
+    for style in styles:
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in response["Content-Security-Policy"]
 
 
 def test_the_page_is_nobody_elses_to_frame_or_keep(ada: Any) -> None:
