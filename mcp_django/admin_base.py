@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.auth import get_permission_codename, get_user_model
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext_lazy
@@ -18,8 +19,11 @@ from mcp_django.conf import get_settings
 if TYPE_CHECKING:
     _Themed = admin.ModelAdmin[Any]
 else:
-    # A theme brings a class of its own, which its templates and widgets come with.
-    _Themed = import_string(get_settings().admin_base_class)
+    # A theme brings a class of its own, which its templates and widgets come with. Where the
+    # settings are wrong a check says so, and this module must not fail before it.
+    _Themed = admin.ModelAdmin
+    with suppress(ImproperlyConfigured, ImportError):
+        _Themed = import_string(get_settings().admin_base_class)
 
 
 class Base(_Themed):

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
-from typing import Annotated, Any, ClassVar, Literal
+from functools import cache, wraps
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from annotated_types import Ge, Gt, MinLen
 from django.apps import apps
 from django.conf import settings as django_settings
+from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
@@ -25,6 +26,8 @@ from mcp_django.conf_auth import IntrospectionIssuer, JWTIssuer, OAuth, TrustedI
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.rates import Rate, parse_all
+
+Check: TypeAlias = Callable[..., list[CheckMessage]]
 
 SERVED_VERSIONS = tuple(REVISIONS)
 DEFAULT_LAYER = "default"
@@ -288,6 +291,18 @@ def get_settings() -> Settings:
     if found:
         raise ImproperlyConfigured(" ".join(f"{what} {hint}" for what, hint in found))
     return _read(values)
+
+
+def with_settings(check: Check) -> Check:
+    """A system check that says nothing while the settings are wrong, which E002 says then."""
+
+    @wraps(check)
+    def inner(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+        if problems(getattr(django_settings, "MCP_DJANGO", {})):
+            return []
+        return check(app_configs, **kwargs)
+
+    return inner
 
 
 def _reload(*, setting: str, **kwargs: Any) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +96,58 @@ def test_a_wrong_setting_is_found(values: Any, expected: list[str]) -> None:
         # The others need settings that hold, and leave the word to this one.
         site.check_backends(None)
         site.check_origins(None)
+
+
+SITE = """
+SECRET_KEY = "only-for-this-test"
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "mcp_django",
+]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+ROOT_URLCONF = "wrong_urls"
+"""
+URLS = """
+from django.contrib import admin
+from django.urls import path
+from mcp_django import mcp
+
+urlpatterns = [path("admin/", admin.site.urls), path("mcp", mcp.urls)]
+"""
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ("{'PAGE_SIZ': 5, 'RATE': 'x/y'}", ["no key 'PAGE_SIZ'", "'x/y' is no rate"]),
+        ("5", ["MCP_DJANGO is not a dictionary"]),
+        ("{'ADMIN_BASE_CLASS': 'theme.Admin'}", ["names 'theme.Admin', and No module"]),
+    ],
+)
+def test_a_wrong_setting_is_found_on_a_site_with_an_admin(
+    values: str, words: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "wrong_settings.py").write_text(f"{SITE}MCP_DJANGO = {values}\n")
+    (tmp_path / "wrong_urls.py").write_text(URLS)
+    done = subprocess.run(
+        [sys.executable, "-m", "django", "check"],
+        cwd=tmp_path,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "wrong_settings", "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert "(mcp_django.E002) MCP_DJANGO" in done.stderr
+        assert word in done.stderr
 
 
 @pytest.mark.usefixtures("servers")
@@ -344,10 +399,10 @@ def test_a_server_for_anybody_needs_a_rate(
 
 def test_the_checks_run_with_the_others() -> None:
     registered = django_checks.registry.registry.get_checks(include_deployment_checks=True)
-    ours = {*checks.ALL, *checks.DEPLOY}
+    ours = {*checks.FIRST, *checks.ALL, *checks.DEPLOY}
     for module in (components, site):
         assert ours >= {one for name, one in vars(module).items() if name.startswith("check_")}
-    assert ours <= set(registered)
+    assert ours <= {getattr(one, "__wrapped__", one) for one in registered}
 
 
 @pytest.mark.django_db
@@ -441,7 +496,11 @@ def test_a_schema_that_nothing_checks_is_found(
     kept.tool("signed")(described)
     kept.tool("written", input_schema={"type": "object"})(described)
     monkeypatch.setattr(components, "validation_engine", lambda: engine)
-    assert ids(components.check_validation(None)) == expected
+    found = components.check_validation(None)
+    assert ids(found) == expected
+    for one in found:
+        assert "tool 'written'" in one.msg
+        assert "pip install jsonschema-rs" in str(one.hint)
 
 
 @pytest.mark.parametrize(

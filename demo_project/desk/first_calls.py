@@ -29,7 +29,7 @@ def make_first_calls(stdout: OutputWrapper) -> None:
     """Call a few things as the accounts would, where nothing was called yet."""
     if Call.objects.exists():
         return
-    stdout.write("Making the first calls.")
+    stdout.write("Making the first calls, two of which fail on purpose.")
     for account, name, arguments in FIRST_CALLS:
         server = "default" if account is GUEST else "staff"
         printed = io.StringIO()

@@ -15,12 +15,13 @@ from mcp_django.checks import (
     tasks,
     ui,
 )
+from mcp_django.conf import with_settings
 
 TAG = "mcp_django"
 
+# The others need settings that hold.
+FIRST = (site.check_distribution, site.check_settings)
 ALL = (
-    site.check_distribution,
-    site.check_settings,
     site.check_backends,
     site.check_oauth_app,
     backends.check_issuers,
@@ -57,9 +58,11 @@ DEPLOY = (components.check_open_servers,)
 
 def register_all() -> None:
     """Register every check; called when the app is ready."""
-    for check in ALL:
+    for check in FIRST:
         checks.register(check, TAG)
+    for check in ALL:
+        checks.register(with_settings(check), TAG)
     for check in DEPLOY:
-        checks.register(check, TAG, deploy=True)
+        checks.register(with_settings(check), TAG, deploy=True)
     # Reads the database, which is asked for by name: check --database default.
-    checks.register(narrowing.check_narrowing, TAG, narrowing.TAG)
+    checks.register(with_settings(narrowing.check_narrowing), TAG, narrowing.TAG)

@@ -14,6 +14,7 @@ from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 
 from mcp_django.auth.permissions import AllowAny, codenames, permissions
+from mcp_django.checks.site import DISTRIBUTION
 from mcp_django.managed.skill_narrowing import is_decided_with_another
 from mcp_django.schema.engines import validation_engine
 from mcp_django.schema.raw import RawArguments, RawOutput
@@ -190,7 +191,7 @@ def check_validation(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [
         checks.Warning(
             f"Of the hand-written schema of the {tool} only the names of arguments are checked.",
-            hint="pip install 'django-mcp-provider[schema]'",
+            hint=f"pip install jsonschema-rs, which the extra [schema] of {DISTRIBUTION} brings.",
             obj=server,
             id="mcp_django.W009",
         )

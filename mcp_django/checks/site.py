@@ -12,6 +12,7 @@ from django.core import checks
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import URLResolver, get_resolver
+from django.utils.module_loading import import_string
 
 from mcp_django import conf
 from mcp_django.auth.backends import get_backend
@@ -38,8 +39,20 @@ def check_distribution(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E002: a key or a value of MCP_DJANGO is wrong."""
-    values = getattr(django_settings, "MCP_DJANGO", {})
-    return [Error(what, hint=hint, id="mcp_django.E002") for what, hint in conf.problems(values)]
+    found = conf.problems(getattr(django_settings, "MCP_DJANGO", {}))
+    if not found and apps.is_installed("django.contrib.admin"):
+        found = _admin_class_problems()
+    return [Error(what, hint=hint, id="mcp_django.E002") for what, hint in found]
+
+
+def _admin_class_problems() -> list[tuple[str, str]]:
+    name = conf.get_settings().admin_base_class
+    try:
+        import_string(name)
+    except ImportError as exc:
+        hint = "Name the class of your theme that stands for ModelAdmin, and install the theme."
+        return [(f"MCP_DJANGO['ADMIN_BASE_CLASS'] names {name!r}, and {exc}.", hint)]
+    return []
 
 
 def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

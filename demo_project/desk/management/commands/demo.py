@@ -32,6 +32,8 @@ class Command(BaseCommand):
             self.stderr.write(
                 f"{host} may be reached by others, who know the demo's passwords as well as you do."
             )
+        where = f"on http://{_in_url(host)}:{port}/" if port else "on a free port"
+        self.stdout.write(f"Preparing the demo, which will be served {where}.")
         call_command("migrate", interactive=False, verbosity=0)
         call_command("load_airports", stdout=self.stdout)
         create_accounts()
