@@ -405,6 +405,13 @@ def test_the_checks_run_with_the_others() -> None:
     assert ours <= {getattr(one, "__wrapped__", one) for one in registered}
 
 
+def test_apps_that_are_ready_twice_say_nothing_twice() -> None:
+    before = django_checks.registry.registry.get_checks(include_deployment_checks=True)
+    checks.register_all()
+    after = django_checks.registry.registry.get_checks(include_deployment_checks=True)
+    assert len(after) == len(before)
+
+
 @pytest.mark.django_db
 def test_a_site_without_mistakes_passes(servers: None) -> None:
     with override_settings(SILENCED_SYSTEM_CHECKS=["mcp_django.W005"]):
