@@ -34,6 +34,8 @@ class Command(BaseCommand):
             )
         where = f"on http://{_in_url(host)}:{port}/" if port else "on a free port"
         self.stdout.write(f"Preparing the demo, which will be served {where}.")
+        # What is logged meanwhile goes another way, and would overtake it in a file.
+        self.stdout.flush()
         call_command("migrate", interactive=False, verbosity=0)
         call_command("load_airports", stdout=self.stdout)
         create_accounts()
