@@ -293,12 +293,8 @@ def get_settings() -> Settings:
     return _read(values)
 
 
-@cache
 def with_settings(check: Check) -> Check:
-    """A system check that says nothing while the settings are wrong, which E002 says then.
-
-    It is the same one each time, so that to register it again changes nothing.
-    """
+    """A system check that says nothing while the settings are wrong, which E002 says then."""
 
     @wraps(check)
     def inner(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

@@ -23,6 +23,7 @@ from mcp_django import MCPServer, asgi, checks
 from mcp_django import server as server_module
 from mcp_django.auth.permissions import AllowAny, IsAuthenticated, IsStaff
 from mcp_django.checks import components, sensitive, site
+from tests.processes import REPOSITORY
 from tests.servers import open_to_all
 from tests.spec import spec
 
@@ -46,6 +47,11 @@ def ids(found: list[CheckMessage]) -> list[str]:
     for one in found:
         assert one.hint or one.id in {"mcp_django.E003", "mcp_django.E005"}, one
     return [str(one.id).removeprefix("mcp_django.") for one in found]
+
+
+def said_of_all() -> list[CheckMessage]:
+    """What ``check --deploy`` says by the checks of this package."""
+    return django_checks.run_checks(tags=[checks.TAG], include_deployment_checks=True)
 
 
 def described() -> str:
@@ -93,31 +99,9 @@ def test_a_second_distribution_of_the_package_is_found(
 def test_a_wrong_setting_is_found(values: Any, expected: list[str]) -> None:
     with override_settings(MCP_DJANGO=values):
         assert ids(site.check_settings(None)) == expected
-        # The others need settings that hold, and leave the word to this one.
-        site.check_backends(None)
-        site.check_origins(None)
-
-
-SITE = """
-SECRET_KEY = "only-for-this-test"
-INSTALLED_APPS = [
-    "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.messages",
-    "django.contrib.sessions",
-    "mcp_django",
-]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
-ROOT_URLCONF = "wrong_urls"
-"""
-URLS = """
-from django.contrib import admin
-from django.urls import path
-from mcp_django import mcp
-
-urlpatterns = [path("admin/", admin.site.urls), path("mcp", mcp.urls)]
-"""
+        if expected:
+            # The others need settings that hold, and leave the word to this one.
+            assert ids(said_of_all()) == expected
 
 
 @pytest.mark.outside
@@ -132,11 +116,11 @@ urlpatterns = [path("admin/", admin.site.urls), path("mcp", mcp.urls)]
 def test_a_wrong_setting_is_found_on_a_site_with_an_admin(
     values: str, words: list[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "wrong_settings.py").write_text(f"{SITE}MCP_DJANGO = {values}\n")
-    (tmp_path / "wrong_urls.py").write_text(URLS)
+    shop = "from tests.docs.settings import *"
+    (tmp_path / "wrong_settings.py").write_text(f"{shop}\nMCP_DJANGO = {values}\n")
     done = subprocess.run(
         [sys.executable, "-m", "django", "check"],
-        cwd=tmp_path,
+        cwd=REPOSITORY,
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "wrong_settings", "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -400,9 +384,10 @@ def test_a_server_for_anybody_needs_a_rate(
 def test_the_checks_run_with_the_others() -> None:
     registered = django_checks.registry.registry.get_checks(include_deployment_checks=True)
     ours = {*checks.FIRST, *checks.ALL, *checks.DEPLOY}
+    functions = {getattr(one, "__wrapped__", one) for one in ours}
     for module in (components, site):
-        assert ours >= {one for name, one in vars(module).items() if name.startswith("check_")}
-    assert ours <= {getattr(one, "__wrapped__", one) for one in registered}
+        assert functions >= {one for name, one in vars(module).items() if name.startswith("check_")}
+    assert ours <= set(registered)
 
 
 def test_apps_that_are_ready_twice_say_nothing_twice() -> None:

@@ -6,13 +6,14 @@ import weakref
 from typing import Any
 
 import pytest
+from django.core.checks import run_checks
 from django.http import HttpRequest
 
 from mcp_django import MCPServer
 from mcp_django import server as server_module
 from mcp_django.auth import resources
 from mcp_django.auth.backends.base import BaseBackend
-from mcp_django.checks import authorization
+from mcp_django.checks import TAG, authorization
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +144,5 @@ def test_issuers_are_no_matter_where_no_tokens_of_others_are_taken(settings: Any
 def test_wrong_settings_are_left_to_their_own_check(settings: Any) -> None:
     settings.MCP_DJANGO = {"NOPE": 1}
     kept = MCPServer("inline", auth=["oauth"], scopes=["nope"])
-    assert authorization.check_scopes(None) == []
-    assert authorization.check_can_connect(None) == []
+    assert ids(run_checks(tags=[TAG], include_deployment_checks=True)) == ["E002"]
     assert kept.scopes == ("nope",)

@@ -15,13 +15,19 @@ from mcp_django.checks import (
     tasks,
     ui,
 )
-from mcp_django.conf import with_settings
+from mcp_django.conf import Check, with_settings
 
 TAG = "mcp_django"
 
+
+def _with_settings(*all_of_them: Check) -> tuple[Check, ...]:
+    # Made once, so that apps which are ready twice register nothing twice.
+    return tuple(map(with_settings, all_of_them))
+
+
 # The others need settings that hold.
 FIRST = (site.check_distribution, site.check_settings)
-ALL = (
+ALL = _with_settings(
     site.check_backends,
     site.check_oauth_app,
     backends.check_issuers,
@@ -53,16 +59,16 @@ ALL = (
     ui.check_views_of_tools,
 )
 # What a site in development may leave for later.
-DEPLOY = (components.check_open_servers,)
+DEPLOY = _with_settings(components.check_open_servers)
+# Read the database, which is asked for by name: check --database default.
+DATABASE = _with_settings(narrowing.check_narrowing)
 
 
 def register_all() -> None:
     """Register every check; called when the app is ready."""
-    for check in FIRST:
+    for check in (*FIRST, *ALL):
         checks.register(check, TAG)
-    for check in ALL:
-        checks.register(with_settings(check), TAG)
     for check in DEPLOY:
-        checks.register(with_settings(check), TAG, deploy=True)
-    # Reads the database, which is asked for by name: check --database default.
-    checks.register(with_settings(narrowing.check_narrowing), TAG, narrowing.TAG)
+        checks.register(check, TAG, deploy=True)
+    for check in DATABASE:
+        checks.register(check, TAG, narrowing.TAG)

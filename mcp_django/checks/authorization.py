@@ -18,7 +18,7 @@ from mcp_django.auth.backends.base import BaseBackend
 from mcp_django.auth.connecting import find_rule
 from mcp_django.auth.metadata import ROUTE
 from mcp_django.auth.resources import canonical
-from mcp_django.checks.site import check_backends, check_settings
+from mcp_django.checks.site import check_backends
 from mcp_django.conf import get_settings
 from mcp_django.server import MCPServer, all_servers
 
@@ -28,7 +28,7 @@ def check_scopes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
     W013: a scope that there is not covers others, or is covered.
     """
-    if check_settings(app_configs) or not _is_served():
+    if not _is_served():
         return []
     servers = [server for server in all_servers() if "oauth" in server.auth]
     found = [message for server in servers for message in _scope_problems(server)]
@@ -102,8 +102,6 @@ def check_resource_urls(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_can_connect(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E012: the rule that says who may connect cannot be found, so nobody can."""
-    if check_settings(app_configs):
-        return []
     path = get_settings().oauth.can_connect
     if not path:
         return []

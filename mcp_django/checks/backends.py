@@ -14,14 +14,11 @@ from django.utils.module_loading import import_string
 from mcp_django import conf
 from mcp_django.auth.backends import get_backend
 from mcp_django.auth.foreign import entries_for
-from mcp_django.checks.site import check_settings
 from mcp_django.server import MCPServer, all_servers
 
 
 def check_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E013: a backend has no issuer to take tokens of, or a path names nothing."""
-    if check_settings(app_configs):
-        return []
     settings = conf.get_settings()
     lists = {"jwt": settings.jwt, "introspection": settings.introspection}
     found: list[CheckMessage] = []
@@ -49,8 +46,6 @@ def check_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_entries(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W014: an issuer is listed for nobody, so its tokens are refused."""
-    if check_settings(app_configs):
-        return []
     settings = conf.get_settings()
     found: list[CheckMessage] = []
     for name, entries in (("jwt", settings.jwt), ("introspection", settings.introspection)):
@@ -91,7 +86,7 @@ def _paths(settings: conf.Settings) -> Iterator[tuple[str, str]]:
 
 def check_rest_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E014: tokens of the toolkit that nothing can look at; W012: tokens that never end."""
-    if check_settings(app_configs) or check_issuers(app_configs):
+    if check_issuers(app_configs):
         return []
     found: list[CheckMessage] = []
     for server in all_servers():

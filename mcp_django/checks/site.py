@@ -57,8 +57,6 @@ def _admin_class_problems() -> list[tuple[str, str]]:
 
 def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E003: an authentication backend cannot be imported."""
-    if check_settings(app_configs):
-        return []
     found: list[CheckMessage] = []
     for server in all_servers():
         for name in server.auth:
@@ -74,7 +72,7 @@ def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_oauth_app(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """mcp_oauth.E002: tokens of the site's own authorization server are asked for, without it."""
-    if check_settings(app_configs) or apps.is_installed(OAUTH_APP):
+    if apps.is_installed(OAUTH_APP):
         return []
     asking = [server.name for server in all_servers() if "oauth" in server.auth]
     if not asking and "oauth" not in conf.get_settings().auth:
@@ -92,8 +90,6 @@ def check_oauth_app(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_channel_layer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E008: the channel layer that rings between processes is not configured."""
-    if check_settings(app_configs):
-        return []
     wanted = conf.get_settings().channel_layer
     known = getattr(django_settings, "CHANNEL_LAYERS", {})
     if wanted in known or (wanted == conf.DEFAULT_LAYER and not known):
@@ -149,7 +145,7 @@ def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_origins(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W004: under a wildcard host no browser client is let in unless its origin is listed."""
-    if "*" not in django_settings.ALLOWED_HOSTS or check_settings(app_configs):
+    if "*" not in django_settings.ALLOWED_HOSTS:
         return []
     settings = conf.get_settings()
     if settings.base_url or settings.allowed_origins:

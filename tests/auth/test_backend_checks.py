@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.core.checks import run_checks
 from django.test import override_settings
 
 from mcp_django import MCPServer
 from mcp_django import server as server_module
-from mcp_django.checks import backends
+from mcp_django.checks import TAG, backends
 
 ISSUER = {"ISSUER": "https://id.example"}
 ASKED = {**ISSUER, "URL": "https://id.example/i", "CLIENT_ID": "a", "CLIENT_SECRET": "b"}
@@ -77,9 +78,7 @@ def test_an_issuer_that_is_listed_for_nobody_is_found(
 def test_settings_that_do_not_hold_are_left_to_their_own_check() -> None:
     server = MCPServer("inline", auth=["jwt", "drf"])
     with override_settings(MCP_DJANGO={"JWT": 5}):
-        assert backends.check_issuers(None) == []
-        assert backends.check_entries(None) == []
-        assert backends.check_rest_tokens(None) == []
+        assert ids(run_checks(tags=[TAG], include_deployment_checks=True)) == ["mcp_django.E002"]
     assert server.name == "inline"
 
 

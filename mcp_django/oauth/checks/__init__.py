@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.core import checks
 
-from mcp_django.conf import with_settings
 from mcp_django.oauth.checks import clients, provider, site, upstream
 
 TAG = "mcp_oauth"
@@ -34,6 +33,6 @@ ALL = (
 def register_all() -> None:
     """Register every check; called when the app is ready."""
     for check in ALL:
-        checks.register(with_settings(check), TAG)
-    checks.register(with_settings(site.check_scheme), TAG, deploy=True)
-    checks.register(with_settings(clients.check_clients), TAG, checks.Tags.database)
+        checks.register(check, TAG)
+    checks.register(site.check_scheme, TAG, deploy=True)
+    checks.register(clients.check_clients, TAG, checks.Tags.database)
