@@ -47,30 +47,24 @@ def rows_of(
     What was chosen and cannot be any more is offered, so that it is seen and taken back.
     """
     closed: dict[str, list[str]] = {}
-    found: list[FieldPath] = []
-    for name in _names(model):
-        try:
-            path = resolve(model, name, what="")
-        except ImproperlyConfigured:
-            # As the target of a generic relation.
-            closed.setdefault(_("is neither a column nor a relation to one model."), []).append(
-                name
-            )
-            continue
-        if reason := closed_path(path, scratch.shown_by_code):
-            closed.setdefault(reason, []).append(name)
-        else:
-            found.append(path)
-    for relation in [path for path in found if path.is_relation]:
-        for name in own_names(relation.field.related_model):
-            path = resolve(model, f"{relation.text}__{name}", what="")
-            # The relation itself shows the key of what is behind it.
-            if path.is_relation:
-                continue
-            if reason := closed_path(path, scratch.shown_by_code):
-                closed.setdefault(reason, []).append(path.text)
+
+    def offered(names: Iterable[str]) -> Iterator[FieldPath]:
+        for name in names:
+            try:
+                path = resolve(model, name, what="")
+            except ImproperlyConfigured:
+                # As the target of a generic relation.
+                reason = _("is neither a column nor a relation to one model.")
             else:
-                found.append(path)
+                reason = closed_path(path, scratch.shown_by_code)
+            if reason:
+                closed.setdefault(reason, []).append(name)
+            else:
+                yield path
+
+    found = [*offered(_names(model))]
+    relations = [path for path in found if path.is_relation]
+    found += offered(name for relation in relations for name in _columns_behind(relation))
     rows = [_row(path) for path in found]
     known = {row.path for row in rows}
     gone = [name for name in dict.fromkeys(chosen) if name not in known]
@@ -83,6 +77,14 @@ def _names(model: type[Model]) -> list[str]:
     names = own_names(model)
     every = [one.name for one in model._meta.get_fields() if not getattr(one, "hidden", False)]
     return [*names, *(name for name in every if name not in names)]
+
+
+def _columns_behind(relation: FieldPath) -> Iterator[str]:
+    """The columns one relation further; the relation itself shows the key of what is behind it."""
+    behind = relation.field.related_model
+    for name in own_names(behind):
+        if not behind._meta.get_field(name).is_relation:
+            yield f"{relation.text}__{name}"
 
 
 def _row(path: FieldPath) -> PathRow:
