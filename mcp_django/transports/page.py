@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from functools import cache
 from pathlib import Path
@@ -14,6 +12,7 @@ from django.utils.safestring import mark_safe
 from django.utils.text import slugify
 from django.utils.translation import get_language
 
+from mcp_django.auth.pages import hash_source
 from mcp_django.auth.permissions import AllowAny, permissions
 from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers
 from mcp_django.protocol.revisions import LATEST
@@ -92,8 +91,7 @@ def _style() -> str:
 @cache
 def _policy() -> str:
     """A policy under which nothing runs and only our own style applies, known by its hash."""
-    digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
     return (
-        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; "
+        f"default-src 'none'; style-src {hash_source(_style())}; base-uri 'none'; "
         "form-action 'none'; frame-ancestors 'none'"
     )
