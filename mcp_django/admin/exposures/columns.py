@@ -55,9 +55,9 @@ def rows_of(
             except ImproperlyConfigured:
                 # As the target of a generic relation.
                 reason = _("is neither a column nor a relation to one model.")
-            else:
-                reason = closed_path(path, scratch.shown_by_code)
-            if reason:
+                closed.setdefault(reason, []).append(name)
+                continue
+            if reason := closed_path(path, scratch.shown_by_code):
                 closed.setdefault(reason, []).append(name)
             else:
                 yield path
