@@ -114,13 +114,19 @@ def receive(server: Server, exchange: Exchange) -> Reply | Received:
     """
     if exchange.verb != "POST":
         return look(server, exchange) or Received(server=server, exchange=exchange, message=None)
-    refused = guards.check_body(exchange)
+    refused = refuse_body(exchange)
     if refused is not None:
-        return readable(exchange, refused)
+        return refused
     message = exchange.message
     if message is None:
         message = jsonrpc.decode(exchange.body)
     return Received(server=server, exchange=exchange, message=message)
+
+
+def refuse_body(exchange: Exchange) -> Reply | None:
+    """The answer to a body that is not worth decoding; pure but for the settings."""
+    refused = guards.check_body(exchange)
+    return None if refused is None else readable(exchange, refused)
 
 
 def readable(exchange: Exchange, refused: Reply) -> Reply:

@@ -23,7 +23,7 @@ from mcp_django.transports import guards
 from mcp_django.transports.body import ClientGone, Receive, Scope, Send
 from mcp_django.transports.callers import MAX_UNPROVEN_BYTES
 from mcp_django.transports.exchange import Exchange, Reply
-from mcp_django.transports.http import has_to_be_let_in, look, readable, receive, refuse
+from mcp_django.transports.http import has_to_be_let_in, look, readable, refuse, refuse_body
 from mcp_django.transports.replies import error_reply, refusal
 
 
@@ -79,9 +79,9 @@ class Reading:
         is_large = self._size > MAX_UNPROVEN_BYTES
         is_form = is_large and guards.is_form(self._head.headers)
         if is_form or self._size > get_settings().max_body_bytes:
-            found = receive(self._server, replace(self._head, body=b"".join(self._parts)))
-            if isinstance(found, Reply):
-                return found
+            refused = refuse_body(replace(self._head, body=b"".join(self._parts)))
+            if refused is not None:
+                return refused
         if is_large and not self._is_whole and self._has_to_be_let_in(self._size):
             return await self._ask()
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.protocol import jsonrpc
 from mcp_django.transports.body import MAX_INLINE_BYTES
 from mcp_django.transports.consumer import MCPConsumer
-from tests.drivers import message, send
+from tests.drivers import Connection, headers_for, message, send
 from tests.servers import open_to_all
 
 seen: list[str] = []
@@ -98,6 +99,24 @@ async def test_a_body_is_decoded_once_and_a_large_one_in_a_thread(
     await thread_of(app, MAX_INLINE_BYTES)
     assert len(threads) == 1
     assert here not in threads
+
+
+async def test_what_has_come_of_a_large_body_is_not_decoded(
+    mounted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, app = mounted
+    threads = where_decoded(monkeypatch)
+    # The type of a form is looked for in every part, and this only looks like one.
+    like_a_form = "application/json; a=application/x-www-form-urlencoded"
+    call = message("tools/call", {"name": "echo", "arguments": {"text": "x" * 200_000}})
+    body = json.dumps(call).encode()
+    parts = [body[start : start + 50_000] for start in range(0, len(body), 50_000)]
+    connection = Connection(app, "/", parts, headers_for(call, content_type=like_a_form), "POST")
+    await connection.start()
+    answer = await connection.rest()
+    assert answer.json()["result"]["content"][0]["text"] == "200000"
+    await connection.close()
+    assert len(threads) == 1
 
 
 async def test_a_permission_of_the_site_is_asked_in_a_thread(mounted: Any) -> None:
