@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from django.contrib.auth.models import Group
 from rest_framework.routers import DefaultRouter
-from rest_framework.serializers import ModelSerializer
+from rest_framework.serializers import FileField, ModelSerializer
 from rest_framework.viewsets import ModelViewSet
 
 
 class GroupSerializer(ModelSerializer):  # type: ignore[type-arg]  # generic in the stubs only
+    emblem = FileField(required=False, write_only=True)
+
     class Meta:
         model = Group
-        fields = ["id", "name"]
+        fields = ["id", "name", "emblem"]
 
 
 class GroupViewSet(ModelViewSet):  # type: ignore[type-arg]  # generic in the stubs only

@@ -139,6 +139,9 @@ def test_an_action_of_a_viewset_becomes_a_tool(
     assert 'name="methods" value="post"' in text
     assert 'name="becomes"' not in text
     form = {"is_enabled": "on", "methods": ["get"], "name": "", "title": "", "description": ""}
+    posting = {**form, "methods": ["post"], "scopes": "", "_preview": "1"}
+    preview = page(client.post(add("group-list"), posting))
+    assert 'leaves out <code dir="ltr">emblem</code>: it is a file' in preview
     answer = client.post(add("group-list"), {**form, "scopes": ""})
     assert answer.status_code == 302, page(answer)
     (tool,) = MCPClient(server=server, user=root).list_tools()
