@@ -116,8 +116,8 @@ def test_a_wrong_setting_is_found(values: Any, expected: list[str]) -> None:
 def test_a_wrong_setting_is_found_on_a_site_with_an_admin(
     values: str, words: list[str], tmp_path: Path
 ) -> None:
-    shop = "from tests.docs.settings import *"
-    (tmp_path / "wrong_settings.py").write_text(f"{shop}\nMCP_DJANGO = {values}\n")
+    site = "from tests.settings import *"
+    (tmp_path / "wrong_settings.py").write_text(f"{site}\nMCP_DJANGO = {values}\n")
     done = subprocess.run(
         [sys.executable, "-m", "django", "check"],
         cwd=REPOSITORY,
