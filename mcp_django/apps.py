@@ -26,6 +26,7 @@ class SimpleMCPConfig(AppConfig):
         checks.register_all()
         self._hear_of_departures()
         self._hear_of_exposed_objects()
+        self._keep_rows_of_the_catalog()
 
     @staticmethod
     def _hear_of_departures() -> None:
@@ -42,6 +43,12 @@ class SimpleMCPConfig(AppConfig):
         from mcp_django.managed.exposures import hearing
 
         hearing.connect()
+
+    def _keep_rows_of_the_catalog(self) -> None:
+        from mcp_django.managed.catalog_rows import catalog_rows
+        from mcp_django.server import all_servers
+
+        catalog_rows.connect(self, all_servers)
 
 
 class MCPConfig(SimpleMCPConfig):

@@ -21,10 +21,8 @@ from mcp_django.admin.figures import NONE, Figures, figures_of
 from mcp_django.admin.narrowing_fields import names_in
 from mcp_django.admin.narrowing_form import ComponentForm, ListedForm
 from mcp_django.admin.servers import server_of
-from mcp_django.admin_base import Base
-from mcp_django.managed.syncing import sync
+from mcp_django.admin.updating import UpdatedFromCode
 from mcp_django.models import Component
-from mcp_django.server import all_servers
 
 
 class ComponentList(ChangeList):
@@ -40,7 +38,7 @@ class ComponentList(ChangeList):
 
 
 @admin.register(Component)
-class ComponentAdmin(Base):
+class ComponentAdmin(UpdatedFromCode):
     """One row for each component of the code; none is made by hand."""
 
     form = ComponentForm
@@ -88,14 +86,6 @@ class ComponentAdmin(Base):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """The list with figures."""
         return ComponentList
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> Any:
-        """Bring the rows up to date before they are shown."""
-        if request.method == "GET" and self.has_view_or_change_permission(request):
-            sync(all_servers())
-        return super().changelist_view(request, extra_context)
 
     @admin.display(description=gettext_lazy("kind"))
     def shown_kind(self, row: Component) -> str:

@@ -17,10 +17,8 @@ from mcp_django.admin.charts import calls_url
 from mcp_django.admin.charts_numbers import MAX_CALLS
 from mcp_django.admin.pages import Visit, page
 from mcp_django.admin.report_numbers import MAX_INVALID, MIN_CALLS, Quality, Report, report
-from mcp_django.managed.syncing import sync
 from mcp_django.management.facts import ESTIMATE
 from mcp_django.models import Call
-from mcp_django.server import all_servers
 
 PERIODS = (1, 7, 30, 90)
 DEFAULT_PERIOD = 30
@@ -50,9 +48,6 @@ COLUMNS = (
 def quality(visit: Visit) -> HttpResponseBase:
     """What the tools of a server are like to use, and the same as a file."""
     days = _days(visit.request)
-    if visit.request.method == "GET":
-        # Each component has a page to lead to, also where nobody has opened the list of them yet.
-        sync(all_servers())
     if visit.rest == "csv":
         return _csv(visit, report(visit.server, timedelta(days=days)), days)
     if visit.rest:

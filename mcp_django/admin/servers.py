@@ -24,8 +24,7 @@ from mcp_django.admin.deciding import LISTED, decided_once
 from mcp_django.admin.figures import ServerFigures, figures_of_servers
 from mcp_django.admin.narrowing_form import ServerForm
 from mcp_django.admin.pages import PAGES, Page, Visit
-from mcp_django.admin_base import Base
-from mcp_django.managed.syncing import sync
+from mcp_django.admin.updating import UpdatedFromCode
 from mcp_django.management.addresses import urls
 from mcp_django.models import Component, Server
 from mcp_django.server import MCPServer, all_servers
@@ -59,7 +58,7 @@ class ServerList(ChangeList):
 
 
 @admin.register(Server)
-class ServerAdmin(Base):
+class ServerAdmin(UpdatedFromCode):
     """One row for each server of the code; none is made or deleted by hand."""
 
     form = ServerForm
@@ -91,14 +90,6 @@ class ServerAdmin(Base):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """The list with figures."""
         return ServerList
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> Any:
-        """Bring the rows up to date before they are shown."""
-        if request.method == "GET" and self.has_view_or_change_permission(request):
-            sync(all_servers())
-        return super().changelist_view(request, extra_context)
 
     @admin.display(description=gettext_lazy("title"))
     def shown_title(self, row: Server) -> str:

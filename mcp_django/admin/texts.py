@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.texts_pages import TextPages
+from mcp_django.managed.catalog_rows import catalog_rows
 from mcp_django.managed.deciding import decided
 from mcp_django.server import all_servers
 
@@ -99,6 +100,7 @@ class TextAdmin(TextPages):
         """Keep it, with a version of what it says."""
         based_on = form.cleaned_data.get("based_on") or 0
         self.kind.versions.keep(obj, author=request.user, based_on=based_on)
+        catalog_rows.write_after_commit()
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Take it away, and say so."""
@@ -126,3 +128,4 @@ class TextAdmin(TextPages):
 
     def _tell(self, servers: set[str]) -> None:
         decided((server, self.kind.offered_among) for server in sorted(servers))
+        catalog_rows.write_after_commit()

@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 
 from mcp_django.admin.texts_kinds import Kind
 from mcp_django.admin_base import Base
+from mcp_django.managed.catalog_rows import catalog_rows
 from mcp_django.managed.prompt_versions import MAX_COMPARED_LINES, Line, Overtaken
 
 PAGE_SIZE = 50
@@ -121,6 +122,7 @@ class TextPages(Base):
         try:
             with transaction.atomic(using=row._state.db):
                 self.kind.versions.restore(row, version, author=request.user, based_on=told)
+                catalog_rows.write_after_commit()
                 text = _("Restored version %(old)d, as version %(new)d.")
                 done = text % {"old": number, "new": row.version}
                 self.log_change(request, row, done)

@@ -1,13 +1,17 @@
-"""Rows for what code declares, so that the admin has something to show and to narrow.
+"""Rows for what code declares, so that the admin has something to show and to override.
 
-They are made and brought up to date when somebody looks, never while a request is served. A row
-whose component is gone stays, and says since when: what was decided about it would be lost else.
+``compare`` says what the rows lack and writes nothing; ``sync`` writes it. When that happens is
+decided in ``catalog_rows``. A row whose component is gone stays, and says since when: otherwise its
+overrides would be lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 from django.db import router, transaction
 from django.utils import timezone
@@ -25,6 +29,9 @@ FACTS = ("name", "app", "origin", "is_read_only", "is_destructive", "guarded_by"
 KEY = ("server", "kind", "key")
 LONGEST_KEY = 500
 
+Key: TypeAlias = tuple[str, str, str]
+"""Server, kind and key of a component."""
+
 
 class Synced(Protocol):
     """A server, as far as rows are made of it."""
@@ -41,59 +48,131 @@ class Synced(Protocol):
         """See that what the admin adds is not older than now."""
 
 
-def sync(servers: Iterable[Synced]) -> None:
-    """Make the rows of servers and components what code declares now.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """The declared catalog: the names of the servers, and the facts of their components."""
 
-    Two queries where nothing changed, and a few more for each thousand rows that did.
+    servers: tuple[str, ...]
+    components: Mapping[Key, Mapping[str, Any]]
+
+    @property
+    def digest(self) -> str:
+        """The same for the same catalog, in whatever order it was registered."""
+        lines = [self.servers, sorted((*key, *map(str, found.values())) for key, found in self)]
+        return hashlib.sha256(json.dumps(lines).encode()).hexdigest()
+
+    def __iter__(self) -> Iterator[tuple[Key, Mapping[str, Any]]]:
+        yield from self.components.items()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The rows that do not say what code declares: as they would have to be, not saved.
+
+    ``added`` have no row yet; ``missing`` are those whose component is gone since the last time.
+    """
+
+    servers: tuple[Any, ...] = ()
+    added: tuple[Any, ...] = ()
+    changed: tuple[Any, ...] = ()
+    missing: tuple[Any, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.servers or self.added or self.changed or self.missing)
+
+
+def sync(servers: Iterable[Synced], *, can_miss: bool = True) -> Difference:
+    """Make the rows of servers and components what code declares now, and return what changed.
+
+    Two queries where nothing changed, and a few more for each thousand rows that did. Without
+    ``can_miss`` no row is marked as missing: another process may declare more than this one.
+
+    Raises:
+        Error: the database did not take it.
+        Busy: what the admin adds to the catalog cannot be read.
+    """
+    return write(read_declared(servers), can_miss=can_miss)
+
+
+def compare(servers: Iterable[Synced]) -> Difference:
+    """What ``sync`` would change, as far as the database says that pages are read from.
+
+    Raises:
+        Busy: what the admin adds to the catalog cannot be read.
+    """
+    return _compared(read_declared(servers), router.db_for_read(tables.Component))
+
+
+def read_declared(servers: Iterable[Synced], *, is_fresh: bool = True) -> Declared:
+    """The declared catalog; unless it has to be fresh, as of the last request and without a query.
+
+    Raises:
+        Busy: what the admin adds to it cannot be read.
     """
     found = {server.name: server for server in servers}
-    for number, server in enumerate(found.values()):
-        # One look at the database is enough for all of them.
-        server.refresh(is_list=number == 0)
-    _sync_servers(found)
-    _sync_components(found.values())
-
-
-def _sync_servers(names: Iterable[str]) -> None:
-    rows = _rows(tables.Server)
-    known = set(rows.values_list("name", flat=True))
-    new = [tables.Server(name=name) for name in names if name not in known]
-    if new:
-        # Another process may be at it, too.
-        rows.bulk_create(new, ignore_conflicts=True)
-
-
-def _sync_components(servers: Iterable[Synced]) -> None:
-    declared = {
-        (server.name, one.kind, one.key): one for server in servers for one in manageable(server)
+    if is_fresh:
+        for number, server in enumerate(found.values()):
+            # One look at the database is enough for all of them.
+            server.refresh(is_list=number == 0)
+    components = {
+        (server.name, one.kind, one.key): facts(one)
+        for server in found.values()
+        for one in manageable(server)
     }
-    rows = _rows(tables.Component)
-    known = _known()
-    new = [
-        tables.Component(server=server, kind=kind, key=key, **facts(one))
-        for (server, kind, key), one in declared.items()
+    return Declared(servers=tuple(sorted(found)), components=components)
+
+
+def write(declared: Declared, *, can_miss: bool = True) -> Difference:
+    """Make the rows what a catalog says, and return what changed.
+
+    Raises:
+        Error: the database did not take it.
+    """
+    alias = router.db_for_write(tables.Component)
+    found = _compared(declared, alias, can_miss=can_miss)
+    if found.servers:
+        # Another process may be at it, too.
+        _rows(tables.Server, alias).bulk_create(found.servers, ignore_conflicts=True)
+    if found.added or found.changed or found.missing:
+        rows = _rows(tables.Component, alias)
+        with transaction.atomic(using=alias):
+            rows.bulk_create(found.added, ignore_conflicts=True)
+            rows.bulk_update([*found.changed, *found.missing], [*FACTS, "missing_since"])
+    return found
+
+
+def _compared(declared: Declared, alias: str, *, can_miss: bool = True) -> Difference:
+    named = set(_rows(tables.Server, alias).values_list("name", flat=True))
+    known = _known(alias)
+    added = [
+        tables.Component(server=server, kind=kind, key=key, **said)
+        for (server, kind, key), said in declared
         if (server, kind, key) not in known
     ]
-    changed = [row for key, row in known.items() if _brought_up_to_date(row, declared.get(key))]
-    if not new and not changed:
-        return
-    with transaction.atomic(using=rows.db):
-        rows.bulk_create(new, ignore_conflicts=True)
-        rows.bulk_update(changed, [*FACTS, "missing_since"])
+    changed, missing = [], []
+    for key, row in known.items():
+        said = declared.components.get(key)
+        if said is not None and _follows(row, said):
+            changed.append(row)
+        elif said is None and can_miss and row.missing_since is None:
+            row.missing_since = timezone.now()
+            missing.append(row)
+    return Difference(
+        servers=tuple(tables.Server(name=name) for name in declared.servers if name not in named),
+        added=tuple(added),
+        changed=tuple(changed),
+        missing=tuple(missing),
+    )
 
 
-def _known() -> dict[tuple[str, str, str], Any]:
-    rows = _rows(tables.Component).only("pk", *KEY, *FACTS, "missing_since")
+def _known(alias: str) -> dict[Key, Any]:
+    rows = _rows(tables.Component, alias).only("pk", *KEY, *FACTS, "missing_since")
     return {(row.server, row.kind, row.key): row for row in rows}
 
 
-def _brought_up_to_date(row: Any, component: Component | None) -> bool:
+def _follows(row: Any, said: Mapping[str, Any]) -> bool:
     """Make a row say what is so now; whether it said anything else."""
-    if component is None:
-        is_news = row.missing_since is None
-        row.missing_since = row.missing_since or timezone.now()
-        return is_news
-    now = {**facts(component), "missing_since": None}
+    now = {**said, "missing_since": None}
     if all(getattr(row, name) == value for name, value in now.items()):
         return False
     for name, value in now.items():
@@ -126,5 +205,5 @@ def facts(component: Component) -> dict[str, Any]:
     }
 
 
-def _rows(model: Any) -> Any:
-    return model._default_manager.using(router.db_for_write(model))
+def _rows(model: Any, alias: str) -> Any:
+    return model._default_manager.using(alias)

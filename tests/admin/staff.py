@@ -9,9 +9,9 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 
 
-def superuser() -> Client:
+def superuser(name: str = "root") -> Client:
     """An administrator, signed in."""
-    return _signed_in(get_user_model().objects.create_superuser("root", password="root"))
+    return _signed_in(get_user_model().objects.create_superuser(name, password=name))
 
 
 def staff(*codenames: str) -> Client:

@@ -109,6 +109,7 @@ def names(response: Any) -> set[str]:
 
 
 def test_the_list_has_every_kind_with_what_code_says() -> None:
+    sync([shelf])
     response = superuser().get(LIST, {"server": "shelf"})
     assert names(response) == {
         *("look", "clear", "shelf://about", "shelf://books/{name}", "recommend"),
@@ -120,6 +121,7 @@ def test_the_list_has_every_kind_with_what_code_says() -> None:
 
 
 def test_the_list_counts_calls_and_errors_of_the_last_day() -> None:
+    sync([shelf])
     calls(3)
     calls(2, outcome="failed")
     calls(1, outcome="refused")
@@ -138,6 +140,7 @@ def test_the_list_counts_calls_and_errors_of_the_last_day() -> None:
 
 def test_the_median_is_that_of_the_latest_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "SAMPLE", 5)
+    sync([shelf])
     calls(50)
     calls(1, component="clear")
     page = superuser().get(LIST, {"server": "shelf", "kind": "tool"})

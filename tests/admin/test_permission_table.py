@@ -48,7 +48,7 @@ ALLOWS = {
     "mcp_django.change_call": f"call: {LOOK}, arguments",
     "mcp_django.view_call": f"call: {LOOK}, arguments, charts; server: charts, report, report csv",
     "mcp_django.change_component": (
-        f"component: {LOOK}, change!, changelist!, {SWITCH}, clear_overrides*"
+        f"component: {LOOK}, change!, changelist!, update!, {SWITCH}, clear_overrides*"
     ),
     "mcp_django.delete_component": f"component: {DELETE}",
     "mcp_django.view_component": f"component: {LOOK}",
@@ -67,7 +67,7 @@ ALLOWS = {
     ),
     "mcp_django.delete_prompttext": f"prompttext: {DELETE}",
     "mcp_django.view_prompttext": f"prompttext: {LOOK_AND_VERSIONS}",
-    "mcp_django.change_server": f"server: {LOOK}, change!",
+    "mcp_django.change_server": f"server: {LOOK}, change!, update!",
     "mcp_django.try_components": "server: try, try!",
     "mcp_django.view_server": f"server: {LOOK}, connect, seen",
     "mcp_django.change_session": f"session: {LOOK}",
@@ -173,10 +173,10 @@ NEVER = f"""
     approval: {ADD}, change!, {DELETE}, delete_selected*;
     authevent: {ADD}, change!, {DELETE}, delete_selected*;
     call: {ADD}, change!, {DELETE}, delete_selected*, export;
-    component: {ADD}, delete! present;
+    component: {ADD}, delete! present, update;
     consent: {ADD}, change!, delete_selected*;
     prompttext: preview, preview_new, restore;
-    server: {ADD}, {DELETE}, delete_selected*;
+    server: {ADD}, {DELETE}, delete_selected*, update;
     session: {ADD}, change!, {DELETE}, delete_selected*;
     skill: preview, preview_new, restore;
     task: {ADD}, change!, {DELETE}, delete_selected*;

@@ -12,6 +12,7 @@ from django.test import Client
 
 from mcp_django.admin import charts_numbers, report_numbers
 from mcp_django.admin.report_numbers import Quality, report
+from mcp_django.managed.syncing import sync
 from mcp_django.models import Component, Server
 from tests.admin.calls import called
 from tests.admin.reading import has_inline_code, text_of
@@ -140,10 +141,14 @@ def test_a_component_that_left_the_code_is_told_of_without_a_link(page: str) -> 
     assert "gone" not in keys(report(shelf, MONTH).never_used)
 
 
-def test_a_component_has_a_link_where_nobody_opened_the_list_of_components_yet(page: str) -> None:
+def test_a_component_without_a_row_is_told_of_and_has_a_link_once_it_has_one(page: str) -> None:
     called("look", "failed", times=9)
+    client = superuser()
+    html = client.get(page).content.decode()
+    assert '<th scope="row">look<br>' in html
     assert not Component.objects.exists()
-    html = superuser().get(page).content.decode()
+    sync([shelf])
+    html = client.get(page).content.decode()
     pk = Component.objects.get(server="shelf", kind="tool", key="look").pk
     assert f'<a href="/admin/mcp_django/component/{pk}/change/">look</a>' in html
 

@@ -104,7 +104,7 @@ def test_two_processes_that_sync_at_once_make_one_row(monkeypatch: pytest.Monkey
     sync([server])
     from mcp_django.managed import syncing
 
-    monkeypatch.setattr(syncing, "_known", dict)
+    monkeypatch.setattr(syncing, "_known", lambda alias: {})
     sync([server])
     assert Component.objects.count() == 1
 

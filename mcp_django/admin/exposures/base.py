@@ -24,6 +24,7 @@ from mcp_django.admin.exposures.form import PREVIEW
 from mcp_django.admin.exposures.preview import Preview, preview_of
 from mcp_django.admin.exposures.states import states_of
 from mcp_django.admin_base import Base
+from mcp_django.managed.catalog_rows import catalog_rows
 from mcp_django.managed.exposures import spec_of
 
 
@@ -160,12 +161,14 @@ class ExposureAdmin(Base):
         lists = self.lists_of(before)
         super().save_model(request, obj, form, change)
         decided_once(request, [*lists, *self.lists_of([obj])])
+        catalog_rows.write_after_commit()
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete it, and tell everybody."""
         lists = self.lists_of([obj])
         super().delete_model(request, obj)
         decided_once(request, lists)
+        catalog_rows.write_after_commit()
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Delete several, and tell everybody."""
@@ -173,6 +176,7 @@ class ExposureAdmin(Base):
             lists = self.lists_of(queryset)
             super().delete_queryset(request, queryset)
             decided_once(request, lists)
+            catalog_rows.write_after_commit()
 
     # Several at once --------------------------------------------------------------------------
 
@@ -215,6 +219,7 @@ class ExposureAdmin(Base):
                     change_message=[{"changed": {"fields": [label]}}],
                 )
                 decided_once(request, self.lists_of(rows))
+                catalog_rows.write_after_commit()
         count = len(rows)
         told = ngettext(
             "%(count)d exposure was changed.", "%(count)d exposures were changed.", count

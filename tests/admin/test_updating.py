@@ -1,0 +1,135 @@
+"""*Update from code*: the lists say where they are behind the code, and a button updates them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.test import Client
+
+from mcp_django import server as module
+from mcp_django.managed.syncing import sync
+from mcp_django.models import Component, Server
+from tests.admin.reading import text_of
+from tests.admin.shelf import shelf
+from tests.admin.staff import staff, superuser
+
+pytestmark = pytest.mark.django_db
+COMPONENTS, SERVERS = "/admin/mcp_django/component/", "/admin/mcp_django/server/"
+LISTS = pytest.mark.parametrize("page", [COMPONENTS, SERVERS])
+BEHIND, BUTTON = "This list is behind the code", "Update from code"
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.ROOT_URLCONF = "tests.admin.urls"
+    monkeypatch.setattr(module, "_servers", type(module._servers)({shelf}))
+
+
+def fall_behind() -> None:
+    """One component is new, one is different, and two are gone."""
+    sync([shelf])
+    Component.objects.filter(key="clear").delete()
+    Component.objects.filter(key="look").update(origin="elsewhere")
+    for key in ("sold", "lost"):
+        Component.objects.create(server="shelf", kind="tool", key=key, name=key)
+
+
+@LISTS
+def test_a_list_without_rows_says_what_is_new(page: str) -> None:
+    told = text_of(superuser().get(page))
+    assert f"{BEHIND}: 1 new server and 5 new components." in told
+    assert BUTTON in told
+    assert not Component.objects.exists()
+
+
+@LISTS
+def test_a_list_says_what_is_different(page: str) -> None:
+    fall_behind()
+    told = text_of(superuser().get(page))
+    expected = "1 new component, 1 changed component and 2 components that are gone."
+    assert f"{BEHIND}: {expected}" in told
+
+
+@LISTS
+def test_a_list_that_is_up_to_date_says_nothing(page: str) -> None:
+    sync([shelf])
+    assert BEHIND not in text_of(superuser().get(page))
+
+
+@LISTS
+def test_the_button_updates_the_rows_and_says_what_it_did(page: str) -> None:
+    fall_behind()
+    Server.objects.all().delete()
+    client = superuser()
+    response = client.post(f"{page}update/", follow=True)
+    assert response.redirect_chain == [(page, 302)]
+    told = text_of(response)
+    assert (
+        "Updated from code: 1 server added, 1 component added, 1 component changed and "
+        "2 components marked as missing." in told
+    )
+    assert BEHIND not in told
+    assert Component.objects.get(key="look").origin != "elsewhere"
+    assert Component.objects.exclude(missing_since=None).count() == 2
+    assert {
+        (one.object_repr, one.action_flag, one.get_change_message())
+        for one in LogEntry.objects.all()
+    } == {
+        ("shelf", ADDITION, "Added from code."),
+        ("tool clear", ADDITION, "Added from code."),
+        ("tool look", CHANGE, "Updated from code."),
+        ("tool sold", CHANGE, "Code has it no more."),
+        ("tool lost", CHANGE, "Code has it no more."),
+    }
+    row = Component.objects.get(key="clear")
+    assert "Added from code." in text_of(client.get(f"{COMPONENTS}{row.pk}/history/"))
+
+
+@LISTS
+def test_the_button_says_that_there_is_nothing_to_do(page: str) -> None:
+    sync([shelf])
+    told = text_of(superuser().post(f"{page}update/", follow=True))
+    assert "There is nothing to update: the rows say what code says." in told
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize(("page", "name"), [(COMPONENTS, "component"), (SERVERS, "server")])
+def test_only_those_who_may_change_the_rows_have_the_button(page: str, name: str) -> None:
+    viewer = staff(f"view_{name}")
+    told = text_of(viewer.get(page))
+    assert BEHIND in told
+    assert "It is updated by those who may change it." in told
+    assert "/update/" not in viewer.get(page).content.decode()
+    assert viewer.post(f"{page}update/").status_code == 403
+    assert not Component.objects.exists()
+    changer = staff(f"change_{name}")
+    assert f'action="{page}update/"' in changer.get(page).content.decode()
+    assert changer.post(f"{page}update/").status_code == 302
+    assert Component.objects.count() == 5
+
+
+@LISTS
+def test_the_button_is_a_form_that_no_other_site_can_send(page: str) -> None:
+    client = superuser()
+    assert client.get(f"{page}update/").status_code == 405
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = client.cookies
+    assert strict.post(f"{page}update/").status_code == 403
+    assert not Component.objects.exists()
+
+
+def test_what_the_admin_cannot_be_asked_for_is_no_reason_to_show_no_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from mcp_django.exceptions import Busy
+
+    def refuse(**kwargs: Any) -> None:
+        raise Busy("The server cannot read its settings; try again in a moment.")
+
+    sync([shelf])
+    monkeypatch.setattr(shelf, "refresh", refuse)
+    response = superuser().get(COMPONENTS)
+    assert response.status_code == 200
+    assert BEHIND not in text_of(response)
