@@ -18,7 +18,7 @@ from tests.admin.staff import staff, superuser
 pytestmark = pytest.mark.django_db
 COMPONENTS, SERVERS = "/admin/mcp_django/component/", "/admin/mcp_django/server/"
 LISTS = pytest.mark.parametrize("page", [COMPONENTS, SERVERS])
-BEHIND, BUTTON = "This list is behind the code", "Update from code"
+BEHIND, BUTTON = "The rows are behind the code", "Update from code"
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,9 @@ def test_a_list_says_what_is_different(page: str) -> None:
 @LISTS
 def test_a_list_that_is_up_to_date_says_nothing(page: str) -> None:
     sync([shelf])
-    assert BEHIND not in text_of(superuser().get(page))
+    told = text_of(superuser().get(page))
+    assert BEHIND not in told
+    assert BUTTON not in told
 
 
 @LISTS
@@ -100,7 +102,7 @@ def test_only_those_who_may_change_the_rows_have_the_button(page: str, name: str
     viewer = staff(f"view_{name}")
     told = text_of(viewer.get(page))
     assert BEHIND in told
-    assert "It is updated by those who may change it." in told
+    assert "They are updated by those who may change them." in told
     assert "/update/" not in viewer.get(page).content.decode()
     assert viewer.post(f"{page}update/").status_code == 403
     assert not Component.objects.exists()
