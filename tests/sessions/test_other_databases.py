@@ -70,6 +70,13 @@ def test_the_call_log_holds_on_postgresql() -> None:
     run_under("tests.sessions.settings_postgres", *(runtime / name for name in files))
 
 
+@pytest.mark.requires("shared")
+def test_the_rows_of_the_admin_are_written_on_postgresql() -> None:
+    managed = HERE.parent / "managed"
+    files = ("test_syncing.py", "test_catalog_rows.py")
+    run_under("tests.sessions.settings_postgres", *(managed / name for name in files))
+
+
 def test_the_store_holds_on_sqlite_as_django_sets_it_up() -> None:
     run_under("tests.sessions.settings_plain", *FILES)
 
