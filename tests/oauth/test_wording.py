@@ -47,6 +47,7 @@ SHARED = {
     "Time",
     "User",
     "Yes",
+    "and",
     "content",
     "groups",
     "name",
