@@ -77,14 +77,22 @@ class UpdatedFromCode(Base):
             raise PermissionDenied
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        found = sync(all_servers())
+        self._update(request)
+        return redirect(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+
+    def _update(self, request: HttpRequest) -> None:
+        try:
+            found = sync(all_servers())
+        except Busy as exc:
+            told = _("Nothing was updated: %(why)s") % {"why": exc.message}
+            self.message_user(request, told, messages.ERROR)
+            return
         _log(request, found)
         if found:
             told = _("Updated from code: %(what)s.") % {"what": _list(DONE, found)}
         else:
             told = _("There is nothing to update: the rows say what code says.")
         self.message_user(request, told, messages.SUCCESS)
-        return redirect(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
 
 
 def _list(words: Mapping[str, Any], found: Difference) -> str:

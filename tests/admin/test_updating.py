@@ -135,3 +135,18 @@ def test_what_the_admin_cannot_be_asked_for_is_no_reason_to_show_no_list(
     response = superuser().get(COMPONENTS)
     assert response.status_code == 200
     assert BEHIND not in text_of(response)
+
+
+@LISTS
+def test_the_button_says_why_nothing_was_updated(
+    page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mcp_django.exceptions import Busy
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise Busy("The server cannot read its settings; try again in a moment.")
+
+    monkeypatch.setattr(shelf, "refresh", fail)
+    told = text_of(superuser().post(f"{page}update/", follow=True))
+    assert "Nothing was updated: The server cannot read its settings" in told
+    assert not Component.objects.exists()
