@@ -16,14 +16,32 @@ from django.utils.translation import gettext_lazy
 
 from mcp_django.conf import get_settings
 
+
+def import_base_class() -> type[Any]:
+    """The class that ``ADMIN_BASE_CLASS`` names.
+
+    Raises:
+        ImproperlyConfigured: it cannot be imported, or is not a subclass of ``ModelAdmin``.
+    """
+    name = get_settings().admin_base_class
+    named = f"MCP_DJANGO['ADMIN_BASE_CLASS'] names {name!r}"
+    try:
+        found = import_string(name)
+    except ImportError as exc:
+        raise ImproperlyConfigured(f"{named}, and {exc}.") from exc
+    if not (isinstance(found, type) and issubclass(found, admin.ModelAdmin)):
+        raise ImproperlyConfigured(f"{named}, which is not a subclass of ModelAdmin.")
+    return found
+
+
 if TYPE_CHECKING:
     _Themed = admin.ModelAdmin[Any]
 else:
     # A theme brings a class of its own, which its templates and widgets come with. Where the
     # settings are wrong a check says so, and this module must not fail before it.
     _Themed = admin.ModelAdmin
-    with suppress(ImproperlyConfigured, ImportError):
-        _Themed = import_string(get_settings().admin_base_class)
+    with suppress(ImproperlyConfigured):
+        _Themed = import_base_class()
 
 
 class Base(_Themed):

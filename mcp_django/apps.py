@@ -58,5 +58,8 @@ class MCPConfig(SimpleMCPConfig):
 
     def ready(self) -> None:
         """Register the checks, then import every ``mcp`` module."""
+        from mcp_django.conf import defaults_while_wrong
+
         super().ready()
-        autodiscover_modules("mcp")
+        with defaults_while_wrong():
+            autodiscover_modules("mcp")

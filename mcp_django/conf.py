@@ -2,13 +2,19 @@
 
 One dictionary; every key has a default. ``get_settings()`` reads it once and again whenever
 Django says that the setting changed, so ``override_settings`` works in tests.
+
+What is wrong with it is told by the check ``mcp_django.E002``, which nothing may fail before: other
+checks are silent meanwhile (``with_settings``), and what runs before the checks or inside those of
+other packages reads the defaults (``defaults_while_wrong``). What serves raises.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import cache, wraps
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
@@ -22,7 +28,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
-from mcp_django.conf_auth import IntrospectionIssuer, JWTIssuer, OAuth, TrustedIssuer, repeated
+from mcp_django.conf_auth import (
+    ImportPath,
+    IntrospectionIssuer,
+    JWTIssuer,
+    OAuth,
+    TrustedIssuer,
+    repeated,
+)
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.rates import Rate, parse_all
@@ -118,7 +131,7 @@ class Settings:
     body_seconds: Seconds = 30
     """How long a body may take to come, where this package reads it."""
 
-    auth: tuple[str, ...] = ()
+    auth: tuple[ImportPath, ...] = ()
     """Empty: ``tokens``, and ``oauth`` where its app is installed."""
     scopes: dict[Scope, str] = field(default_factory=lambda: {"mcp": "Use the tools of this site"})
     scope_implies: dict[str, tuple[str, ...]] | None = None
@@ -131,7 +144,7 @@ class Settings:
     oauth: OAuth = OAuth()  # noqa: RUF009 - frozen
     jwt: tuple[JWTIssuer, ...] = ()
     introspection: tuple[IntrospectionIssuer, ...] = ()
-    drf: tuple[str, ...] = ()
+    drf: tuple[ImportPath, ...] = ()
     """Dotted paths; empty: REST framework's ``DEFAULT_AUTHENTICATION_CLASSES``."""
 
     threads: Annotated[int, Ge(1)] = 8
@@ -184,7 +197,7 @@ class Settings:
     """How long a call waits for a person, and how long a yes is good for."""
     health: bool = False
     """Whether ``GET <mount>/health`` answers."""
-    admin_base_class: str = "django.contrib.admin.ModelAdmin"
+    admin_base_class: ImportPath = "django.contrib.admin.ModelAdmin"
 
     @property
     def backends(self) -> tuple[str, ...]:
@@ -279,18 +292,43 @@ def _read(values: Mapping[str, Any]) -> Settings:
     return _adapter.validate_python({key.lower(): value for key, value in values.items()})
 
 
-@cache
+_defaults_stand_in: ContextVar[bool] = ContextVar("defaults_stand_in", default=False)
+
+
 def get_settings() -> Settings:
     """The settings in force.
 
     Raises:
         ImproperlyConfigured: a key is unknown or has a value of the wrong kind.
     """
+    try:
+        return _in_force()
+    except ImproperlyConfigured:
+        if _defaults_stand_in.get():
+            return Settings()
+        raise
+
+
+@cache
+def _in_force() -> Settings:
     values = getattr(django_settings, "MCP_DJANGO", {})
     found = problems(values)
     if found:
         raise ImproperlyConfigured(" ".join(f"{what} {hint}" for what, hint in found))
     return _read(values)
+
+
+@contextmanager
+def defaults_while_wrong() -> Iterator[None]:
+    """Within it, and in functions that it decorates, the defaults replace wrong settings.
+
+    For code that runs before E002 has told what is wrong, and serves nothing.
+    """
+    token = _defaults_stand_in.set(True)
+    try:
+        yield
+    finally:
+        _defaults_stand_in.reset(token)
 
 
 def with_settings(check: Check) -> Check:
@@ -307,7 +345,7 @@ def with_settings(check: Check) -> Check:
 
 def _reload(*, setting: str, **kwargs: Any) -> None:
     if setting == "MCP_DJANGO":
-        get_settings.cache_clear()
+        _in_force.cache_clear()
 
 
 setting_changed.connect(_reload, dispatch_uid="mcp_django.conf")

@@ -59,6 +59,17 @@ Endpoint = Annotated[str, AfterValidator(_endpoint)]
 Issuer = Annotated[str, MinLen(1), AfterValidator(_issuer)]
 
 
+def _import_path(path: str) -> str:
+    # Python raises anything but an ImportError for one that is relative.
+    if path and not all(part.isidentifier() for part in path.split(".")):
+        raise ValueError(f"{path!r} is not a dotted path; write 'package.module.name'")
+    return path
+
+
+ImportPath = Annotated[str, AfterValidator(_import_path)]
+"""May be empty."""
+
+
 def _endpoint_or_none(url: str) -> str:
     return _endpoint(url) if url else url
 
@@ -79,7 +90,7 @@ class ExternalIssuer:
     """Empty: ``scope``, else ``scp``."""
     scopes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What a scope of the issuer means here; one that is not named means itself."""
-    user: str = ""
+    user: ImportPath = ""
     """The dotted path of ``(claims, issuer) -> user | None``, asked about an unknown subject."""
     unknown_users: Literal["refuse", "link", "create", "link-or-create"] = "refuse"
     username_claim: str = "preferred_username"
@@ -144,7 +155,7 @@ class TrustedIssuer:
     """
     unknown_users: Literal["refuse", "link", "create", "link-or-create"] = "refuse"
     username_claim: str = "preferred_username"
-    user: str = ""
+    user: ImportPath = ""
     """The dotted path of ``(claims, issuer) -> user | None``, asked about an unknown subject."""
 
     @property
@@ -190,7 +201,7 @@ class OAuth:
     missing_resource: Literal["bind", "reject"] = "bind"
     remember_consent: Annotated[float, Ge(0)] = 0
     refresh_replay_seconds: Annotated[float, Ge(0)] = 60
-    can_connect: str = ""
+    can_connect: ImportPath = ""
     """The dotted path of ``(user, server, client_id) -> bool``."""
     client_credentials: bool = False
     trusted_issuers: tuple[TrustedIssuer, ...] = ()

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from asgiref.testing import ApplicationCommunicator
 from django.core import checks as django_checks
 from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
-from django.test import override_settings
+from django.test import Client, override_settings
 from django.urls import clear_url_caches, include, path
 from pydantic import Field
 
@@ -104,34 +106,149 @@ def test_a_wrong_setting_is_found(values: Any, expected: list[str]) -> None:
             assert ids(said_of_all()) == expected
 
 
-@pytest.mark.outside
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ("{'PAGE_SIZ': 5, 'RATE': 'x/y'}", ["no key 'PAGE_SIZ'", "'x/y' is no rate"]),
-        ("5", ["MCP_DJANGO is not a dictionary"]),
-        ("{'ADMIN_BASE_CLASS': 'theme.Admin'}", ["names 'theme.Admin', and No module"]),
-    ],
-)
-def test_a_wrong_setting_is_found_on_a_site_with_an_admin(
-    values: str, words: list[str], tmp_path: Path
-) -> None:
-    site = "from tests.settings import *"
-    (tmp_path / "wrong_settings.py").write_text(f"{site}\nMCP_DJANGO = {values}\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "django", "check"],
+# What the site declares takes its defaults from MCP_DJANGO, and reads them while it is imported.
+DECLARED = {
+    "settings.py": """
+from tests.settings import *
+
+INSTALLED_APPS = [*INSTALLED_APPS, "wrong.site"]
+ROOT_URLCONF = "wrong.site.urls"
+MCP_DJANGO = {values}
+""",
+    "admin.py": """
+from django.contrib import admin
+from django.contrib.auth.models import Permission
+
+@admin.register(Permission)
+class PermissionAdmin(admin.ModelAdmin):
+    actions = ["forget"]
+
+    @admin.action(description="Forget %(verbose_name_plural)s")
+    def forget(self, request, queryset): ...
+""",
+    "mcp.py": """
+from django.contrib.auth.models import Permission
+from mcp_django import MCPServer, mcp
+
+beside = MCPServer("beside", auth=[*mcp.auth, "session"], page_size=mcp.page_size)
+mcp.register_admin(Permission, actions=["forget"])
+""",
+    "apps.py": """
+from django.apps import AppConfig
+
+class SiteConfig(AppConfig):
+    name = "wrong.site"
+    label = "wrong_site"
+
+    def ready(self):
+        from django.contrib.auth.models import Permission
+        from wrong.site.mcp import beside
+
+        beside.register_admin(Permission, actions=["forget"])
+""",
+    "urls.py": """
+from django.urls import include, path
+from tests.urls import urlpatterns as others
+from wrong.site.mcp import beside
+
+urlpatterns = [
+    *others,
+    path("beside/mcp", beside.urls),
+    path("", include("mcp_django.urls")),
+    path("", include("mcp_django.oauth.urls")),
+]
+""",
+}
+JSON = "application/json"
+MISSPELLED = "{'PAGE_SIZ': 5, 'RATE': 'x/y'}"
+
+
+def run_wrong_site(place: Path, values: str, *command: str) -> subprocess.CompletedProcess[str]:
+    """A command of a site with these settings, in a process of its own."""
+    (place / "wrong" / "site").mkdir(parents=True)
+    for name, text in DECLARED.items():
+        (place / "wrong" / "site" / name).write_text(text.replace("{values}", values))
+    site = {"DJANGO_SETTINGS_MODULE": "wrong.site.settings", "PYTHONPATH": str(place)}
+    database = {"MCP_TEST_DATABASE": str(place / "database")}
+    return subprocess.run(
+        [sys.executable, "-m", *command],
         cwd=REPOSITORY,
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "wrong_settings", "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, **site, **database},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (MISSPELLED, ["no key 'PAGE_SIZ'", "'x/y' is no rate"]),
+        ("5", ["MCP_DJANGO is not a dictionary"]),
+        ("{'LIMITS': {'row': 5}, 'PAGE_SIZE': 'many'}", ["['LIMITS']['row']", "['PAGE_SIZE']"]),
+        ("{'OAUTH': {'APP_REDIRECTS': 5}}", ["['OAUTH']['APP_REDIRECTS']"]),
+        ("{'SCOPES': ['read']}", ["MCP_DJANGO['SCOPES']"]),
+        ("{'ADMIN_BASE_CLASS': 'theme.Admin'}", ["names 'theme.Admin', and No module"]),
+        ("{'ADMIN_BASE_CLASS': 'os.path.join'}", ["which is not a subclass of ModelAdmin"]),
+        ("{'ADMIN_BASE_CLASS': '.Admin'}", ["'.Admin' is not a dotted path"]),
+        ("{'AUTH': ['..auth.Backend']}", ["'..auth.Backend' is not a dotted path"]),
+    ],
+)
+def test_a_wrong_setting_is_found_on_a_site_with_an_admin(
+    values: str, words: list[str], tmp_path: Path
+) -> None:
+    done = run_wrong_site(tmp_path, values, "django", "check", "--deploy")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
+    assert done.stderr.count("(mcp_django.E002) MCP_DJANGO") == len(words)
     for word in words:
-        assert "(mcp_django.E002) MCP_DJANGO" in done.stderr
         assert word in done.stderr
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("command", [("check",), ("migrate",), ("runserver", "--noreload", "0")])
+def test_a_command_that_checks_says_what_is_wrong_with_the_settings(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = run_wrong_site(tmp_path, MISSPELLED, "django", *command)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("(mcp_django.E002) MCP_DJANGO") == 2
+
+
+@pytest.mark.outside
+def test_a_command_of_ours_says_what_is_wrong_with_the_settings(tmp_path: Path) -> None:
+    done = run_wrong_site(tmp_path, "{'PAGE_SIZ': 5}", "django", "mcp", "list")
+    assert done.returncode == 1
+    expected = "CommandError: MCP_DJANGO has no key 'PAGE_SIZ'. Did you mean 'PAGE_SIZE'?"
+    assert done.stderr.splitlines() == [expected]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/mcp", "/staff/mcp"])
+def test_what_serves_raises_while_a_setting_is_wrong(client: Client, path: str) -> None:
+    with (
+        override_settings(MCP_DJANGO={"PAGE_SIZ": 5}),
+        pytest.raises(ImproperlyConfigured, match=re.escape("Did you mean 'PAGE_SIZE'?")),
+    ):
+        client.post(path, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, JSON)
+
+
+async def test_what_serves_asgi_raises_while_a_setting_is_wrong() -> None:
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "query_string": b"",
+        "headers": [(b"host", b"testserver"), (b"content-type", JSON.encode())],
+    }
+    server = ApplicationCommunicator(asgi.get_asgi_application(), scope)
+    with override_settings(MCP_DJANGO={"PAGE_SIZ": 5}):
+        await server.send_input({"type": "http.request", "body": b"{}"})
+        with pytest.raises(ImproperlyConfigured, match=re.escape("Did you mean 'PAGE_SIZE'?")):
+            await server.receive_output()
 
 
 @pytest.mark.usefixtures("servers")

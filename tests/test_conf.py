@@ -241,6 +241,10 @@ def test_a_nested_value_is_named_with_its_place() -> None:
         ({"AUTH": "oauth"}, "['AUTH']: Input should be a list or a tuple, not str", "settings"),
         ({"SCOPES": {"a b": "x"}}, "['SCOPES']['a b']: 'a b' is no scope", "settings.md"),
         ({"BASE_URL": "shop.example"}, "'shop.example' has no scheme", "settings.md"),
+        ({"AUTH": [".auth.Backend"]}, "'.auth.Backend' is not a dotted path", "settings.md"),
+        ({"DRF": ["a..Token"]}, "'a..Token' is not a dotted path; write 'package.", "settings.md"),
+        ({"OAUTH": {"CAN_CONNECT": ".rule"}}, "'.rule' is not a dotted path", "settings.md"),
+        ({"JWT": [{"ISSUER": ISSUER, "USER": "a b.c"}]}, "'a b.c' is not a dotted", "settings.md"),
     ],
 )
 def test_a_mistake_is_told_with_the_way_out(values: Any, what: str, hint: str) -> None:

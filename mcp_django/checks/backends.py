@@ -30,17 +30,12 @@ def check_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             for name, entries in lists.items()
             if name in server.auth and not entries_for(entries, server.name)
         ]
-    for key, path in _paths(settings):
-        try:
-            import_string(path)
-        except ImportError as exc:
-            found.append(
-                Error(
-                    f"{key} names {path!r}, which cannot be imported ({exc}).",
-                    hint="Write the dotted path of something that exists.",
-                    id="mcp_django.E013",
-                )
-            )
+    for key, path, kind in _paths(settings):
+        problem = _path_problem(path, kind)
+        if problem:
+            what = f"{key} names {path!r}, {problem}."
+            hint = f"Write the dotted path of a {kind} that exists."
+            found.append(Error(what, hint=hint, id="mcp_django.E013"))
     return found
 
 
@@ -74,14 +69,23 @@ def _nothing(what: str, name: str) -> Error:
     return Error(what, hint=hint, id="mcp_django.E013")
 
 
-def _paths(settings: conf.Settings) -> Iterator[tuple[str, str]]:
-    """The dotted paths of the settings, each with the key that names it."""
+def _path_problem(path: str, kind: str) -> str:
+    try:
+        found = import_string(path)
+    except ImportError as exc:
+        return f"which cannot be imported ({exc})"
+    fits = isinstance(found, type) if kind == "class" else callable(found)
+    return "" if fits else f"which is not a {kind}"
+
+
+def _paths(settings: conf.Settings) -> Iterator[tuple[str, str, str]]:
+    """The dotted paths of the settings: the key, the path, and what it has to name."""
     for key, entries in (("JWT", settings.jwt), ("INTROSPECTION", settings.introspection)):
         for number, entry in enumerate(entries):
             if entry.user:
-                yield f"MCP_DJANGO[{key!r}][{number}]['USER']", entry.user
+                yield f"MCP_DJANGO[{key!r}][{number}]['USER']", entry.user, "function"
     for number, path in enumerate(settings.drf):
-        yield f"MCP_DJANGO['DRF'][{number}]", path
+        yield f"MCP_DJANGO['DRF'][{number}]", path, "class"
 
 
 def check_rest_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

@@ -12,7 +12,6 @@ from django.core import checks
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import URLResolver, get_resolver
-from django.utils.module_loading import import_string
 
 from mcp_django import conf
 from mcp_django.auth.backends import get_backend
@@ -46,12 +45,14 @@ def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _admin_class_problems() -> list[tuple[str, str]]:
-    name = conf.get_settings().admin_base_class
+    # It needs the admin.
+    from mcp_django.admin_base import import_base_class
+
     try:
-        import_string(name)
-    except ImportError as exc:
+        import_base_class()
+    except ImproperlyConfigured as exc:
         hint = "Name the class of your theme that stands for ModelAdmin, and install the theme."
-        return [(f"MCP_DJANGO['ADMIN_BASE_CLASS'] names {name!r}, and {exc}.", hint)]
+        return [(str(exc), hint)]
     return []
 
 

@@ -175,7 +175,7 @@ def _check_redirect(application: Any, redirect_uri: str) -> None:
     if application is not None and not is_manual(application):
         trusted = redirects.is_allowed(redirect_uri)
     else:
-        apps = (urlsplit(one).scheme.lower() for one in get_settings().oauth.app_redirects)
+        apps = (one.partition(":")[0].lower() for one in get_settings().oauth.app_redirects)
         own = application.get_allowed_schemes() if application is not None else ()
         trusted = scheme in {"http", "https", *apps, *own} - (redirects.NEVER - {"http", "https"})
     if not trusted:

@@ -8,8 +8,18 @@ they are asked, so that each of both is written down once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcp_django.conf import Settings
+
+
+def _read_settings() -> Settings:
+    from mcp_django.conf import defaults_while_wrong, get_settings
+
+    # The toolkit asks in its checks. When it serves, ``Scopes`` asks for what is in force.
+    with defaults_while_wrong():
+        return get_settings()
 
 
 class RedirectSchemes(Sequence[str]):
@@ -20,10 +30,10 @@ class RedirectSchemes(Sequence[str]):
     """
 
     def _names(self) -> list[str]:
-        from mcp_django.conf import get_settings
-
-        apps = (urlsplit(uri).scheme for uri in get_settings().oauth.app_redirects)
-        return list(dict.fromkeys(["https", "http", *filter(None, apps)]))
+        # Not urlsplit(), which raises for some that are not addresses: a check of ours says so.
+        uris = _read_settings().oauth.app_redirects
+        apps = (uri.partition(":")[0].lower() for uri in uris if ":" in uri)
+        return list(dict.fromkeys(["https", "http", *apps]))
 
     def __getitem__(self, index: Any) -> Any:
         return self._names()[index]
@@ -36,9 +46,7 @@ class DeclaredScopes(Mapping[str, str]):
     """``MCP_DJANGO["SCOPES"]``: each scope and what it lets a client do."""
 
     def _declared(self) -> dict[str, str]:
-        from mcp_django.conf import get_settings
-
-        return get_settings().scopes
+        return _read_settings().scopes
 
     def __getitem__(self, name: str) -> str:
         return self._declared()[name]

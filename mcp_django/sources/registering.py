@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
 
 from mcp_django.components.component import Component
+from mcp_django.conf import defaults_while_wrong
 from mcp_django.exceptions import NotRegistered
 from mcp_django.sources.models.declaration import ModelComponents
 from mcp_django.sources.models.generated import declared_by
@@ -79,6 +80,8 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
 
         return decorator
 
+    # A site may register elsewhere than in an ``mcp`` module, as in ``ready()`` of an app.
+    @defaults_while_wrong()
     def _register(self, model: type[Model], cls: Any) -> None:
         if not (isinstance(cls, type) and issubclass(cls, ModelComponents)):
             raise ImproperlyConfigured(

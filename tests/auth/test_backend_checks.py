@@ -42,7 +42,9 @@ def ids(found: list[Any]) -> list[str]:
         (["introspection"], {"INTROSPECTION": [ASKED]}, 0),
         (["jwt"], {"JWT": [{**ISSUER, "USER": "nowhere.resolve"}]}, 1),
         (["jwt"], {"JWT": [{**ISSUER, "USER": "django.http.Http404"}]}, 0),
+        (["jwt"], {"JWT": [{**ISSUER, "USER": "mcp_django.conf.KEYS"}]}, 1),
         (["tokens"], {"DRF": ["nowhere.Authentication"]}, 1),
+        (["drf"], {"DRF": ["os.path.join"]}, 1),
     ],
 )
 def test_a_backend_without_an_issuer_or_its_function_is_found(

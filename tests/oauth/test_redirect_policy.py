@@ -106,6 +106,7 @@ def test_an_address_of_an_application_is_accepted_once_it_is_listed(settings: An
         "app:x",
         "app:/a b",
         "app:/#a",
+        "https://[",
     ],
 )
 def test_an_application_address_that_can_never_be_used_is_told(settings: Any, uri: str) -> None:
@@ -114,6 +115,8 @@ def test_an_application_address_that_can_never_be_used_is_told(settings: Any, ur
     (found,) = clients.check_app_redirects(None)
     assert isinstance(found, Error)
     assert found.id == "mcp_oauth.E011"
+    # The toolkit's own check looks at the schemes, before or after that.
+    assert "http" in oauth2_settings.ALLOWED_REDIRECT_URI_SCHEMES
 
 
 def test_schemes_are_a_sequence_that_follows_the_setting(settings: Any) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, ProgrammingError
 
+from mcp_django.conf import get_settings
 from mcp_django.management.parser import SubcommandParser
 from mcp_django.management.subcommands import (
     call,
@@ -44,7 +46,16 @@ class Command(BaseCommand):
         prune.add_arguments(subcommands)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the chosen subcommand."""
+        """Run the chosen subcommand.
+
+        Raises:
+            CommandError: ``MCP_DJANGO`` is wrong, or the database lacks tables.
+        """
+        try:
+            # The subcommands skip the system checks, one of which says it elsewhere.
+            get_settings()
+        except ImproperlyConfigured as exc:
+            raise CommandError(str(exc)) from exc
         try:
             options["run"](self, options)
         except (OperationalError, ProgrammingError) as exc:
