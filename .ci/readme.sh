@@ -25,9 +25,9 @@ for _ in $(seq 300); do
     kill -0 $! 2>/dev/null || break
     sleep 1
 done
-before=$(sed '/^Preparing the demo, .* http/,$d; /^WARNING: Location /d' "$WORK/demo.log")
-if grep -iqE 'warning|error|traceback' <<<"$before"; then
-    printf 'The demo complains before it says where it is:\n%s\n' "$before" >&2
+before=$(sed '/^Addresses$/,$d; /^WARNING: Location /d' "$WORK/demo.log")
+if grep -iqE 'warning|error|traceback|hidden|unknown' <<<"$before"; then
+    printf 'The demo complains before it prints its addresses:\n%s\n' "$before" >&2
     exit 1
 fi
 answer=$(bash -c "$(sed -n '/curl -sS/,/--data/p' "$WORK/demo.log")" || true)

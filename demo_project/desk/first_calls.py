@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
 
 from django.core.management import call_command
 from django.core.management.base import CommandError, OutputWrapper
@@ -10,9 +14,11 @@ from django.core.management.base import CommandError, OutputWrapper
 from demo_project.desk.accounts import DESK, GUEST, TRAINEE, Account
 from mcp_django.models import Call
 
+FirstCall: TypeAlias = tuple[Account, str, tuple[str, ...]]
+
 # Who calls what, and in which words. The last ones are no good: an airport that does not exist,
 # and somebody who may not.
-FIRST_CALLS: tuple[tuple[Account, str, tuple[str, ...]], ...] = (
+FIRST_CALLS: tuple[FirstCall, ...] = (
     (GUEST, "nearest_airports", ("latitude=51.5074", "longitude=-0.1278", "count=3")),
     (GUEST, "great_circle_distance", ("origin=JFK", "destination=LHR")),
     (GUEST, "airport_map", ("place=IS",)),
@@ -29,8 +35,13 @@ def make_first_calls(stdout: OutputWrapper) -> None:
     """Call a few things as the accounts would, where nothing was called yet."""
     if Call.objects.exists():
         return
-    stdout.write("Making the first calls, two of which fail on purpose.")
-    for account, name, arguments in FIRST_CALLS:
+    stdout.write("Making the first calls, which the call log in the admin shows.")
+    with _nothing_logged_below_a_warning():
+        _make(FIRST_CALLS)
+
+
+def _make(calls: Iterable[FirstCall]) -> None:
+    for account, name, arguments in calls:
         server = "default" if account is GUEST else "staff"
         printed = io.StringIO()
         options = ("--user", account.username, "--server", server, "--no-input")
@@ -39,3 +50,15 @@ def make_first_calls(stdout: OutputWrapper) -> None:
         except (CommandError, SystemExit):
             # What is refused or fails is in the log as well.
             continue
+
+
+@contextmanager
+def _nothing_logged_below_a_warning() -> Iterator[None]:
+    # Two calls are rejected on purpose, which would look as if the demo did not work.
+    logger = logging.getLogger("mcp_django")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -33,6 +33,8 @@ class DemoServer:
     token: str
     staff_token: str
     output: str
+    errors: str
+    """What it had said there when it began to serve."""
     var: Path
 
 
@@ -71,7 +73,9 @@ def running_demo(var: Path, **environ: str) -> Iterator[DemoServer]:
             if "Serving on" not in output:
                 errors.seek(0)
                 raise AssertionError(f"The demo did not start.\n{output}\n{errors.read()}")
-            yield _read_server(output, var)
+            # Not by the open file, whose position the process shares.
+            complaints = (var / "stderr.txt").read_text(encoding="utf-8")
+            yield _read_server(output, complaints, var)
         finally:
             _stop(process)
 
@@ -98,7 +102,7 @@ def _output_until_serving(process: subprocess.Popen[str]) -> str:
     return "".join(lines)
 
 
-def _read_server(output: str, var: Path) -> DemoServer:
+def _read_server(output: str, errors: str, var: Path) -> DemoServer:
     site = _find(r"^Serving on (http://\S+)/ ", output)
     return DemoServer(
         site=site,
@@ -107,6 +111,7 @@ def _read_server(output: str, var: Path) -> DemoServer:
         token=_find(r"^  guest +(mcp_\S+)$", output),
         staff_token=_find(r"^  desk +(mcp_\S+)$", output),
         output=output,
+        errors=errors,
         var=var,
     )
 
