@@ -248,7 +248,7 @@ async def test_what_serves_asgi_raises_while_a_setting_is_wrong() -> None:
     with override_settings(MCP_DJANGO={"PAGE_SIZ": 5}):
         await server.send_input({"type": "http.request", "body": b"{}"})
         with pytest.raises(ImproperlyConfigured, match=re.escape("Did you mean 'PAGE_SIZE'?")):
-            await server.receive_output()
+            await server.wait()
 
 
 @pytest.mark.usefixtures("servers")
