@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from django.core.management import load_command_class
+from django.core.management import BaseCommand, load_command_class
 
 from mcp_django.management.clients.hosts import HOSTS
 from tests.management.console import attempt
@@ -16,6 +16,12 @@ from tests.servers import person
 
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
 PROMPT = "$ python manage.py mcp "
+# What every command has, without a word about it for each.
+DJANGOS = [
+    name
+    for action in BaseCommand().create_parser("", "")._actions
+    for name in action.option_strings
+]
 # These have a page of their own.
 ELSEWHERE = {"stdio", "doctor", "contract"}
 
@@ -36,7 +42,12 @@ def choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParse
 def options_of(parser: argparse.ArgumentParser) -> set[str]:
     own = {option for action in parser._actions for option in action.option_strings}
     below = (options_of(one) for one in choices(parser).values())
-    return own.union(*below) - {"-h", "--help"}
+    return own.union(*below) - set(DJANGOS)
+
+
+def test_djangos_own_options_are_named_once() -> None:
+    named = {*re.findall(r"`(--[a-z-]+)`", PAGE.partition("\n## ")[0])}
+    assert {one for one in DJANGOS if one.startswith("--")} - {"--help", "--version"} <= named
 
 
 def section(name: str) -> str:
@@ -54,7 +65,7 @@ def test_every_option_of_a_subcommand_is_explained(name: str) -> None:
     parser = subcommands()[name]
     assert options_of(parser) <= documented
     others = {option for one in subcommands().values() for option in options_of(one)}
-    assert documented <= others | {"--traceback", "--config"}
+    assert documented <= others | {*DJANGOS, "--config"}
 
 
 def test_every_client_is_in_the_table() -> None:

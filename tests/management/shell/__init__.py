@@ -1,0 +1,1 @@
+"""A site of its own for commands that run in a process: its settings and its URLconf."""

@@ -1,0 +1,25 @@
+"""A small site without LOGGING; the environment says what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+
+SECRET_KEY = "only for tests, and no secret at all: " + "x" * 30
+USE_TZ = True
+INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "mcp_django"]
+ROOT_URLCONF = os.environ.get("SHELL_URLCONF", "tests.management.shell.urls")
+DATABASES = (
+    {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["SHELL_DATABASE"]}}
+    if "SHELL_DATABASE" in os.environ
+    else {}
+)
+# What is tested is what a call prints, not its row in the log.
+MCP_DJANGO = {"LOG_CALLS": "SHELL_LOG_CALLS" in os.environ}
+if "SHELL_LOGGING" in os.environ:
+    LOGGING = {
+        "version": 1,
+        "handlers": {
+            "file": {"class": "logging.FileHandler", "filename": os.environ["SHELL_LOGGING"]}
+        },
+        "root": {"handlers": ["file"]},
+    }
