@@ -17,6 +17,7 @@ from django.core.management.base import CommandError
 
 from mcp_django.auth.principal import Principal, anonymous, principal_for, user_named
 from mcp_django.components.component import Component
+from mcp_django.management.command_errors import SEE_WHERE, name_and_text
 from mcp_django.management.kinds import PLURALS, Kind, kind_argument, kind_of
 from mcp_django.management.offering import components_of, look_up
 from mcp_django.protocol.revisions import REVISIONS, Revision
@@ -59,11 +60,16 @@ def declared_servers(name: str | None) -> list[MCPServer]:
     """The same as code declares them: no database is asked what the admin says.
 
     Raises:
-        CommandError: there is none of this name.
+        CommandError: there is none of this name, or the URLconf cannot be imported.
     """
     # A server may be declared where it is mounted, and nothing else imports that.
     if urlconf := getattr(settings, "ROOT_URLCONF", None):
-        import_module(urlconf)
+        try:
+            import_module(urlconf)
+        except Exception as exc:
+            raise CommandError(
+                f"ROOT_URLCONF {urlconf!r} cannot be imported: {name_and_text(exc)}\n{SEE_WHERE}"
+            ) from exc
     known = sorted(all_servers(), key=lambda server: (not server.is_default, server.name))
     if name is None:
         return known

@@ -59,7 +59,7 @@ def _tool_parts(result: Wire) -> Iterator[str]:
 def _says(block: Wire, structured: Any) -> bool:
     try:
         return bool(block["type"] == "text" and json.loads(block["text"]) == structured)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

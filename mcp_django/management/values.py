@@ -19,7 +19,9 @@ from django.core.management.base import CommandError
 
 from mcp_django.management.lookups import nearest
 from mcp_django.management.parameters import Schema, type_text
+from mcp_django.protocol.errors import clip
 
+TOO_DEEP = "the JSON is nested too deep; send fewer levels of arrays and objects"
 PAIR = re.compile(r"([^=]*?)(:?=)(.*)", re.DOTALL)
 WORDS = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
@@ -84,6 +86,23 @@ def read_value(text: str, schema: Schema) -> Any:
     raise ValueError(f"write {_article(type_text(schema))}")
 
 
+def load_json(text: str) -> Any:
+    """Return the JSON value of a text, as strictly as a server reads it.
+
+    Raises:
+        ValueError: it is not JSON; of numbers, NaN and what overflows are not.
+        RecursionError: it is nested too deep.
+    """
+    return json.loads(text, parse_float=_finite, parse_constant=_finite)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a JSON number")
+    return value
+
+
 def _split(word: str) -> tuple[str, str, str]:
     match = PAIR.fullmatch(word)
     if match is None or not match[1]:
@@ -109,9 +128,15 @@ def _value(name: str, sign: str, text: str, schema: Schema) -> Any:
     if text.startswith("@"):
         text = _file(name, Path(text[1:]), is_binary="contentEncoding" in schema)
     try:
+        # An argument that is not UTF-8 arrives as surrogates, which no JSON can carry.
+        text.encode()
         return read_value(text, schema)
+    except UnicodeEncodeError:
+        raise CommandError(f"{name}: {clip(text)!r} is not text in UTF-8.") from None
     except ValueError as exc:
-        raise CommandError(f"{name}: {exc}, not {text!r}.") from None
+        raise CommandError(f"{name}: {exc}, not {clip(text)!r}.") from None
+    except RecursionError:
+        raise CommandError(f"{name}: {TOO_DEEP}.") from None
 
 
 def _file(name: str, path: Path, *, is_binary: bool) -> str:
@@ -122,13 +147,17 @@ def _file(name: str, path: Path, *, is_binary: bool) -> str:
         raise CommandError(f"{name}: {path} cannot be read: {exc.strerror}.") from None
     except UnicodeDecodeError:
         raise CommandError(f"{name}: {path} is no text in UTF-8.") from None
+    except ValueError as exc:
+        raise CommandError(f"{name}: {str(path)!r} cannot be read: {exc}.") from None
 
 
 def _json(name: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return load_json(text)
     except ValueError as exc:
-        raise CommandError(f"{name}: {text!r} is no JSON: {exc}.") from None
+        raise CommandError(f"{name}: {clip(text)!r} is no JSON: {exc}.") from None
+    except RecursionError:
+        raise CommandError(f"{name}: {TOO_DEEP}.") from None
 
 
 def _alternatives(schema: Schema) -> Iterator[tuple[str, Schema]]:
@@ -150,7 +179,7 @@ def _choice(text: str, values: Iterable[Any]) -> Any:
 
 def _of(kind: type) -> Callable[[str], Any]:
     def read(text: str) -> Any:
-        value = json.loads(text)
+        value = load_json(text)
         if not isinstance(value, kind):
             raise ValueError
         return value
@@ -165,7 +194,7 @@ def _boolean(text: str) -> bool:
 
 
 def _number(text: str) -> int | float:
-    value = json.loads(text)
+    value = load_json(text)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError
     return value
@@ -178,7 +207,7 @@ def _null(text: str) -> None:
 
 def _any(text: str) -> Any:
     try:
-        return json.loads(text)
+        return load_json(text)
     except ValueError:
         return text
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext, suppress
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import OperationalError, ProgrammingError
 
 from mcp_django.conf import get_settings
+from mcp_django.management.command_errors import command_error
 from mcp_django.management.parser import SubcommandParser
+from mcp_django.management.quiet_log import without_tracebacks
+from mcp_django.management.streams import OutputStream
 from mcp_django.management.subcommands import (
     call,
     connect,
@@ -21,6 +24,7 @@ from mcp_django.management.subcommands import (
     token,
 )
 from mcp_django.management.subcommands import list as list_components
+from mcp_django.store.calls import call_log
 
 
 class Command(BaseCommand):
@@ -29,6 +33,11 @@ class Command(BaseCommand):
     help = "Manage this site's MCP servers."
     # Whoever calls the command from code may say where answers to questions come from.
     stealth_options = ("stdin",)
+
+    def __init__(self, stdout: Any = None, stderr: Any = None, **options: Any) -> None:
+        out: Any = OutputStream(stdout or sys.stdout)
+        err: Any = OutputStream(stderr or sys.stderr, optional=True)
+        super().__init__(out, err, **options)
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Let each subcommand describe its own arguments."""
@@ -45,18 +54,45 @@ class Command(BaseCommand):
         stdio.add_arguments(subcommands)
         prune.add_arguments(subcommands)
 
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Run, and end in a sentence: this is the one place that turns exceptions into one.
+
+        Raises:
+            CommandError: anything at all went wrong.
+        """
+        if options.get("stdout"):
+            options["stdout"] = OutputStream(options["stdout"])
+        if options.get("stderr"):
+            options["stderr"] = OutputStream(options["stderr"], optional=True)
+        try:
+            output = super().execute(*args, **options)
+            self.stdout.flush()
+        except (Exception, KeyboardInterrupt) as exc:
+            # What was printed before is shown before the error; if it cannot be, one error is told.
+            with suppress(CommandError):
+                self.stdout.flush()
+            if isinstance(exc, CommandError):
+                raise
+            raise command_error(exc) from exc
+        return output
+
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the chosen subcommand.
 
         Raises:
-            CommandError: ``MCP_DJANGO`` is wrong, or the database lacks tables.
+            CommandError: nothing could be printed; then nothing is run either.
+            ImproperlyConfigured: ``MCP_DJANGO`` is wrong.
         """
-        try:
-            # The subcommands skip the system checks, one of which says it elsewhere.
-            get_settings()
-        except ImproperlyConfigured as exc:
-            raise CommandError(str(exc)) from exc
-        try:
-            options["run"](self, options)
-        except (OperationalError, ProgrammingError) as exc:
-            raise CommandError(f"{exc}. Did you run manage.py migrate?") from exc
+        # The subcommands skip the system checks, one of which says what is wrong elsewhere.
+        get_settings()
+        serves = options["subcommand"] == "stdio"
+        if not serves and getattr(self.stdout, "is_closed", False):
+            raise CommandError("The standard output is closed, so nothing was run.")
+        # A server's log is where the bugs of its components are told.
+        keeps_log = serves or options["traceback"] or options["verbosity"] > 1
+        with nullcontext() if keeps_log else without_tracebacks(self.stderr):
+            try:
+                options["run"](self, options)
+            finally:
+                # Else the end of the process writes what is left, and logs what goes wrong.
+                call_log.flush()

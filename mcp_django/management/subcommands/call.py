@@ -14,8 +14,9 @@ from mcp_django.auth.principal import Principal
 from mcp_django.components.component import Component
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
 from mcp_django.management.answers import Prepared
+from mcp_django.management.command_errors import SEE_WHERE, command_error, name_and_text
 from mcp_django.management.conversation import Conversation
-from mcp_django.management.guards import guard_names, verdict
+from mcp_django.management.guards import failed_permission, guard_names, verdict
 from mcp_django.management.lookups import add_place, find_component, find_principal
 from mcp_django.management.narrator import Narrator
 from mcp_django.management.offering import SWITCHED_OFF, guards_of_server
@@ -23,11 +24,10 @@ from mcp_django.management.questions import CAPABILITIES, Answerer, Nobody
 from mcp_django.management.rendering import binaries, printable, render
 from mcp_django.management.requests import request_for
 from mcp_django.management.terminal import Terminal
+from mcp_django.runtime.failures import CallAborted
 from mcp_django.server import MCPServer
 from mcp_django.signals import component_failed
 from mcp_django.transports.memory import Response
-
-INTERRUPTED = 130
 
 
 def add_arguments(subcommands: Any) -> None:
@@ -75,10 +75,11 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
         json_arguments=options["json_args"],
     )
     principal = find_principal(options["user"])
+    prepared = Prepared(options["answers"], _answerer(command, options))
     conversation = Conversation(
         server,
         principal,
-        answerer=Prepared(options["answers"], _answerer(command, options)),
+        answerer=prepared,
         capabilities={} if options["no_input"] else CAPABILITIES,
         listener=Narrator(command.stderr),
     )
@@ -90,21 +91,22 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     component_failed.connect(keep)
     try:
         response = conversation.request(method, params)
-    except AccessRefused as exc:
-        raise _refusal(server, component, options["user"], exc) from exc
-    except KeyboardInterrupt:
-        raise CommandError("Interrupted.", returncode=INTERRUPTED) from None
+        _print(command, options, response)
+        if options["output"] and "result" in response:
+            _write(command, options["output"], response["result"])
+        _fail_if_failed(server, component, principal, response, bugs)
+    except (CommandError, KeyboardInterrupt):
+        raise
+    except BaseException as exc:
+        raise _failure(server, component, principal, options["user"], exc) from exc
     finally:
         component_failed.disconnect(keep)
-    _print(command, options, response)
-    if options["output"] and "result" in response:
-        _write(command, options["output"], response["result"])
-    _fail_if_failed(server, component, principal, response, bugs)
 
 
 def _answerer(command: BaseCommand, options: Mapping[str, Any]) -> Answerer:
     stdin = options.get("stdin") or sys.stdin
-    return Terminal(stdin, command.stderr) if stdin.isatty() else Nobody()
+    is_terminal = stdin is not None and not stdin.closed and stdin.isatty()
+    return Terminal(stdin, command.stderr) if is_terminal else Nobody()
 
 
 def _print(command: BaseCommand, options: Mapping[str, Any], response: Response) -> None:
@@ -122,8 +124,9 @@ def _write(command: BaseCommand, path: Path, result: Mapping[str, Any]) -> None:
         raise CommandError("There is no image, sound or blob in the answer; nothing was written.")
     try:
         path.write_bytes(content)
-    except OSError as exc:
-        raise CommandError(f"{path} cannot be written: {exc.strerror}.") from exc
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or exc
+        raise CommandError(f"{path} cannot be written: {reason}.") from exc
     command.stderr.write(f"Wrote {len(content):,} bytes to {path}.", style_func=str)
 
 
@@ -136,15 +139,35 @@ def _fail_if_failed(
 ) -> None:
     """Raise what makes the exit status 1."""
     if bugs:
-        bug = bugs[-1]
-        raise CommandError(
-            f"The {component} raised {type(bug).__name__}: {bug}\n"
-            "manage.py mcp --traceback call … shows where."
-        ) from bug
+        raise _bug(component, bugs[-1]) from bugs[-1]
     if "error" in response:
         _fail(server, component, principal, response["error"])
     if response["result"].get("isError"):
         raise CommandError(f"The {component} answered with an error.")
+
+
+def _bug(component: Component, exc: BaseException) -> CommandError:
+    if isinstance(exc, CallAborted) and exc.__cause__ is not None:
+        exc = exc.__cause__
+    return CommandError(f"The {component} raised {name_and_text(exc)}\n{SEE_WHERE}")
+
+
+def _failure(
+    server: MCPServer,
+    component: Component,
+    principal: Principal,
+    username: str | None,
+    exc: BaseException,
+) -> CommandError:
+    """The error for what came out of the runtime in place of a response."""
+    if not isinstance(exc, Exception):
+        # What ends threads and processes is not caught there.
+        return _bug(component, exc)
+    if failed := failed_permission(server, component, principal):
+        return failed
+    if isinstance(exc, AccessRefused):
+        return _refusal(server, component, username, exc)
+    return command_error(exc)
 
 
 def _fail(
@@ -152,6 +175,8 @@ def _fail(
 ) -> NoReturn:
     seen = verdict(server, component, principal)
     if not seen.is_visible:
+        if failed := failed_permission(server, component, principal):
+            raise failed
         who = principal.user.get_username() or "callers without --user"
         raise CommandError(
             f"The {component} is hidden from {who} by {', '.join(seen.refused_by)}; "

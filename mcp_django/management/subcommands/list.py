@@ -13,13 +13,12 @@ from mcp_django.components.component import Component
 from mcp_django.components.resource import ReadableComponent
 from mcp_django.management.addresses import urls
 from mcp_django.management.facts import ESTIMATE, estimated_tokens, facts, flags, total_tokens
-from mcp_django.management.guards import guard_names, may_enter
+from mcp_django.management.guards import guard_names, may_enter, may_see
 from mcp_django.management.kinds import KINDS, PLURALS, Kind, kind_argument
 from mcp_django.management.lookups import find_principal, find_servers
 from mcp_django.management.offering import SWITCHED_OFF, guards_of_server, is_offered
 from mcp_django.management.tables import columns, width_of
 from mcp_django.protocol.revisions import LATEST
-from mcp_django.runtime.policy import visible
 from mcp_django.server import MCPServer
 
 Grouped = dict[Kind, list[Component]]
@@ -63,7 +62,7 @@ def _shown(server: MCPServer, principal: Principal | None, kinds: Sequence[Kind]
         kind: [
             one
             for one in kind.components(server)
-            if principal is None or (is_offered(server, one) and visible(principal, one))
+            if principal is None or (is_offered(server, one) and may_see(server, one, principal))
         ]
         for kind in kinds
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +19,7 @@ from django.db import connections
 from mcp_django.auth.local import LocalCaller
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
+from mcp_django.management.guards import naming_permissions
 from mcp_django.management.lookups import find_principal, find_server
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.server import MCPServer
@@ -54,6 +56,8 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     Raises:
         CommandError: there is no such server or user, or the token does not hold.
     """
+    if sys.stdin is None or sys.stdout is None:
+        raise CommandError("The standard input or output is closed, and mcp stdio needs both.")
     # Before anything else that could print.
     source, sink = take_over()
     server = find_server(options["server"])
@@ -90,7 +94,8 @@ def _admitted(command: BaseCommand, server: MCPServer, caller: LocalCaller) -> P
     except AuthenticationRequired as exc:
         raise CommandError(f"{TOKEN_VARIABLE}: {exc} See: manage.py mcp token list.") from None
     try:
-        admit_connection(server, principal)
+        with naming_permissions(server, None, principal):
+            admit_connection(server, principal)
     except AccessRefused as exc:
         reason = exc.message if principal.is_authenticated else HINT
         command.stderr.write(f"The server {server.name!r} will refuse every request: {reason}")
