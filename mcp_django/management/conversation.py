@@ -9,9 +9,12 @@ from collections.abc import Hashable, Mapping
 from itertools import count
 from typing import Any, Protocol
 
+from django.core.management.base import CommandError
+
 from mcp_django import __version__
 from mcp_django.auth.principal import Principal
-from mcp_django.management.questions import Answerer, Question
+from mcp_django.management.answers import Refused
+from mcp_django.management.questions import Answer, Answerer, Question, description
 from mcp_django.protocol import meta
 from mcp_django.protocol.revisions import LATEST, MODERN, Revision
 from mcp_django.runtime.incoming import Incoming
@@ -73,16 +76,25 @@ class Conversation:
             more = self._answered(result)
 
     def _answered(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        answers = {
-            key: self._answerer.answer(
-                Question(
-                    asker=f"Server {self._title!r}",
-                    method=asked["method"],
-                    params=asked.get("params") or {},
-                )
+        questions = {
+            key: Question(
+                asker=f"Server {self._title!r}",
+                method=asked["method"],
+                params=asked.get("params") or {},
             )
             for key, asked in result.get("inputRequests", {}).items()
         }
+        answers: dict[str, Answer] = {}
+        for key, question in questions.items():
+            try:
+                answers[key] = self._answerer.answer(question)
+            except Refused:
+                raise
+            except CommandError as exc:
+                later = [one for other, one in questions.items() if other not in {*answers, key}]
+                others = [f"  {line}" for one in later for line in description(one)]
+                told = [str(exc), *(["Asked at the same time:"] if others else []), *others]
+                raise CommandError("\n".join(told)) from exc
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return {"inputResponses": answers, **state}
 

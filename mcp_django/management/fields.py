@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mcp_django.management.typed import FORMATS, READERS, UnfitText
+from mcp_django.protocol.errors import clip
 
 Schema = Mapping[str, Any]
 
@@ -75,11 +77,13 @@ class Field:
         return default if isinstance(default, str) else json.dumps(default)
 
     def read(self, text: str) -> Any:
-        """The value that a line means; an empty line is not given here.
+        """Return the value that a line means: an empty one the default, or ``None`` for no value.
 
         Raises:
             UnfitText: it means none.
         """
+        if not text:
+            return self._default()
         if self.is_multiple:
             return self._several(text)
         if self.choices:
@@ -88,8 +92,13 @@ class Field:
         self._check(value)
         return value
 
+    def _default(self) -> Any:
+        if self.is_required and not self.has_default:
+            raise UnfitText("A value is needed.")
+        return self.schema.get("default")
+
     def _several(self, text: str) -> list[Any]:
-        chosen = list(dict.fromkeys(self._chosen(part) for part in text.split(",") if part.strip()))
+        chosen = list(dict.fromkeys(self._chosen(part) for part in _parts(text)))
         low, high = self.schema.get("minItems", 0), self.schema.get("maxItems", math.inf)
         if not low <= len(chosen) <= high:
             raise UnfitText(f"Choose {self.wants()}.")
@@ -105,7 +114,7 @@ class Field:
             if text == str(number):
                 return value
         titles = ", ".join(title for _, title in self.choices)
-        raise UnfitText(f"{text!r} is none of: {titles}.")
+        raise UnfitText(f"{clip(text)!r} is none of: {titles}.")
 
     def _check(self, value: Any) -> None:
         size = len(value) if isinstance(value, str) else value
@@ -117,6 +126,14 @@ class Field:
         check = FORMATS.get(self.schema.get("format", ""))
         if check is not None and not check(value):
             raise UnfitText(f"Write {self.wants()}.")
+
+
+def _parts(text: str) -> list[str]:
+    """Return the members of a list: with commas between, or of a JSON array."""
+    if text.lstrip().startswith("["):
+        with suppress(ValueError, RecursionError):
+            return [str(part) for part in json.loads(text)]
+    return [part for part in text.split(",") if part.strip()]
 
 
 def fields_of(schema: Schema) -> list[Field]:

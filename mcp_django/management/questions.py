@@ -6,10 +6,9 @@ with the same request, sent again.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from django.core.management.base import CommandError
@@ -35,6 +34,8 @@ class Question:
     asker: str
     method: str
     params: Mapping[str, Any]
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """The fields that the command line has filled in already."""
 
     @property
     def kind(self) -> str:
@@ -55,8 +56,9 @@ class Question:
 
     @property
     def fields(self) -> list[Field]:
-        """The fields of the form."""
-        return fields_of(self.params.get("requestedSchema", {}))
+        """The fields of the form that are still open."""
+        found = fields_of(self.params.get("requestedSchema", {}))
+        return [one for one in found if one.name not in self.given]
 
 
 class Answerer(Protocol):
@@ -70,23 +72,30 @@ class Nobody:
     """Nobody is there to answer, so a question ends the call."""
 
     def answer(self, question: Question) -> Answer:
-        """No answer.
+        """No answer, but the defaults of a form of which the rest was given.
 
         Raises:
             CommandError: saying what was asked, and how to answer it.
         """
+        if question.given and all(map(_may_be_left_out, question.fields)):
+            rest = {one.name: one.schema["default"] for one in question.fields if one.has_default}
+            return {"action": "accept", "content": rest}
         asked = "\n".join(f"  {line}" for line in description(question))
         raise CommandError(
             f"{question.asker} asks, and nobody is at a terminal to answer:\n{asked}\n"
-            f"Answer with --answer {example(question)}, once for each question, in their order; "
-            "--no-input acts as a client that cannot be asked."
+            f"Answer with {example(question)}; repeat the option for each question, in their "
+            "order. --no-input acts as a client that cannot be asked."
         )
+
+
+def _may_be_left_out(field: Field) -> bool:
+    return field.has_default or not field.is_required
 
 
 def description(question: Question) -> list[str]:
     """The question as lines of text."""
     if question.kind == FORM:
-        return [*question.message.splitlines(), *map(_field_line, question.fields)]
+        return [*question.message.splitlines(), *map(field_line, question.fields)]
     if question.kind == PAGE:
         return [*question.message.splitlines(), question.url]
     if question.kind == SAMPLING:
@@ -94,7 +103,8 @@ def description(question: Question) -> list[str]:
     return ["Which directories do you work in?"]
 
 
-def _field_line(field: Field) -> str:
+def field_line(field: Field) -> str:
+    """A field with its rule, as one line."""
     label = "" if field.label == field.name else f" {field.label}"
     # The value is what a prepared answer has to say; the title may be all that a person knows.
     choices = [title if title == value else f"{value} ({title})" for value, title in field.choices]
@@ -117,20 +127,32 @@ def sampling_lines(params: Mapping[str, Any]) -> list[str]:
 def example(question: Question) -> str:
     """An answer as a shell takes it."""
     if question.kind == FORM and question.fields:
-        sample = {one.name: _sample(one) for one in question.fields}
-        return f"{shlex.quote(json.dumps(sample, ensure_ascii=False))} or --answer decline"
+        needed = [one for one in question.fields if not _may_be_left_out(one)]
+        pairs = (f"{one.name}={_sample(one)}" for one in needed or question.fields)
+        return f"{' '.join(f'--answer {shlex.quote(pair)}' for pair in pairs)} or --answer decline"
     return {
-        FORM: "accept or --answer decline",
-        PAGE: "accept or --answer decline",
-        SAMPLING: "'the text of the model'",
-        ROOTS: "'[\"/a/directory\"]'",
+        FORM: "--answer accept or --answer decline",
+        PAGE: "--answer accept or --answer decline",
+        SAMPLING: "--answer 'the text of the model' (NAME=VALUE is for the fields of forms)",
+        ROOTS: "--answer '[\"/a/directory\"]' (NAME=VALUE is for the fields of forms)",
     }[question.kind]
 
 
-def _sample(field: Field) -> Any:
+def _sample(field: Field) -> str:
     if field.has_default:
-        return field.schema["default"]
+        return field.default_text()
     if field.choices:
-        first = field.choices[0][0]
-        return [first] if field.is_multiple else first
-    return {"boolean": True, "integer": 1, "number": 1.5}.get(field.schema.get("type", ""), "text")
+        return str(field.choices[0][0])
+    kind = field.schema.get("format", field.schema.get("type", ""))
+    return SAMPLES.get(kind, "text")
+
+
+SAMPLES = {
+    "boolean": "yes",
+    "integer": "1",
+    "number": "1.5",
+    "date": "2026-03-01",
+    "date-time": "2026-03-01T14:30:00Z",
+    "email": "ada@example.com",
+    "uri": "https://example.com/",
+}

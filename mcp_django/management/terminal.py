@@ -91,13 +91,6 @@ class Terminal:
         default = f" [{field.default_text()}]" if field.has_default else ""
         while True:
             text = self._ask(f"    {field.wants()}{default}: ")
-            if not text and field.has_default:
-                return field.schema["default"]
-            if not text and not field.is_required:
-                return None
-            if not text:
-                self._say("    A value is needed.")
-                continue
             try:
                 return field.read(text)
             except UnfitText as exc:

@@ -12,6 +12,7 @@ from django.core.validators import validate_email
 from django.utils.dateparse import parse_date, parse_datetime
 
 from mcp_django.management.values import WORDS
+from mcp_django.protocol.errors import clip
 
 
 class UnfitText(ValueError):
@@ -22,7 +23,7 @@ def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UnfitText(f"{text!r} is no whole number.") from None
+        raise UnfitText(f"{clip(text)!r} is no whole number.") from None
 
 
 def _number(text: str) -> float:
@@ -31,14 +32,14 @@ def _number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UnfitText(f"{text!r} is no number.")
+        raise UnfitText(f"{clip(text)!r} is no number.")
     return int(value) if value.is_integer() else value
 
 
 def _boolean(text: str) -> bool:
     words = {**WORDS, "y": True, "n": False}
     if text.lower() not in words:
-        raise UnfitText(f"{text!r} is neither yes nor no.")
+        raise UnfitText(f"{clip(text)!r} is neither yes nor no.")
     return words[text.lower()]
 
 

@@ -63,8 +63,8 @@ def test_an_answer_that_does_not_fit_is_asked_for_again(server: MCPServer) -> No
 @pytest.mark.parametrize(
     ("tool", "answer", "words"),
     [
-        ("order", "maybe", "a form takes a JSON object, accept, decline or cancel"),
-        ("order", "[]", "a form takes a JSON object"),
+        ("order", "maybe", "a form takes NAME=VALUE, or as a whole a JSON object, accept, decline"),
+        ("order", "[]", "a form takes NAME=VALUE"),
         ("page", "{}", "a page to visit takes accept, decline or cancel"),
         ("roots", "{}", "roots are a JSON array of directories"),
         ("roots", "cancel", "The directories were declined"),
@@ -80,7 +80,11 @@ def test_an_answer_of_the_wrong_kind_is_a_mistake(
 @pytest.mark.parametrize(
     ("tool", "lines", "way_out"),
     [
-        ("order", ["What do you want?", "size: (one of these: small, large)"], "--answer '{"),
+        (
+            "order",
+            ["What do you want?", "size: (one of these: small, large)"],
+            "--answer size=small",
+        ),
         ("confirm", ["Really?"], "--answer accept or --answer decline"),
         ("page", ["Pay there.", "https://pay.example/1"], "--answer accept"),
         ("sample", ["user: Say hi."], "--answer 'the text of the model'"),
@@ -99,7 +103,7 @@ def test_without_a_terminal_the_question_is_shown_with_the_way_to_answer(
 
 def test_the_example_of_an_answer_is_one(server: MCPServer) -> None:
     message = fails("call", "order", "--server", server.name)
-    example = message.partition("--answer '")[2].partition("'")[0]
+    example = message.partition("--answer ")[2].partition(" ")[0]
     assert answered(server, "order", example).status == 0
 
 

@@ -110,7 +110,7 @@ def test_choices_have_titles_and_values() -> None:
     assert "Write a number, at most 10." in outcome.err
     message = fails("call", "tool", "--server", server.name)
     assert "  one: Your color (one of these: #f00 (Red), #0f0 (Green))\n" in message
-    assert '"some": ["#f00"], "old": "b"' in message
+    assert "Answer with --answer 'one=#f00'" in message
 
 
 def test_answers_are_reviewed_and_changed_before_they_are_sent(server: MCPServer) -> None:

@@ -50,8 +50,9 @@ def add_arguments(subcommands: Any) -> None:
         action="append",
         default=[],
         dest="answers",
-        metavar="JSON",
-        help="Answers a question: JSON, accept, decline or cancel. Repeatable, in their order.",
+        metavar="NAME=VALUE",
+        help="Answers a question: a field of a form, or the whole of it as JSON, accept, decline "
+        "or cancel. Repeatable; what has the same name is used in the order of the questions.",
     )
     parser.add_argument(
         "--no-input", action="store_true", help="Be a client that cannot be asked anything."
@@ -95,12 +96,19 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
         if options["output"] and "result" in response:
             _write(command, options["output"], response["result"])
         _fail_if_failed(server, component, principal, response, bugs)
-    except (CommandError, KeyboardInterrupt):
+    except CommandError as exc:
+        if unused := prepared.unused():
+            raise CommandError(f"{exc}\n{unused}", returncode=exc.returncode) from exc
+        raise
+    except KeyboardInterrupt:
         raise
     except BaseException as exc:
         raise _failure(server, component, principal, options["user"], exc) from exc
     finally:
         component_failed.disconnect(keep)
+    if unused := prepared.unused():
+        # What the call did is done, so this is no failure.
+        command.stderr.write(unused, style_func=command.style.WARNING)
 
 
 def _answerer(command: BaseCommand, options: Mapping[str, Any]) -> Answerer:
