@@ -500,7 +500,7 @@ def test_a_server_for_anybody_needs_a_rate(
 
 def test_the_checks_run_with_the_others() -> None:
     registered = django_checks.registry.registry.get_checks(include_deployment_checks=True)
-    ours = {*checks.FIRST, *checks.ALL, *checks.DEPLOY}
+    ours = {*checks.FIRST, *checks.ALL, *checks.DEPLOY, *checks.DATABASE}
     functions = {getattr(one, "__wrapped__", one) for one in ours}
     for module in (components, site):
         assert functions >= {one for name, one in vars(module).items() if name.startswith("check_")}

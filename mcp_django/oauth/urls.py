@@ -7,18 +7,33 @@ nothing may redirect a POST.
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
 
-from django.urls import include, path, re_path, register_converter
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.urls import URLPattern, include, path, re_path, register_converter
 
-from mcp_django.oauth.converters import IssuerPath, OIDCPath
-from mcp_django.oauth.views.authorize import AuthorizeView
-from mcp_django.oauth.views.connections import connections, disconnect
-from mcp_django.oauth.views.metadata import authorization_server, jwks, openid_configuration
-from mcp_django.oauth.views.register import register
-from mcp_django.oauth.views.revoke import RevokeView
-from mcp_django.oauth.views.token import TokenView
+try:
+    from mcp_django.oauth.converters import IssuerPath, OIDCPath
+    from mcp_django.oauth.views.authorize import AuthorizeView
+    from mcp_django.oauth.views.connections import connections, disconnect
+    from mcp_django.oauth.views.metadata import authorization_server, jwks, openid_configuration
+    from mcp_django.oauth.views.register import register
+    from mcp_django.oauth.views.revoke import RevokeView
+    from mcp_django.oauth.views.token import TokenView
+except RuntimeError as exc:
+    # The models of an app that is not installed.
+    if not apps.is_installed("oauth2_provider"):
+        raise ImproperlyConfigured(
+            'The authorization server stands on django-oauth-toolkit: add "oauth2_provider" to '
+            "INSTALLED_APPS, or take mcp_django.oauth.urls out of the URLs."
+        ) from exc
+    if not apps.is_installed("mcp_django.oauth"):
+        raise ImproperlyConfigured(
+            'mcp_django.oauth.urls needs its app: add "mcp_django.oauth" to INSTALLED_APPS, or '
+            "take the include out of the URLs."
+        ) from exc
+    raise
 
 register_converter(IssuerPath, "mcp_issuer")
 register_converter(OIDCPath, "mcp_oidc")
@@ -45,11 +60,28 @@ well_known = [
     # Inside a prefix, where a site cannot serve the root of its host.
     path("<mcp_issuer:path>/.well-known/openid-configuration", openid_configuration),
 ]
+upstream_pages: list[URLPattern] = []
 # The client of a third party is an extra of its own: mcp_django[upstream].
-upstream = (
-    import_module("mcp_django.oauth.upstream.urls").urlpatterns if find_spec("authlib") else []
-)
+if find_spec("authlib"):
+    from mcp_django.oauth.views import upstream
+
+    upstream_pages = [
+        path(
+            "oauth/upstream/<slug:provider>/callback", upstream.callback, name="upstream_callback"
+        ),
+        path(
+            "oauth/upstream/<slug:provider>/backchannel-logout",
+            upstream.backchannel_logout,
+            name="upstream_logout",
+        ),
+        path("oauth/upstream/<slug:provider>/connect", upstream.connect, name="upstream_connect"),
+        path(
+            "oauth/upstream/<slug:provider>/disconnect",
+            upstream.disconnect,
+            name="upstream_disconnect",
+        ),
+    ]
 urlpatterns = [
     path("", include("mcp_django.urls")),
-    path("", include((well_known + endpoints + upstream, NAMESPACE))),
+    path("", include((well_known + endpoints + upstream_pages, NAMESPACE))),
 ]

@@ -25,7 +25,9 @@ CONFLICT_SECONDS: Final = 5.0
 CONFLICT_PAUSE_SECONDS: Final = 0.02
 
 if TYPE_CHECKING:
-    from mcp_django import models as tables
+    from mcp_django import models
+
+    tables = models
 else:
     # Models cannot be imported before the app registry is ready, and this package can.
     tables = SimpleLazyObject(lambda: import_module("mcp_django.models"))

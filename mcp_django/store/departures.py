@@ -13,7 +13,7 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models.signals import post_delete, post_save
 
-from mcp_django.models import AccessToken
+from mcp_django.store.databases import tables
 from mcp_django.store.revocations import announce_revoked, announce_user
 
 
@@ -22,8 +22,8 @@ def connect() -> None:
     user, uid = get_user_model(), "mcp_django.departures"
     post_save.connect(_user_saved, sender=user, dispatch_uid=uid)
     post_delete.connect(_user_deleted, sender=user, dispatch_uid=uid)
-    post_save.connect(_token_saved, sender=AccessToken, dispatch_uid=uid)
-    post_delete.connect(_token_deleted, sender=AccessToken, dispatch_uid=uid)
+    post_save.connect(_token_saved, sender=tables.AccessToken, dispatch_uid=uid)
+    post_delete.connect(_token_deleted, sender=tables.AccessToken, dispatch_uid=uid)
 
 
 def _user_saved(instance: Any, *, created: bool, using: str, **kwargs: Any) -> None:
@@ -37,12 +37,12 @@ def _user_deleted(instance: Any, *, using: str, **kwargs: Any) -> None:
     _after_commit(partial(announce_user, instance.pk), using)
 
 
-def _token_saved(instance: AccessToken, *, created: bool, using: str, **kwargs: Any) -> None:
+def _token_saved(instance: tables.AccessToken, *, created: bool, using: str, **kwargs: Any) -> None:
     if not created and instance.revoked_at is not None:
         _after_commit(partial(announce_revoked, instance.credential), using)
 
 
-def _token_deleted(instance: AccessToken, *, using: str, **kwargs: Any) -> None:
+def _token_deleted(instance: tables.AccessToken, *, using: str, **kwargs: Any) -> None:
     _after_commit(partial(announce_revoked, instance.credential), using)
 
 

@@ -23,11 +23,12 @@ from mcp_django.exceptions import (
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import error_object
 from mcp_django.protocol.jsonrpc import Batch, Failure, Request, RequestId
-from mcp_django.runtime import calls, telemetry, throttling
+from mcp_django.runtime import calls, throttling
 from mcp_django.runtime.dispatch import WORK_METHODS, respond
 from mcp_django.runtime.handlers.session import admit_subscribing
 from mcp_django.runtime.incoming import Awaiting, Invocation
 from mcp_django.runtime.pools import pool
+from mcp_django.runtime.telemetry import around
 from mcp_django.runtime.throttling import Tally
 from mcp_django.store import streams
 from mcp_django.store.sessions import StoredSession
@@ -110,7 +111,7 @@ def _note_refusal(admitted: Iterable[bytes | Invocation], exc: Exception) -> Non
     """What was admitted does not run, because of others."""
     for one in admitted:
         if isinstance(one, Invocation):
-            telemetry.refused(one.entry, exc)
+            around.refused(one.entry, exc)
 
 
 def _together(refusals: list[AccessRefused]) -> AccessRefused:

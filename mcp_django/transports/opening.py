@@ -13,13 +13,14 @@ from mcp_django.auth.brute_force import UNPROVEN
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import TooManyRequests
 from mcp_django.protocol.jsonrpc import Request
-from mcp_django.runtime import telemetry, throttling
+from mcp_django.runtime import throttling
 from mcp_django.runtime.dispatch import WORK_METHODS, dispatch, respond
 from mcp_django.runtime.incoming import Awaiting, Invocation, Listening
 from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.runtime.pools import LOCAL, count_for, pool
 from mcp_django.runtime.ports import Server
+from mcp_django.runtime.telemetry import around
 from mcp_django.runtime.throttling import Tally
 from mcp_django.transports.local_batches import Muster
 from mcp_django.transports.local_session import LocalSession
@@ -96,7 +97,7 @@ class Opening:
                 await muster.all_counted(request)
             except TooManyRequests as exc:
                 if isinstance(opened, Invocation):
-                    telemetry.refused(opened.entry, exc)
+                    around.refused(opened.entry, exc)
                 told = throttling.in_band(request, exc)
                 if told is None or not isinstance(opened, Invocation):
                     raise

@@ -51,8 +51,8 @@ def rounds(*envelopes: dict[str, Any], name: str = "talk") -> list[tuple[list[An
     """What each round of a call delivers, each with an envelope of its own."""
     client = MCPClient(server=talking())
     found, retry = [], {}
-    for envelope in envelopes:
-        params = {"name": name, **retry, "_meta": {**NOTHING, **envelope}}
+    for sent in envelopes:
+        params = {"name": name, **retry, "_meta": {**NOTHING, **sent}}
         raw = client.request("tools/call", params)
         said = client._call_result(raw)
         found.append(

@@ -135,7 +135,7 @@ def _list_kind(schema: Schema, root: Schema) -> tuple[str, dict[str, Any]]:
 def _settled(schema: Schema, root: Schema) -> tuple[Schema, bool]:
     """The schema with what it refers to in its place, and whether it takes null besides."""
     is_nullable = False
-    for _ in range(MAX_STEPS):
+    for _step in range(MAX_STEPS):
         if "$ref" in schema:
             target = resolve(root, str(schema["$ref"]))
             schema = _over(target, schema, "$ref")

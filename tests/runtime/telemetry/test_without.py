@@ -54,7 +54,7 @@ def test_without_the_api_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_api_that_is_broken_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp_django.runtime.telemetry.otel", None)
-    with pytest.raises(ModuleNotFoundError, match=r"telemetry\.otel"):
+    with pytest.raises(ModuleNotFoundError, match="otel"):
         finding._found.__wrapped__()
 
 
