@@ -20,8 +20,9 @@ class WithoutSecrets(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Always true."""
-        # Who logs more values than the message has places for learns that from the handlers.
-        with suppress(TypeError, ValueError):
+        # Handlers tell of a message that cannot be made, and no request fails for it: too many
+        # values, or one of the site that cannot say what it is.
+        with suppress(Exception):
             message = record.getMessage()
             shown = without_secrets(message)
             if shown != message:

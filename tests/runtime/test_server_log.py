@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from mcp_django.auth.permissions import BasePermission
+from mcp_django.auth.principal import Principal
 from tests.servers import open_to_all, real_client
 
 KEPT = "sk-1234567890abcdef"
@@ -78,3 +80,29 @@ def test_a_message_is_logged_without_its_secrets(name: str, text: Any) -> None:
     assert "100 % of Authorization: [hidden]" in text()
     assert "100 % is no place" in text()
     assert KEPT not in text()
+
+
+def test_an_object_that_cannot_say_what_it_is_breaks_no_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Mute(BasePermission):
+        def has_permission(self, principal: Principal) -> bool:
+            raise LookupError("no such list")
+
+        def __str__(self) -> str:
+            raise RuntimeError("mute")
+
+    server = open_to_all()
+
+    @server.tool(permission=Mute())
+    def hidden() -> str:
+        return "done"
+
+    @server.tool
+    def shown() -> str:
+        return "done"
+
+    # The handlers of pytest raise what those of a site write to the standard error.
+    monkeypatch.setattr(logging.getLogger("mcp_django"), "propagate", False)
+    monkeypatch.setattr(logging, "lastResort", logging.NullHandler())
+    assert [tool["name"] for tool in real_client(server=server).list_tools()] == ["shown"]
