@@ -147,6 +147,7 @@ class SiteConfig(AppConfig):
         beside.register_admin(Permission, actions=["forget"])
 """,
     "urls.py": """
+from django.apps import apps
 from django.urls import include, path
 from tests.urls import urlpatterns as others
 from wrong.site.mcp import beside
@@ -155,8 +156,9 @@ urlpatterns = [
     *others,
     path("beside/mcp", beside.urls),
     path("", include("mcp_django.urls")),
-    path("", include("mcp_django.oauth.urls")),
 ]
+if apps.is_installed("mcp_django.oauth"):
+    urlpatterns.append(path("", include("mcp_django.oauth.urls")))
 """,
 }
 JSON = "application/json"
