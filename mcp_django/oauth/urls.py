@@ -22,18 +22,18 @@ try:
     from mcp_django.oauth.views.revoke import RevokeView
     from mcp_django.oauth.views.token import TokenView
 except RuntimeError as exc:
-    # The models of an app that is not installed.
+    # The toolkit's models complain of something else.
     if not apps.is_installed("oauth2_provider"):
         raise ImproperlyConfigured(
             'The authorization server stands on django-oauth-toolkit: add "oauth2_provider" to '
             "INSTALLED_APPS, or take mcp_django.oauth.urls out of the URLs."
         ) from exc
-    if not apps.is_installed("mcp_django.oauth"):
-        raise ImproperlyConfigured(
-            'mcp_django.oauth.urls needs its app: add "mcp_django.oauth" to INSTALLED_APPS, or '
-            "take the include out of the URLs."
-        ) from exc
     raise
+if not apps.is_installed("mcp_django.oauth"):
+    raise ImproperlyConfigured(
+        'mcp_django.oauth.urls needs its app: add "mcp_django.oauth" to INSTALLED_APPS, or take '
+        "the include out of the URLs."
+    )
 
 register_converter(IssuerPath, "mcp_issuer")
 register_converter(OIDCPath, "mcp_oidc")
