@@ -6,6 +6,7 @@
 
 A row of ``moves.txt`` is ``new < old old …``: the new module's parts, of which the first is what it
 is about. Their order in the file is that of the row, as far as what runs at import allows it.
+What a merged file says of itself, and over each of its parts, is in ``words/``.
 ``rename OLD.name new`` gives a name of an old module another, everywhere; private names that clash
 are prefixed with their module's name unasked. Everything else that would change its meaning is
 refused: a public clash, a name that a local variable hides, a module that is used as a value by
@@ -22,7 +23,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -32,6 +33,7 @@ from scopes import Scope, Use, resolve
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "mcp_django"
 TABLE = ROOT / "tools" / "moves.txt"
+WORDS = ROOT / "tools" / "words"
 CODE = (PACKAGE, "tests", "demo_project", "benchmarks", "docs", "manage.py")
 TEXTS = ("*.md", "*.toml", "*.sh", "*.html", "*.cfg", "*.ini", "*.txt", "*.rst", "*.yml", "*.json")
 SAME_IF_EQUAL = re.compile(
@@ -243,6 +245,10 @@ class Plan:
                 owners[shown].append((old, ("import", *home)))
         for name, several in owners.items():
             self._settle(new, name, several)
+        for old in parts:
+            builtin = {use.name for use in self.files[old].found.uses if use.home is None}
+            for name in builtin & owners.keys():
+                self.problems.append(f"{new}: {old} reads {name}, which is {owners[name][0][0]}'s")
 
     def _settle(self, new: str, name: str, several: list[tuple[str, object]]) -> None:
         kinds = [what for _, what in several]
@@ -592,8 +598,8 @@ class Rewriter:
         if isinstance(parent, ast.Attribute) and parent.value is use.node:
             home, name = self.plan.origin(old, parent.attr)
             passed_on = self.plan.module_within(old, parent.attr)
-            if passed_on:
-                home, name = old, passed_on
+            if passed_on or parent.attr in renames:
+                home, name = old, passed_on or renames[parent.attr]
             if self.plan.target.get(home) != self.plan.target[old]:
                 if home != old and self.file.name:
                     self._problem(use.line, f"{old}.{parent.attr} is at home in {home}")
@@ -738,18 +744,21 @@ def _joined(lines: list[Line]) -> list[str]:
 
 def assemble(plan: Plan, new: str, parts: dict[str, Rewriter]) -> str:
     order = in_order(plan, new, list(parts))
+    written = Words.read().get(new)
     first = plan.rows[new][0]
     runtime, checking, other, bodies = [], [], [], []
     doc = ast.get_docstring(plan.files[first].tree, clean=False) or ""
+    if written:
+        doc = written.doc + ("\n" if "\n" in written.doc else "")
     for old in order:
         writer = parts[old]
         runtime += writer.runtime
         checking += writer.checking
         body = body_of(plan, writer, other)
         told = ast.get_docstring(writer.file.tree, clean=False) or ""
-        if old != first and told:
-            comment = as_comment(told)
-            body = f"{comment}\n\n{body}"
+        heading = written.parts.get(old, "") if written else told
+        if old != first and heading:
+            body = f"{as_heading(heading) if written else as_comment(heading)}\n\n{body}"
         bodies.append(body)
     names = {(one.module, one.name, one.alias) for one in runtime}
     checking = [one for one in checking if (one.module, one.name, one.alias) not in names]
@@ -762,6 +771,36 @@ def assemble(plan: Plan, new: str, parts: dict[str, Rewriter]) -> str:
         lines += [f"    {one}" for one in dict.fromkeys(map(str, checking))]
         lines += other
     return "\n".join(lines) + "\n\n\n" + "\n\n\n".join(bodies)
+
+
+@dataclass
+class Words:
+    """What a merged module says of itself, and over each of its parts."""
+
+    doc: str
+    parts: dict[str, str]
+
+    @classmethod
+    @cache
+    def read(cls) -> dict[str, Words]:
+        found: dict[str, Words] = {}
+        text = "\n".join(path.read_text() for path in sorted(WORDS.glob("*.txt")))
+        for module in re.split(r"^=== ", text, flags=re.MULTILINE)[1:]:
+            head, *parts = re.split(r"^--- ", module, flags=re.MULTILINE)
+            name, _, doc = head.partition("\n")
+            said = {}
+            for part in parts:
+                old, _, text = part.partition("\n")
+                said[dotted(old.strip())] = text.strip()
+            found[dotted(name.strip())] = cls(doc.strip(), said)
+        return found
+
+
+def as_heading(text: str) -> str:
+    """A rule with the name of what follows, and what else is to be said of it."""
+    heading, _, rest = text.partition("\n")
+    ruled = f"# {heading} ".ljust(100, "-")
+    return f"{ruled}\n\n{as_comment(rest)}" if rest.strip() else ruled
 
 
 def as_comment(text: str) -> str:
@@ -911,11 +950,7 @@ def text_files() -> list[Path]:
         text=True,
         check=True,
     ).stdout.split()
-    return [
-        ROOT / one
-        for one in listed
-        if not one.startswith(("tools/", "tests/published")) and one != "CHANGELOG.md"
-    ]
+    return [ROOT / one for one in listed if not one.startswith(("tools/", "tests/published"))]
 
 
 def make_plan(step: str) -> tuple[Plan, list[File]]:
