@@ -6,7 +6,8 @@
 
 A row of ``moves.txt`` is ``new < old old …``: the new module's parts, of which the first is what it
 is about. Their order in the file is that of the row, as far as what runs at import allows it.
-What a merged file says of itself, and over each of its parts, is in ``words/``.
+What a merged file says of itself, and over each of its parts, is in ``words/``; the layers after a
+step are in ``layers/``.
 ``rename OLD.name new`` gives a name of an old module another, everywhere; private names that clash
 are prefixed with their module's name unasked. Everything else that would change its meaning is
 refused: a public clash, a name that a local variable hides, a module that is used as a value by
@@ -756,8 +757,13 @@ def assemble(plan: Plan, new: str, parts: dict[str, Rewriter]) -> str:
         checking += writer.checking
         body = body_of(plan, writer, other)
         told = ast.get_docstring(writer.file.tree, clean=False) or ""
+        if not body and old != first:
+            continue
         heading = written.parts.get(old, "") if written else told
-        if old != first and heading:
+        if old == first and bodies and written:
+            # What it needs comes before it, under a heading that is over here.
+            heading = new.rpartition(".")[2].replace("_", " ").capitalize()
+        if heading and (old != first or bodies):
             body = f"{as_heading(heading) if written else as_comment(heading)}\n\n{body}"
         bodies.append(body)
     names = {(one.module, one.name, one.alias) for one in runtime}
@@ -991,6 +997,7 @@ def carry_out(step: str, *, write: bool) -> int:
         print(len(set(plan.problems)), "refused")
         return 1
     if write:
+        set_layers(step)
         put(plan, files, writers, new_texts)
     return 0
 
@@ -1038,6 +1045,16 @@ def path_of(name: str, like: Path | None = None) -> Path:
     if like is not None and like.name == "__init__.py":
         return base / "__init__.py"
     return base.with_suffix(".py")
+
+
+def set_layers(step: str) -> None:
+    """Give the linter of imports the layers that hold after a step."""
+    path = ROOT / "pyproject.toml"
+    text = path.read_text()
+    start = text.index("layers = [") + len("layers = [")
+    names = (ROOT / "tools" / "layers" / f"{step}.txt").read_text().splitlines()
+    shown = "".join(f'\n    "{name}",' for name in names)
+    path.write_text(f"{text[:start]}{shown}\n{text[text.index(']', start) :]}")
 
 
 def put(
