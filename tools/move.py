@@ -139,6 +139,13 @@ class File:
         return [one for one in ast.walk(self.tree) if isinstance(one, ast.Import | ast.ImportFrom)]
 
     @cached_property
+    def exported(self) -> dict[str, ast.Constant]:
+        for one in self.tree.body:
+            if isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") == "__all__":
+                return {name.value: name for name in one.value.elts}
+        return {}
+
+    @cached_property
     def definitions(self) -> dict[str, ast.stmt]:
         """What the module itself binds, beside imports."""
         found: dict[str, ast.stmt] = {}
@@ -380,7 +387,7 @@ class Rewriter:
             home = use.home
             if home is not None:
                 self.by_home[home, use.name].append(use)
-        self.removed: list[tuple[int, int]] = []
+        self.exported: set[str] = set()
 
     def run(self) -> None:
         own = self.plan.renames.get(self.file.name, {})
@@ -402,6 +409,21 @@ class Rewriter:
             return
         for use in self.by_home[home, name]:
             self._replace(use, home, new)
+        if home is self.file.found.module and not self.merged:
+            self._export(name, new)
+
+    def _export(self, name: str, new: str) -> None:
+        """Say the new name in ``__all__``, once."""
+        nodes = self.file.exported
+        if name not in nodes:
+            return
+        start, end = self.file.span(nodes.pop(name))
+        if new in nodes or new in self.exported:
+            rest = self.file.source[end:]
+            self.edits.add(start, end + len(rest) - len(rest.lstrip(b", \n")), "")
+        else:
+            self.exported.add(new)
+            self.edits.add(start, end, f'"{new}"')
 
     def _replace(self, use: Use, home: Scope | None, new: str) -> None:
         for scope in use.scope.path_to(home):
