@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.components.tool import Tool
-from mcp_django.conf import get_settings, problems
+from mcp_django.conf import get_settings
 from mcp_django.runtime.tasks.engine import backends
 from mcp_django.server import all_servers
 
@@ -21,8 +21,6 @@ IN_REQUEST, NOWHERE = "ImmediateBackend", "DummyBackend"
 
 def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E017: what is to run tasks cannot. W019: it survives nothing."""
-    if problems(getattr(django_settings, "MCP_DJANGO", {})):
-        return []
     running = [
         f"{tool.key} on {server.name}"
         for server in all_servers()

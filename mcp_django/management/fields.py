@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mcp_django.management.typed import FORMATS, READERS, UnfitText
+from mcp_django.management.values import load_json
 from mcp_django.protocol.errors import clip
 
 Schema = Mapping[str, Any]
@@ -132,7 +133,7 @@ def _parts(text: str) -> list[str]:
     """Return the members of a list: with commas between, or of a JSON array."""
     if text.lstrip().startswith("["):
         with suppress(ValueError, RecursionError):
-            return [str(part) for part in json.loads(text)]
+            return [str(part) for part in load_json(text)]
     return [part for part in text.split(",") if part.strip()]
 
 

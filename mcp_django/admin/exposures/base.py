@@ -160,23 +160,26 @@ class ExposureAdmin(Base):
         before = self.get_queryset(request).filter(pk=obj.pk) if change else ()
         lists = self.lists_of(before)
         super().save_model(request, obj, form, change)
-        decided_once(request, [*lists, *self.lists_of([obj])])
-        catalog_rows.write_after_commit()
+        self._tell(request, [*lists, *self.lists_of([obj])])
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete it, and tell everybody."""
         lists = self.lists_of([obj])
         super().delete_model(request, obj)
-        decided_once(request, lists)
-        catalog_rows.write_after_commit()
+        self._tell(request, lists)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Delete several, and tell everybody."""
         with transaction.atomic(using=router.db_for_write(self.model)):
             lists = self.lists_of(queryset)
             super().delete_queryset(request, queryset)
-            decided_once(request, lists)
-            catalog_rows.write_after_commit()
+            self._tell(request, lists)
+
+    @staticmethod
+    def _tell(request: HttpRequest, lists: Iterable[tuple[str, str]]) -> None:
+        """Serve the change from now on, and let the rows of components follow it."""
+        decided_once(request, lists)
+        catalog_rows.write_after_commit()
 
     # Several at once --------------------------------------------------------------------------
 
@@ -218,8 +221,7 @@ class ExposureAdmin(Base):
                     action_flag=CHANGE,
                     change_message=[{"changed": {"fields": [label]}}],
                 )
-                decided_once(request, self.lists_of(rows))
-                catalog_rows.write_after_commit()
+                self._tell(request, self.lists_of(rows))
         count = len(rows)
         told = ngettext(
             "%(count)d exposure was changed.", "%(count)d exposures were changed.", count

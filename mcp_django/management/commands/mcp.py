@@ -9,9 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from mcp_django.conf import get_settings
-from mcp_django.management.command_errors import command_error
+from mcp_django.management.command_errors import command_error, without_tracebacks
 from mcp_django.management.parser import SubcommandParser
-from mcp_django.management.quiet_log import without_tracebacks
 from mcp_django.management.streams import OutputStream
 from mcp_django.management.subcommands import (
     call,
