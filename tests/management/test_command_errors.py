@@ -34,6 +34,7 @@ def add(a: int, b: float = 1.0) -> float:
         (["add", "a=1", "b=NaN"], "b: write a number, not 'NaN'."),
         (["add", "a=1", "b=Infinity"], "b: write a number, not 'Infinity'."),
         (["add", "a=1", "b=1e999"], "b: write a number, not '1e999'."),
+        (["add", "a=1", f"b={'9' * 400}"], "The tool 'add' answered with an error."),
         (["add", "a=1", "b:=NaN"], "b: 'NaN' is no JSON: NaN is not a JSON number."),
         (["add", "a=1", "b:=[-Infinity]"], "-Infinity is not a JSON number."),
         (["echo", "value:=1e999"], "value: '1e999' is no JSON: 1e999 is not a JSON number."),

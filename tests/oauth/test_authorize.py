@@ -331,6 +331,15 @@ def test_an_unknown_scope_is_dropped_for_a_client_nobody_knows(browser: Client, 
     assert ask(browser, app, scope="mcp offline_access").status_code == 200
 
 
+def test_a_listed_address_that_is_none_stops_no_client(
+    browser: Client, app: Any, settings: Any
+) -> None:
+    settings.MCP_DJANGO = {**parties.SETTINGS, "OAUTH": {"APP_REDIRECTS": ["https://["]}}
+    app.registration_source = "manual"
+    app.save()
+    assert ask(browser, app).status_code == 200
+
+
 def test_no_scope_means_what_the_server_needs(browser: Client, app: Any) -> None:
     answer(browser, ask(browser, app, scope=None))
     assert Grant.objects.get().scope == "mcp"
