@@ -46,6 +46,8 @@ class Shared:
             DatabaseError: they cannot be read.
             SynchronousOnlyOperation: they would have to be, on an event loop.
         """
+        if mark == NOTHING:
+            return {}
         known, decisions = self._known
         return decisions if mark == known else self._read(mark)
 
@@ -60,7 +62,7 @@ class Shared:
             if mark == known:
                 return decisions
             # Read after the mark was: what changed in between is read once more.
-            decisions = reading.read() if mark != NOTHING else {}
+            decisions = reading.read()
             self._known = mark, decisions
             return decisions
 

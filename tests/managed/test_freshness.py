@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import (
     Error,
@@ -21,7 +22,7 @@ from django.test.utils import CaptureQueriesContext
 
 from mcp_django import MCPServer
 from mcp_django.managed.current import shared
-from mcp_django.managed.freshness import is_in_transaction
+from mcp_django.managed.freshness import freshness, is_in_transaction
 from mcp_django.models import Component, Topic
 from mcp_django.server import all_servers
 from mcp_django.store.databases import before
@@ -171,6 +172,16 @@ def test_a_server_that_is_switched_off_refuses_everybody(shed: MCPServer) -> Non
 async def test_nothing_is_asked_on_an_event_loop(shed: MCPServer) -> None:
     with pytest.raises(SynchronousOnlyOperation):
         shared.at((7, None, 0))
+
+
+async def test_a_server_of_which_nothing_is_decided_needs_no_database_on_an_event_loop(
+    shed: MCPServer,
+) -> None:
+    await sync_to_async(ask)(CALL)
+    freshness.pin()
+    # Whatever the process knew before.
+    shed.refresh()
+    assert "spade" in shed.offered.tools
 
 
 # When it cannot be seen ---------------------------------------------------------------------------

@@ -45,8 +45,14 @@ class Crowd:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._waiting = 0
-        self.all_wait = asyncio.Event()
+        self._all_wait = asyncio.Event()
         self.may_answer = asyncio.Event()
+
+    async def until_all_wait(self, calls: list[asyncio.Task[str]]) -> None:
+        """Return when each user was asked; what a call says instead of asking is the error."""
+        waiting = asyncio.create_task(self._all_wait.wait())
+        ended, _ = await asyncio.wait([waiting, *calls], return_when=asyncio.FIRST_COMPLETED)
+        assert ended == {waiting}, [one.result() for one in ended]
 
     async def one(self, serial: int) -> str:
         """The text of a call's result."""
@@ -62,7 +68,7 @@ class Crowd:
                 assert message["method"] == "elicitation/create"
                 self._waiting += 1
                 if self._waiting == CALLS:
-                    self.all_wait.set()
+                    self._all_wait.set()
                 await self.may_answer.wait()
                 answer = await self._client.post(word(message, f"word {serial}"))
                 assert answer.status_code == 202
@@ -81,7 +87,7 @@ async def test_waiting_for_answers_takes_no_thread(kind: Kind, tmp_path: Path) -
         crowd = Crowd(client)
         async with asyncio.timeout(PATIENCE):
             calls = [asyncio.create_task(crowd.one(serial)) for serial in range(CALLS)]
-            await crowd.all_wait.wait()
+            await crowd.until_all_wait(calls)
             for server in workers.serving:
                 assert (await client.post(request("ping"), at=server)).json()["result"] == {}
                 listed = await client.post(request("tools/list"), at=server)

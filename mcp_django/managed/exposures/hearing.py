@@ -33,7 +33,7 @@ from mcp_django.managed.exposures.options import ModelOptions
 from mcp_django.managed.exposures.safety import closed_model
 from mcp_django.managed.exposures.scratch import Scratch
 from mcp_django.managed.exposures.spec import ExposureSpec
-from mcp_django.managed.freshness import FRESH_SECONDS, NOTHING, UNKEPT, Mark, freshness
+from mcp_django.managed.freshness import FRESH_SECONDS, UNKEPT, Mark, freshness
 from mcp_django.runtime.transactions import after_commit
 from mcp_django.store.databases import is_of_test
 
@@ -147,8 +147,6 @@ def _wanted(mark: Mark) -> list[ExposureSpec]:
     # It builds on this package.
     from mcp_django.managed.current import shared
 
-    if mark == NOTHING:
-        return []
     every = (one for decisions in shared.at(mark).values() for one in decisions.exposures)
     return [one for one in every if is_subscribed(one)]
 
