@@ -82,7 +82,8 @@ async def test_waiting_for_answers_takes_no_thread(kind: Kind, tmp_path: Path) -
         environ = stack.enter_context(shared(kind, tmp_path, redis=kind == "postgres"))
         environ["MCP_TEST_THREADS"] = "2"
         workers = await stack.enter_async_context(fleet(tmp_path, environ, workers=2))
-        client = Client(await stack.enter_async_context(connections()), workers)
+        http = await stack.enter_async_context(connections(patience=PATIENCE))
+        client = Client(http, workers)
         await client.initialize(elicitation={})
         crowd = Crowd(client)
         async with asyncio.timeout(PATIENCE):
