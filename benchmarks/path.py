@@ -21,7 +21,7 @@ from mcp_django.asgi import endpoint_of
 from mcp_django.auth.authentication import authenticate
 from mcp_django.auth.credentials import Credentials
 from mcp_django.conf import SERVED_VERSIONS
-from mcp_django.context import Cancellation
+from mcp_django.core.context import Cancellation
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import classify
 from mcp_django.protocol.jsonrpc import Request

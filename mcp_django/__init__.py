@@ -5,8 +5,17 @@ Importing this needs no settings; see README.md for the way to add it to a site.
 
 from __future__ import annotations
 
-from mcp_django.components.ui import UI
-from mcp_django.context import Context
+from mcp_django.core.context import Context
+from mcp_django.core.questions import (
+    Elicit,
+    ElicitURL,
+    ListRoots,
+    Root,
+    Sample,
+    SampledMessage,
+    ToolResultBlock,
+)
+from mcp_django.core.tool import UI
 from mcp_django.exceptions import ElicitationDeclined, MCPError, ToolError
 from mcp_django.protocol.content import (
     Annotations,
@@ -20,16 +29,7 @@ from mcp_django.protocol.content import (
     Text,
     ToolResult,
 )
-from mcp_django.questions import (
-    Elicit,
-    ElicitURL,
-    ListRoots,
-    Root,
-    Sample,
-    SampledMessage,
-    ToolResultBlock,
-)
-from mcp_django.schema.annotations import Header
+from mcp_django.schema.arguments import Header
 from mcp_django.server import MCPServer, mcp
 from mcp_django.sources.models.resource import ModelResource
 from mcp_django.sources.models.tools import ModelTools

@@ -20,9 +20,9 @@ class SimpleMCPConfig(AppConfig):
     def ready(self) -> None:
         """Keep secrets out of the log, and register the system checks."""
         from mcp_django import checks
-        from mcp_django.runtime import server_log
+        from mcp_django.schema import secrets
 
-        server_log.install()
+        secrets.install()
         checks.register_all()
         self._hear_of_departures()
         self._hear_of_exposed_objects()

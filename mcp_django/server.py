@@ -15,12 +15,12 @@ from django.urls import URLPattern, re_path
 from django.utils.functional import LazyObject
 from django.utils.module_loading import import_string
 
-from mcp_django.auth import resources
-from mcp_django.auth.challenge import OFFLINE_ACCESS
+from mcp_django.auth import endpoints
+from mcp_django.auth.challenges import OFFLINE_ACCESS
 from mcp_django.auth.permissions import IsAuthenticated
-from mcp_django.components.component import SCOPE, Component
-from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
+from mcp_django.core.component import SCOPE, Component
+from mcp_django.core.tool import Tool
 from mcp_django.managed.registry import ManagedRegistry
 from mcp_django.protocol.content import Icon, ResourceContents
 from mcp_django.runtime.handlers.resources import read_contents
@@ -123,7 +123,7 @@ class MCPServer(ManagedRegistry):
 
     def _declare(self, url: str) -> None:
         try:
-            resources.declare(url, self)
+            endpoints.declare(url, self)
         except ValueError:
             raise ImproperlyConfigured(
                 f"resource_url of the server {self.name!r} is {url!r}; write the whole URL of its "

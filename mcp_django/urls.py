@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from mcp_django.auth.metadata import protected_resource
+from mcp_django.auth.challenges import protected_resource
 
 urlpatterns = [
     re_path(

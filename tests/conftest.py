@@ -90,14 +90,15 @@ def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
     # The package reads settings, which pytest-django makes ready after this file is imported.
     from django.core.cache import cache
 
-    from mcp_django.auth import brute_force, events, limits, token_cache
+    from mcp_django.auth import authentication, limits, security_log
+    from mcp_django.auth import limits as brute_force
 
     now = time.time()
     monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
     cache.clear()
     brute_force.known_good.clear()
-    events.sparingly.clear()
-    token_cache.token_cache.clear()
+    security_log.sparingly.clear()
+    authentication.token_cache.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -151,14 +152,14 @@ def few_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 def only_declared_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only those that modules declare are there, and what a test adds."""
     from mcp_django import server as module
-    from mcp_django.auth import resources
+    from mcp_django.auth import endpoints
     from tests.example import mcp as example
 
     example.mcp.name  # noqa: B018 - made at first use
     known = {*_declared, example.mcp.itself}
     monkeypatch.setattr(module, "_servers", WeakSet(known))
-    named = {url: one for url, one in resources._declared.items() if one in known}
-    monkeypatch.setattr(resources, "_declared", WeakValueDictionary(named))
+    named = {url: one for url, one in endpoints._declared.items() if one in known}
+    monkeypatch.setattr(endpoints, "_declared", WeakValueDictionary(named))
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcp_django.protocol import meta, sse
+from mcp_django.protocol import envelope as meta
+from mcp_django.protocol import sse
 from tests.published.listening import Exchange
 
 PATIENCE = 15

@@ -11,15 +11,15 @@ from django.http import HttpRequest
 
 from mcp_django import MCPServer
 from mcp_django import server as server_module
-from mcp_django.auth import resources
-from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth import endpoints
+from mcp_django.auth.backends import BaseBackend
 from mcp_django.checks import TAG, authorization
 
 
 @pytest.fixture(autouse=True)
 def _own_servers(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
-    monkeypatch.setattr(resources, "_declared", weakref.WeakValueDictionary())
+    monkeypatch.setattr(endpoints, "_declared", weakref.WeakValueDictionary())
     settings.ROOT_URLCONF = "mcp_django.urls"
 
 

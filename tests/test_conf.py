@@ -12,9 +12,19 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from mcp_django import Icon
-from mcp_django.conf import KEYS, Limits, OAuth, Retention, Settings, get_settings, problems
-from mcp_django.conf_auth import IntrospectionIssuer, JWTIssuer
-from mcp_django.rates import Rate, parse_all
+from mcp_django.conf import (
+    KEYS,
+    IntrospectionIssuer,
+    JWTIssuer,
+    Limits,
+    OAuth,
+    Rate,
+    Retention,
+    Settings,
+    get_settings,
+    parse_all,
+    problems,
+)
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.conf import problems
-from mcp_django.conf_auth import ALGORITHMS, is_loopback
+from mcp_django.conf import ALGORITHMS, is_loopback, problems
 
 JWT = {"ISSUER": "https://id.example"}
 SECRET = "hush-hush"

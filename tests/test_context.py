@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_django import Context
-from mcp_django.context import Cancellation, Silence
+from mcp_django.core.context import Cancellation, Silence
 from mcp_django.test import MCPClient
 from tests.drivers import message
 from tests.servers import open_to_all, person, post, token_for

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from pydantic import Field
 
-from mcp_django.schema.annotations import SignatureArguments
+from mcp_django.schema.signature import SignatureArguments
 from tests.spec import spec
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "schemas.md"

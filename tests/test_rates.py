@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_django.rates import MAX_SECONDS, Rate, parse, parse_all
+from mcp_django.conf import MAX_SECONDS, Rate, parse, parse_all
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from mcp_django.auth import shared
+from mcp_django.auth import outbound
 
 ISSUER = "https://issuer.example"
 ALGORITHM = "ES256"
@@ -27,7 +27,7 @@ def publish() -> None:
     """Let the site know the issuer's key."""
     key = {**ECAlgorithm.to_jwk(_KEY.public_key(), as_dict=True), "kid": "bench", "use": "sig"}
     now = time.time() + SECONDS
-    shared.put("jwks", ISSUER, {"fetched_at": now, "keys": [key]}, seconds=SECONDS)
+    outbound.put("jwks", ISSUER, {"fetched_at": now, "keys": [key]}, seconds=SECONDS)
 
 
 def issue(*audiences: str) -> str:

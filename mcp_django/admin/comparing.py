@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 
 from mcp_django.admin.viewing import view_lines
 from mcp_django.auth.permissions import permissions
-from mcp_django.components import component as components
-from mcp_django.components.tool import Tool
+from mcp_django.core import component as components
+from mcp_django.core.tool import Tool
 from mcp_django.managed.narrowing import Override, guards_of, narrowed
 from mcp_django.managed.reading import COMPONENT_NARROWING, NARROWING, decisions_of, override_of
 from mcp_django.management.facts import estimated_tokens

@@ -19,10 +19,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from mcp_django.auth.challenge import OFFLINE_ACCESS
-from mcp_django.components.component import SCOPE
+from mcp_django.auth.challenges import OFFLINE_ACCESS
+from mcp_django.conf import parse_all
+from mcp_django.core.component import SCOPE
 from mcp_django.managed.exposures.spec import is_names
-from mcp_django.rates import parse_all
 
 Choice = tuple[str, str]
 

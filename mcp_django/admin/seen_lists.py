@@ -18,17 +18,16 @@ from django.utils.translation import gettext as _
 from mcp_django import __version__
 from mcp_django.admin.seen_viewpoint import Viewpoint
 from mcp_django.admin.seen_words import needs_in_words, reasons_in_words
-from mcp_django.components.component import Component
+from mcp_django.core.catalog import Offered, Server
+from mcp_django.core.component import Component
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.management.facts import estimated_tokens
 from mcp_django.models import PromptText
-from mcp_django.offered import Offered
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.revisions import Revision
 from mcp_django.runtime.dispatch import respond
 from mcp_django.runtime.handlers.entries import FIXED, Book, are_shown
 from mcp_django.runtime.incoming import Awaiting, Invocation, Listening
-from mcp_django.runtime.ports import Server
 from mcp_django.runtime.reasons import barriers, hindrances
 from mcp_django.server import MCPServer
 from mcp_django.transports.memory import MemoryConnection
@@ -258,9 +257,9 @@ def _request(method: str, revision: Revision) -> dict[str, Any]:
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}
     if revision.stateless:
         message["params"]["_meta"] = {
-            meta.PROTOCOL_VERSION: revision.version,
-            meta.CLIENT_INFO: CLIENT,
-            meta.CLIENT_CAPABILITIES: {},
+            envelope.PROTOCOL_VERSION: revision.version,
+            envelope.CLIENT_INFO: CLIENT,
+            envelope.CLIENT_CAPABILITIES: {},
         }
     return message
 

@@ -13,8 +13,8 @@ from django.http import HttpRequest, QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from mcp_django.auth.endpoints import all_resources
 from mcp_django.auth.principal import Principal, anonymous, key_of, principal_for, user_named
-from mcp_django.auth.resources import all_resources
 from mcp_django.conf import get_settings
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.server import MCPServer

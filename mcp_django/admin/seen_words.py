@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from django.utils.translation import gettext as _
 
 from mcp_django.auth.permissions import BasePermission, HasCodename, InGroups, IsAuthenticated
-from mcp_django.auth.principal import Principal
-from mcp_django.auth.scopes import missing
-from mcp_django.components.component import Component
-from mcp_django.components.tool import Tool
+from mcp_django.auth.principal import Principal, missing
+from mcp_django.core.component import Component
+from mcp_django.core.tool import Tool
 from mcp_django.runtime.reasons import Reason
 
 

@@ -12,7 +12,7 @@ from mcp_django.admin.narrowing_fields import GroupsField, PermissionsField
 from mcp_django.admin.skills_preview import previewed
 from mcp_django.admin.texts_form import TextForm
 from mcp_django.admin.texts_kinds import Kind
-from mcp_django.components.skill import MAX_DESCRIPTION, is_name
+from mcp_django.core.resource import MAX_DESCRIPTION, is_name
 from mcp_django.managed import skill_versions
 from mcp_django.managed.skill_texts import COLUMNS
 from mcp_django.managed.skill_texts import is_taken as is_of_code

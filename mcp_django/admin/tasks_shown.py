@@ -11,12 +11,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from mcp_django.admin.servers import server_of
-from mcp_django.components.tool import Tool
+from mcp_django.core.tool import Tool
 from mcp_django.models import Task
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import clip
+from mcp_django.protocol.text import one_line, visible
 from mcp_django.runtime.journal import arguments
-from mcp_django.runtime.visible import one_line, visible
 
 NONE = "-"
 # More than a person reads.

@@ -18,7 +18,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from mcp_django.admin.ending import EndingAdmin
 from mcp_django.admin.tokens_form import TokenForm
-from mcp_django.auth import events
+from mcp_django.auth import security_log
 from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent
 from mcp_django.store import leases
 
@@ -203,7 +203,7 @@ class AccessTokenAdmin(EndingAdmin):
         self.message_user(request, text % {"n": n}, messages.SUCCESS)
 
     def _record(self, kind: AuthEvent.Kind, request: HttpRequest, token: AccessToken) -> None:
-        events.record(
+        security_log.record(
             kind,
             request=request,
             user=token.user,

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 
 from django.utils.translation import gettext as _
 
-from mcp_django.components.component import Component
-from mcp_django.components.tool import Tool
-from mcp_django.components.ui import UI
-from mcp_django.components.ui_resource import UIResource
+from mcp_django.core.component import Component
+from mcp_django.core.resource import UIResource
+from mcp_django.core.tool import UI, Tool
 
 
 def view_lines(component: Component) -> list[tuple[str, str]]:

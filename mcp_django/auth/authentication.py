@@ -1,19 +1,35 @@
-"""Which backend knows the caller."""
+"""Authenticating a request: which backend knows the caller.
+
+A bad token is never treated as no token: its owner has to learn that it does not work. A caller
+that was found may be kept for ``TOKEN_CACHE_SECONDS``, in the process only; this is off by
+default.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import copy
+import hashlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
+from django.apps import apps
 from django.contrib.auth import get_user_model
+from django.http import HttpRequest
+from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.auth import brute_force, token_cache
-from mcp_django.auth.backends import SESSION, get_backend
-from mcp_django.auth.credentials import Credentials
-from mcp_django.auth.principal import Principal, anonymous
+from mcp_django.auth import limits
+from mcp_django.auth.backends import SESSION, BaseBackend, get_backend
+from mcp_django.auth.credentials import Credentials, client_ip
+from mcp_django.auth.principal import Principal, anonymous, principal_for, user_named
+from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.protocol.headers import Headers
 
 
 @sensitive_variables("credentials")
@@ -27,23 +43,23 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
     """
     if credentials.has_token_in_query:
         # It is in the logs of every proxy by now, of which the site should hear.
-        brute_force.note_leaked(credentials)
+        limits.note_leaked(credentials)
     presented = credentials.bearer is not None
     if not presented and not credentials.has_authorization:
         known = _identify(names, credentials)
         if known is None:
             # A login cookie is a browser's, and no client of MCP can come by one.
             return anonymous(may_sign_in=any(one not in SESSION for one in names))
-        brute_force.note_login(credentials.headers, known.user_key)
+        limits.note_login(credentials.headers, known.user_key)
         return known
-    fingerprint = brute_force.check(credentials)
+    fingerprint = limits.check(credentials)
     try:
         identify = partial(_identified, names, credentials)
-        principal = token_cache.through(identify, names, credentials)
+        principal = through(identify, names, credentials)
     except AuthenticationRequired as exc:
-        brute_force.note_bad(credentials, fingerprint, reason=exc.error)
+        limits.note_bad(credentials, fingerprint, reason=exc.error)
         raise
-    brute_force.note_good(fingerprint, principal.user_key)
+    limits.note_good(fingerprint, principal.user_key)
     return principal
 
 
@@ -84,3 +100,147 @@ def with_user_anew(principal: Principal) -> Principal | None:
         return principal
     user = get_user_model()._default_manager.filter(pk=principal.user.pk).first()
     return replace(principal, user=user) if user is not None else None
+
+
+# The token cache ----------------------------------------------------------------------------------
+
+# It saves the lookup of the token. The cost: a token that was revoked, or whose user was
+# deactivated, is still good in this process for ``TOKEN_CACHE_SECONDS``, but not after it
+# expires. Permissions are read anew for each request, and open streams never use the cache. Kept
+# in the process, not in Django's cache: a program that can write there could become any user.
+
+MAX_ENTRIES = 10_000
+# Where Django's ModelBackend keeps what it has worked out about a user.
+_PERMISSIONS = ("_perm_cache", "_user_perm_cache", "_group_perm_cache")
+
+
+class TokenCache:
+    """Principals by a digest of what was presented, and where; the oldest make room."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: bytes) -> Principal | None:
+        """The caller, with a user of its own: one request must not see what another sets on it."""
+        with self._lock:
+            until, principal = self._found.get(key, (0.0, None))
+        if principal is None or until <= time.monotonic() or _has_expired(principal):
+            return None
+        return replace(principal, user=copy.copy(principal.user))
+
+    def put(self, key: bytes, principal: Principal, *, seconds: float) -> None:
+        """Keep a caller; what was worked out about its permissions is not kept with it."""
+        kept = replace(principal, user=copy.copy(principal.user))
+        for name in _PERMISSIONS:
+            vars(kept.user).pop(name, None)
+        with self._lock:
+            self._found[key] = (time.monotonic() + seconds, kept)
+            self._found.move_to_end(key)
+            while len(self._found) > MAX_ENTRIES:
+                self._found.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._found.clear()
+
+
+token_cache = TokenCache()
+
+
+def through(
+    identify: Callable[[], Principal], names: Sequence[str], credentials: Credentials
+) -> Principal:
+    """What ``identify`` finds, or found not long ago for the same bearer at the same endpoint.
+
+    What it refuses is never kept: a token may be issued the moment after.
+    """
+    seconds = get_settings().token_cache_seconds
+    if not seconds or credentials.bearer is None:
+        return identify()
+    key = _key(names, credentials)
+    principal = token_cache.get(key)
+    if principal is None:
+        principal = identify()
+        token_cache.put(key, principal, seconds=seconds)
+    return principal
+
+
+def _key(names: Sequence[str], credentials: Credentials) -> bytes:
+    # A token may be bound to servers and networks.
+    address = str(client_ip(credentials.request()))
+    parts = (credentials.bearer, credentials.resource, credentials.server, address, *names)
+    return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "replace")).digest()
+
+
+def _has_expired(principal: Principal) -> bool:
+    return principal.expires_at is not None and principal.expires_at <= timezone.now()
+
+
+# The caller of a local process --------------------------------------------------------------------
+
+# A process that serves one client takes its caller from its environment (IO-9).
+
+BACKEND = "mcp_django.auth.authentication.LocalBackend"
+
+
+class LocalBackend(BaseBackend):
+    """Says of an open stream whether the user of the process is still active.
+
+    It finds nobody in a request, so listing it in ``AUTH`` lets nobody in.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalCaller:
+    """A user by name, the owner of an access token, or nobody."""
+
+    username: str = ""
+    token: str = field(default="", repr=False)
+    server: str = ""
+    """The name of the server that the process serves; a token may be for others."""
+
+    def principal(self) -> Principal:
+        """The caller as of now; a user or token is looked up anew each time.
+
+        Raises:
+            AuthenticationRequired: there is no such user, or no longer, or the token does not hold.
+        """
+        if self.token:
+            return authenticate(("tokens",), self._credentials())
+        return self._user() if self.username else anonymous()
+
+    def _credentials(self) -> Credentials:
+        authorization = f"Bearer {self.token}".encode("latin-1", "replace")
+        return Credentials(
+            headers=Headers([(b"authorization", authorization)]),
+            query="",
+            request=HttpRequest,
+            server=self.server,
+        )
+
+    def _user(self) -> Principal:
+        user = user_named(self.username)
+        if user is None or not user.is_active:
+            raise AuthenticationRequired(
+                f"The user {self.username!r} does not exist, or is inactive.", error="invalid_token"
+            )
+        return principal_for(user, backend=BACKEND)
+
+
+# Authorization extensions -------------------------------------------------------------------------
+
+# The extensions that a server advertises (AUT-34): those that are switched on.
+
+CLIENT_CREDENTIALS = "io.modelcontextprotocol/oauth-client-credentials"
+ENTERPRISE = "io.modelcontextprotocol/enterprise-managed-authorization"
+
+
+def advertised(backends: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The extensions of a server with these backends, for its capabilities; often none."""
+    if "oauth" not in backends or not apps.is_installed("mcp_django.oauth"):
+        return {}
+    oauth = get_settings().oauth
+    on = {CLIENT_CREDENTIALS: oauth.client_credentials, ENTERPRISE: bool(oauth.trusted_issuers)}
+    return {name: {} for name, is_on in on.items() if is_on}

@@ -1,12 +1,14 @@
-"""What the pages of this package have in common on which a user decides something.
+"""Pages on which a user decides something: protection, interaction ids, and sign-in.
 
-They are nobody else's to frame, cache or forge, whatever middleware the site has.
+Other sites cannot frame or forge these pages, and they are not cached, whatever middleware the
+site has.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import secrets
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -14,13 +16,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.conf import settings as django_settings
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.staticfiles import finders
+from django.core.signing import BadSignature, Signer
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.shortcuts import resolve_url
 from django.templatetags.static import static
+from django.urls import NoReverseMatch, Resolver404, get_script_prefix, resolve
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.debug import sensitive_post_parameters
+
+from mcp_django.auth.principal import Principal, principal_for
 
 View = Callable[..., HttpResponseBase]
 
@@ -95,3 +103,56 @@ def _static_origin() -> str:
     # A directory has no entry in a manifest, so none has to exist to answer with a redirect.
     parts = urlsplit(static("mcp_django/"))
     return f" {parts.scheme or 'https'}://{parts.netloc}" if parts.netloc else ""
+
+
+# Interaction ids ----------------------------------------------------------------------------------
+
+# How a page finds out that its visitor is the caller who was sent there. An interaction's id
+# travels in a URL that others may get hold of. It does not name its user, and can only be
+# verified for the one user it belongs to (ASK-16, ASK-17, ASK-19).
+
+
+def new_interaction(principal: Principal) -> str:
+    """An id of 128 random bits and 66 characters, safe in a URL, that belongs to one principal."""
+    return _signer(principal).sign(secrets.token_urlsafe(16))
+
+
+def belongs_to(interaction_id: str | None, user: Any) -> bool:
+    """Whether the interaction was begun by this user; nobody's belongs to nobody.
+
+    A page that ``ctx.elicit_url`` sends people to asks this of ``request.user`` before it shows or
+    takes anything.
+    """
+    if not interaction_id or not user.is_authenticated:
+        return False
+    try:
+        _signer(principal_for(user)).unsign(interaction_id)
+    except (BadSignature, UnicodeEncodeError):  # half a surrogate pair has no bytes to sign
+        return False
+    return True
+
+
+def _signer(principal: Principal) -> Signer:
+    return Signer(sep=".", salt=f"mcp_django.interaction:{principal.user_key}")
+
+
+# The sign-in page ---------------------------------------------------------------------------------
+
+HINT = 'Set LOGIN_URL to your sign-in page; with the admin, LOGIN_URL = "admin:login".'
+
+
+def has_sign_in_page() -> bool:
+    """Whether ``LOGIN_URL`` leads to a view of this site, or to another site."""
+    if not django_settings.LOGIN_URL:
+        return False
+    try:
+        parts = urlsplit(resolve_url(django_settings.LOGIN_URL))
+    except NoReverseMatch:
+        return False
+    if parts.netloc:
+        return True
+    try:
+        resolve(parts.path.removeprefix(get_script_prefix().rstrip("/")))
+    except Resolver404:
+        return False
+    return True

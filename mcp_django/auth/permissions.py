@@ -1,18 +1,21 @@
-"""Who may: permission classes for servers and components, in the manner of REST framework.
+"""Permission classes for servers and components, in the manner of REST framework.
 
-A permission is a class or instance of ``BasePermission``, a codename
-(``"shop.refund_order"``) or a list of them, all of which must hold.
+A permission is a class or instance of ``BasePermission``, a codename (``"shop.refund_order"``) or
+a list of them, all of which must hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
-from mcp_django.auth.principal import Principal
+from mcp_django.auth.principal import Principal, principal_for
+from mcp_django.conf import get_settings
 
 
 class BasePermission:
@@ -130,3 +133,73 @@ def codenames(declared: Any) -> list[str]:
     if isinstance(declared, Sequence):
         return [codename for one in declared for codename in codenames(one)]
     return []
+
+
+# Permission to connect ----------------------------------------------------------------------------
+
+# Whether the site lets a user connect a server with a client at all (``OAUTH["CAN_CONNECT"]``).
+# Asked twice: before the user is asked for consent, and on every request with a token. So a
+# refusal takes effect at once, for clients that were connected before as well.
+
+logger = logging.getLogger("mcp_django")
+
+Rule = Callable[[Any, Any, str], bool]
+
+
+def can_connect(user: Any, server: Any, client_id: str) -> bool:
+    """Whether a user may give a client access to a server: its permission, then the site's rule.
+
+    What the owner of the site decided counts as it is now, whatever process he decided it in. A
+    permission or rule that fails is a no; the reason is in the log ``mcp_django``.
+
+    Raises:
+        Busy: what he decided is not known, and cannot be read.
+    """
+    server.refresh()
+    offered = server.offered
+    principal = principal_for(user, client_id=client_id)
+    try:
+        guards = (*permissions(server.permission), *offered.guards)
+        may_enter = offered.is_enabled and all(guard.has_permission(principal) for guard in guards)
+    except Exception:
+        logger.exception("A permission of the server %r failed.", server.name)
+        return False
+    return may_enter and approves(user, server, client_id)
+
+
+def approves(user: Any, server: Any, client_id: str) -> bool:
+    """What the site's rule says; without one everybody may.
+
+    Raises:
+        ImproperlyConfigured: the setting names nothing that can be called.
+    """
+    path = get_settings().oauth.can_connect
+    if not path:
+        return True
+    rule = find_rule(path)
+    try:
+        return bool(rule(user, server, client_id))
+    except Exception:
+        logger.exception("OAUTH['CAN_CONNECT'] failed, so nobody is let in.")
+        return False
+
+
+@cache
+def find_rule(path: str) -> Rule:
+    """The function at a dotted path.
+
+    Raises:
+        ImproperlyConfigured: there is none.
+    """
+    try:
+        rule: Rule = import_string(path)
+    except ImportError as exc:
+        raise ImproperlyConfigured(
+            f"MCP_DJANGO['OAUTH']['CAN_CONNECT'] names {path!r}, which cannot be imported ({exc})."
+        ) from exc
+    if not callable(rule):
+        raise ImproperlyConfigured(
+            f"MCP_DJANGO['OAUTH']['CAN_CONNECT'] names {path!r}; write the dotted path of a "
+            "function (user, server, client_id) -> bool."
+        )
+    return rule

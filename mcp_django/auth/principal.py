@@ -1,15 +1,17 @@
-"""``Principal``: the authenticated caller of one request."""
+"""``Principal``: the authenticated caller of one request, and the scopes of its credential."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 from django.contrib.auth import get_user_model
+
+from mcp_django.conf import get_settings
 
 # With what a client adds (at most 61) it fits the columns of sessions, which hold 255.
 _MAX_ID = 120
@@ -92,3 +94,28 @@ def anonymous(*, may_sign_in: bool = True) -> Principal:
     return Principal(
         key="anonymous", user=AnonymousUser(), scopes=frozenset(), may_sign_in=may_sign_in
     )
+
+
+# Scopes -------------------------------------------------------------------------------------------
+
+# A broader scope satisfies a narrower need (AUT-7).
+
+
+def closure(granted: Iterable[str], implies: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """The granted scopes with everything that they imply, through any number of steps."""
+    reached: set[str] = set()
+    waiting = list(granted)
+    while waiting:
+        scope = waiting.pop()
+        if scope not in reached:
+            reached.add(scope)
+            waiting.extend(implies.get(scope, ()))
+    return frozenset(reached)
+
+
+def missing(granted: frozenset[str] | None, needed: Iterable[str]) -> tuple[str, ...]:
+    """The needed scopes that a credential lacks; one without scopes (``None``) lacks nothing."""
+    if granted is None:
+        return ()
+    held = closure(granted, get_settings().scope_implies or {})
+    return tuple(scope for scope in needed if scope not in held)

@@ -9,9 +9,9 @@ from django.conf import settings as django_settings
 from django.core import checks
 from django.core.checks import CheckMessage
 
-from mcp_django.auth.sign_in_page import HINT, has_sign_in_page
+from mcp_django.auth.pages import HINT, has_sign_in_page
 from mcp_django.checks.site import OAUTH_APP
-from mcp_django.components.tool import Tool
+from mcp_django.core.tool import Tool
 from mcp_django.server import all_servers
 
 

@@ -13,11 +13,10 @@ from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import NoReverseMatch, reverse
 
-from mcp_django.auth.backends import get_backend
-from mcp_django.auth.backends.base import BaseBackend
-from mcp_django.auth.connecting import find_rule
-from mcp_django.auth.metadata import ROUTE
-from mcp_django.auth.resources import canonical
+from mcp_django.auth.backends import BaseBackend, get_backend
+from mcp_django.auth.challenges import ROUTE
+from mcp_django.auth.endpoints import canonical
+from mcp_django.auth.permissions import find_rule
 from mcp_django.checks.site import check_backends
 from mcp_django.conf import get_settings
 from mcp_django.server import MCPServer, all_servers

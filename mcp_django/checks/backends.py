@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 
 from mcp_django import conf
 from mcp_django.auth.backends import get_backend
-from mcp_django.auth.foreign import entries_for
+from mcp_django.auth.backends.external import entries_for
 from mcp_django.server import MCPServer, all_servers
 
 

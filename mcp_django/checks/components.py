@@ -16,8 +16,7 @@ from django.template.loader import get_template
 from mcp_django.auth.permissions import AllowAny, codenames, permissions
 from mcp_django.checks.site import DISTRIBUTION
 from mcp_django.managed.skill_narrowing import is_decided_with_another
-from mcp_django.schema.engines import validation_engine
-from mcp_django.schema.raw import RawArguments, RawOutput
+from mcp_django.schema.compiled import RawArguments, RawOutput, validation_engine
 from mcp_django.server import MCPServer, all_servers
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.core import checks
 from django.core.checks import CheckMessage
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.schema.structure import walk
 from mcp_django.server import all_servers
 

@@ -9,8 +9,8 @@ from django.core import checks
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
+from mcp_django.core.tool import Tool
 from mcp_django.runtime.tasks.engine import backends
 from mcp_django.server import all_servers
 

@@ -13,8 +13,7 @@ from django.core.checks import CheckMessage, Error
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 
-from mcp_django.components.tool import Tool
-from mcp_django.components.ui import MIME_TYPE, UI
+from mcp_django.core.tool import MIME_TYPE, UI, Tool
 from mcp_django.server import MCPServer, all_servers
 
 # Elements that load what they name; a link that somebody follows loads nothing into the page.

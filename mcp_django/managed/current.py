@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.db import Error, router, transaction
 from django.utils.asyncio import async_unsafe
 
-from mcp_django.components.component import Component
+from mcp_django.core.catalog import Offered
+from mcp_django.core.component import Component
 from mcp_django.exceptions import Busy
 from mcp_django.managed import reading
 from mcp_django.managed.exposures import with_exposed
@@ -21,11 +22,10 @@ from mcp_django.managed.prompt_texts import with_written
 from mcp_django.managed.reading import UNMANAGED, Decisions
 from mcp_django.managed.skill_narrowing import with_their_skills
 from mcp_django.managed.skill_texts import with_skills
-from mcp_django.offered import Offered
 from mcp_django.store.databases import tables
 
 if TYPE_CHECKING:
-    from mcp_django.registry import Registry
+    from mcp_django.core.registry import Registry
 
 logger = logging.getLogger("mcp_django")
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from mcp_django.auth.permissions import BasePermission, HasCodename, InGroups
-from mcp_django.components.component import Component
-from mcp_django.components.resource import Resource
-from mcp_django.components.tool import Approval, Tool
-from mcp_django.components.ui_resource import UIResource
-from mcp_django.rates import Rate
+from mcp_django.conf import Rate
+from mcp_django.core.component import Component
+from mcp_django.core.resource import Resource, UIResource
+from mcp_django.core.tool import Approval, Tool
 
 C = TypeVar("C", bound=Component)
 

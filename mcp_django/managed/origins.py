@@ -10,7 +10,7 @@ from typing import Any
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.sources.views.source import ViewSource
 
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from mcp_django.managed.prompt_errors import PromptError
 from mcp_django.managed.prompt_language import NAME, RESERVED
 from mcp_django.schema.arguments import InvalidArguments, Problem, quote, unknown_argument
-from mcp_django.schema.decoding import decode_arguments
+from mcp_django.schema.values import decode_arguments
 
 MAX_ARGUMENTS = 30
 MAX_NAME_CHARACTERS = 64

@@ -19,9 +19,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router
 from django.utils.translation import gettext as _
 
-from mcp_django.components.completion import Completion
-from mcp_django.components.function import ComponentFunction
-from mcp_django.components.prompt import Prompt
+from mcp_django.core.component import Completion, ComponentFunction, Prompt
 from mcp_django.managed.exposures.spec import is_names
 from mcp_django.managed.narrowing import guards_of
 from mcp_django.managed.prompt_arguments import (

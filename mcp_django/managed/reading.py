@@ -10,13 +10,13 @@ from typing import Any, TypeAlias, get_args
 
 from django.db import router
 
-from mcp_django.components.component import SCOPE
-from mcp_django.components.tool import Approval
+from mcp_django.conf import Rate, parse_all
+from mcp_django.core.component import SCOPE
+from mcp_django.core.tool import Approval
 from mcp_django.managed.exposures.spec import ExposureSpec, is_names, read_exposures
 from mcp_django.managed.narrowing import AS_IN_CODE, Override
 from mcp_django.managed.prompt_texts import WrittenPrompt, read_prompts
 from mcp_django.managed.skill_texts import WrittenSkill, read_skills
-from mcp_django.rates import Rate, parse_all
 from mcp_django.store.databases import tables
 
 logger = logging.getLogger("mcp_django")

@@ -7,10 +7,9 @@ from typing import Self
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.conf import get_settings
+from mcp_django.conf import Rate, get_settings, parse_all
+from mcp_django.core.catalog import Offered
 from mcp_django.managed.current import Managed
-from mcp_django.offered import Offered
-from mcp_django.rates import Rate, parse_all
 from mcp_django.sources.models.generic import Generic
 from mcp_django.sources.registering import Registering
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mcp_django.components.component import Component
-from mcp_django.components.resource import Resource
-from mcp_django.components.skill import SKILL_MD, SkillFile, parents
+from mcp_django.core.component import Component
+from mcp_django.core.resource import SKILL_MD, Resource, SkillFile, parents
 from mcp_django.managed.narrowing import Override, narrowed
 
 

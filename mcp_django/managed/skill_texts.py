@@ -19,8 +19,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router
 from django.utils.translation import gettext as _
 
-from mcp_django.components.resource import Resource
-from mcp_django.components.skill import MAX_FILES, SKILL_MD, SkillFile
+from mcp_django.core.resource import MAX_FILES, SKILL_MD, Resource, SkillFile
 from mcp_django.managed.exposures.spec import is_names
 from mcp_django.managed.narrowing import guards_of
 from mcp_django.managed.prompt_texts import FROM_ADMIN

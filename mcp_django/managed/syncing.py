@@ -17,11 +17,11 @@ from django.db import router, transaction
 from django.utils import timezone
 
 from mcp_django.auth.permissions import permissions
-from mcp_django.components.component import Component
-from mcp_django.components.tool import Tool
+from mcp_django.core.catalog import Offered
+from mcp_django.core.component import Component
+from mcp_django.core.tool import Tool
 from mcp_django.managed.origins import app_of, origin_of
 from mcp_django.managed.skill_narrowing import is_decided_with_another
-from mcp_django.offered import Offered
 from mcp_django.store.databases import tables
 
 # What a row keeps of its component, beside what tells it apart.

@@ -15,7 +15,7 @@ from mcp_django import __version__
 from mcp_django.auth.principal import Principal
 from mcp_django.management.answers import Refused
 from mcp_django.management.questions import Answer, Answerer, Question, description
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope as meta
 from mcp_django.protocol.revisions import LATEST, MODERN, Revision
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.server import MCPServer

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mcp_django.components.component import Component
-from mcp_django.components.resource import ReadableComponent
-from mcp_django.components.skill import SkillFile
-from mcp_django.components.tool import Tool
+from mcp_django.core.component import Component
+from mcp_django.core.resource import ReadableComponent, SkillFile
+from mcp_django.core.tool import Tool
 from mcp_django.management.guards import guard_names
 from mcp_django.management.kinds import kind_of
 from mcp_django.protocol.jsonrpc import encode

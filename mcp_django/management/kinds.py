@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.management.offering import components_of
 from mcp_django.protocol import shapes
 from mcp_django.protocol.revisions import Revision

@@ -16,7 +16,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
 
 from mcp_django.auth.principal import Principal, anonymous, principal_for, user_named
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.management.command_errors import SEE_WHERE, name_and_text
 from mcp_django.management.kinds import PLURALS, Kind, kind_argument, kind_of
 from mcp_django.management.offering import components_of, look_up

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.exceptions import Busy
 from mcp_django.server import MCPServer
 

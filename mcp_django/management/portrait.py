@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mcp_django.auth.principal import Principal
-from mcp_django.components.component import Component
-from mcp_django.components.tool import Tool
+from mcp_django.core.component import Component
+from mcp_django.core.tool import Tool
 from mcp_django.management.addresses import urls
 from mcp_django.management.facts import ESTIMATE, estimated_tokens, facts, flags
 from mcp_django.management.guards import Verdict, audience, guard_names, verdict
@@ -18,7 +18,7 @@ from mcp_django.management.offering import SWITCHED_OFF, guards_of_server, is_of
 from mcp_django.management.parameters import Parameter, Schema, parameters_of
 from mcp_django.management.source import Source, source_of
 from mcp_django.protocol.revisions import Revision
-from mcp_django.schema.lint import lint
+from mcp_django.schema.portable import lint
 from mcp_django.server import MCPServer
 
 

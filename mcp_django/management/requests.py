@@ -7,10 +7,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from mcp_django.components.component import Component
-from mcp_django.components.prompt import Prompt
-from mcp_django.components.resource import ReadableComponent, ResourceTemplate
-from mcp_django.components.tool import Tool
+from mcp_django.core.component import Component, Prompt
+from mcp_django.core.resource import ReadableComponent, ResourceTemplate
+from mcp_django.core.tool import Tool
 from mcp_django.management.values import read_object, read_pairs, read_text_pairs
 
 Request = tuple[str, dict[str, Any]]

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from mcp_django.models.calls import Approval, Call
-from mcp_django.models.management import (
+from mcp_django.models.overrides import (
     Component,
     Exposure,
     ModelExposure,
     PromptText,
     PromptVersion,
     Server,
+    Skill,
+    SkillVersion,
     ViewExposure,
 )
-from mcp_django.models.security import AuthEvent, ExternalIdentity
-from mcp_django.models.sessions import Inbox, Session, Subscription
-from mcp_django.models.skills import Skill, SkillVersion
-from mcp_django.models.streams import Event, Stream, Topic, Worker
-from mcp_django.models.tasks import Task
-from mcp_django.models.tokens import TOKEN_PREFIX, AccessToken, AccessTokenManager, digest
-from mcp_django.models.trying import Attachment, Lease
+from mcp_django.models.sessions import Event, Inbox, Session, Stream, Subscription, Topic, Worker
+from mcp_django.models.tasks import Attachment, Lease, Task
+from mcp_django.models.tokens import (
+    TOKEN_PREFIX,
+    AccessToken,
+    AccessTokenManager,
+    AuthEvent,
+    ExternalIdentity,
+    digest,
+)
 
 __all__ = [
     "TOKEN_PREFIX",

@@ -1,4 +1,9 @@
-"""Calls that run as tasks, with all that a worker needs to run one and a client to read it."""
+"""Calls that run as tasks, with all that a worker needs to run one and a client to read it.
+
+The times of a task are those of the database's clock, because the clocks and time zones of
+workers differ. Task ids are 256 random bits: for a caller without a name the id is all that
+guards a task.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from mcp_django.models.calls import new_code
 from mcp_django.protocol.jsonrpc import encode
 
 
@@ -142,3 +148,46 @@ class Task(models.Model):
     def is_terminal(self) -> bool:
         """Whether nothing of it changes any more."""
         return self.status in ("completed", "failed", "cancelled")
+
+
+# Leases and attachments ---------------------------------------------------------------------------
+
+# An attachment is what an answer shown in the admin had beside its text, kept for minutes.
+
+
+class Lease(models.Model):
+    """Something that one has until a moment and nobody else: to sweep, to confirm once."""
+
+    name = models.CharField(max_length=100, primary_key=True)
+    until = models.DateTimeField(db_index=True)
+
+    class Meta:
+        verbose_name = _("lease")
+        verbose_name_plural = _("leases")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Attachment(models.Model):
+    """A picture, a sound or a long text of an answer in "Try it", kept for minutes.
+
+    A page under a strict content security policy shows no ``data:``, so a picture needs an address
+    that every process of the site can answer; it is good for one user in one session.
+    """
+
+    code = models.CharField(max_length=32, unique=True, default=new_code, editable=False)
+    owner = models.CharField(max_length=64)
+    media_type = models.CharField(max_length=100)
+    name = models.CharField(max_length=200)
+    content = models.BinaryField()
+    expires_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        verbose_name = _("attachment of an answer")
+        verbose_name_plural = _("attachments of answers")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.name

@@ -15,8 +15,8 @@ from django.urls import NoReverseMatch, reverse
 from django.views.decorators.debug import sensitive_variables
 from oauth2_provider.models import get_application_model
 
-from mcp_django.auth.resources import canonical, origin_of
-from mcp_django.conf_auth import ALGORITHMS
+from mcp_django.auth.endpoints import canonical, origin_of
+from mcp_django.conf import ALGORITHMS
 from mcp_django.oauth.issuer import issuer_of
 from mcp_django.oauth.models import ClientProfile
 
@@ -75,8 +75,8 @@ def client_of(request: Any, http: HttpRequest) -> Any:
 
 def keys_of(profile: ClientProfile) -> Any:
     """How to find a key of a client by its name and algorithm."""
-    from mcp_django.auth.jwks import Keys, key_store
-    from mcp_django.conf_auth import JWTIssuer
+    from mcp_django.auth.backends.jwt import Keys, key_store
+    from mcp_django.conf import JWTIssuer
 
     if profile.jwks:
         listed = [key for key in profile.jwks.get("keys", ()) if isinstance(key, dict)]

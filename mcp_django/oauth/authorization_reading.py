@@ -18,8 +18,8 @@ from oauth2_provider.models import get_application_model
 from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2 import FatalClientError, OAuth2Error
 
-from mcp_django.auth.connecting import can_connect
-from mcp_django.auth.resources import all_resources, find_server, known
+from mcp_django.auth.endpoints import all_resources, find_server, known
+from mcp_django.auth.permissions import can_connect
 from mcp_django.conf import get_settings
 from mcp_django.oauth import redirects
 from mcp_django.oauth.authorization_request import AuthorizationRequest

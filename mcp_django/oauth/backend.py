@@ -20,10 +20,10 @@ from oauth2_provider.models import get_access_token_model, get_refresh_token_mod
 from oauth2_provider.settings import oauth2_settings
 from oauthlib.common import Request
 
-from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.endpoints import canonical
 from mcp_django.auth.principal import Principal, key_of, principal_for
-from mcp_django.auth.resources import canonical
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX

@@ -21,9 +21,10 @@ from django.http.request import validate_host
 from oauth2_provider.cimd import CIMDError, SafeMetadataFetcher
 from oauth2_provider.settings import oauth2_settings
 
+from mcp_django.auth import outbound
+from mcp_django.auth.outbound import Answer, FetchError, Resolve, Target, Transport
 from mcp_django.conf import get_settings
-from mcp_django.oauth import fetching, redirects
-from mcp_django.oauth.fetching import Answer, FetchError, Resolve, Target, Transport
+from mcp_django.oauth import redirects
 from mcp_django.oauth.parties import printable
 
 # Set by the authorization endpoint for as long as it answers, to whether its user is signed in;
@@ -63,8 +64,8 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
 
     def __init__(
         self,
-        resolve: Resolve = fetching.resolve,
-        transport: Transport = fetching.https_get,
+        resolve: Resolve = outbound.resolve,
+        transport: Transport = outbound.https_get,
     ) -> None:
         self.resolve = resolve
         self.transport = transport
@@ -97,7 +98,7 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         deadline = time.monotonic() + oauth2_settings.CIMD_FETCH_TIMEOUT_SECONDS
         path = url.path + (f"?{url.query}" if url.query else "")
         problem = FetchError("The host does not answer in time.")
-        for address in fetching.public_addresses(host, port, self.resolve):
+        for address in outbound.public_addresses(host, port, self.resolve):
             left = deadline - time.monotonic()
             if left <= 0:
                 break

@@ -13,10 +13,9 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import ngettext
 
-from mcp_django.auth import events
-from mcp_django.auth.principal import principal_for
-from mcp_django.auth.resources import find_server
-from mcp_django.auth.scopes import closure
+from mcp_django.auth import security_log
+from mcp_django.auth.endpoints import find_server
+from mcp_django.auth.principal import closure, principal_for
 from mcp_django.conf import get_settings
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.authorization_request import AuthorizationRequest
@@ -195,7 +194,7 @@ def keep_consent(
 def log(kind: str, asked: AuthorizationRequest, request: HttpRequest, **details: Any) -> None:
     """Put a decision of the user into the security log."""
     names = [server.name for _, server in servers_of(asked, request)]
-    events.record(
+    security_log.record(
         kind,
         request=request,
         user=request.user,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest
 
-from mcp_django.auth.resources import origin_of
+from mcp_django.auth.endpoints import origin_of
 from mcp_django.conf import get_settings
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from django.http import HttpRequest
 from oauth2_provider.models import get_access_token_model
 
-from mcp_django.auth.connecting import can_connect
-from mcp_django.auth.resources import all_resources, canonical, find_server
+from mcp_django.auth.endpoints import all_resources, canonical, find_server
+from mcp_django.auth.permissions import can_connect
 from mcp_django.oauth import scopes
 from mcp_django.oauth.families import end_token
 from mcp_django.oauth.models import ClientProfile

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
-from mcp_django.schema.secrecy import HIDDEN
+from mcp_django.schema.secrets import HIDDEN
 
 SECRETS = frozenset(
     {

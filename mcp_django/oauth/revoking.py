@@ -12,8 +12,8 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
-from mcp_django.auth import events
-from mcp_django.auth.resources import canonical
+from mcp_django.auth import security_log
+from mcp_django.auth.endpoints import canonical
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.families import end_family, end_token
 from mcp_django.oauth.models import Consent
@@ -43,7 +43,7 @@ def revoke_access(
         ended += _end_tokens(user, client_id, resource)
         if ended:
             details = {"resource": resource or "", "by": by}
-            events.record(
+            security_log.record(
                 AuthEvent.Kind.REVOKE,
                 request=request,
                 user=user,

@@ -21,9 +21,9 @@ from oauth2_provider.models import (
 from oauth2_provider.oauth2_validators import OAuth2Validator
 from oauthlib.oauth2.rfc6749 import errors
 
-from mcp_django.auth import events
-from mcp_django.auth.connecting import can_connect
-from mcp_django.auth.resources import canonical, server_of
+from mcp_django.auth import security_log
+from mcp_django.auth.endpoints import canonical, server_of
+from mcp_django.auth.permissions import can_connect
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import assertions
 from mcp_django.oauth.cimd import signed_in
@@ -121,7 +121,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
             return
         ended = end_family(redeemed.family) if redeemed.family else end_token(redeemed.checksum)
         # Once there is nothing left to end, whoever repeats it only fills the table.
-        note = events.record if ended else events.record_some
+        note = security_log.record if ended else security_log.record_some
         note(
             AuthEvent.Kind.REPLAY,
             request=HandedOn(request),
@@ -148,7 +148,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         if was_live:
             # The toolkit has revoked the rows; streams are told, and so is the log.
             end_family(found.token_family)
-            events.record(
+            security_log.record(
                 AuthEvent.Kind.REUSE,
                 request=HandedOn(request),
                 user=found.user,
@@ -232,7 +232,7 @@ def seconds_left(access_token: Any) -> int:
 
 def note_issue(access_token: Any, request: HttpRequest, *, grant: str) -> None:
     """Put an issued token into the security log."""
-    events.record(
+    security_log.record(
         AuthEvent.Kind.ISSUE,
         request=request,
         user=access_token.user,

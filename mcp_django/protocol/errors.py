@@ -2,32 +2,34 @@
 
     MCPDjangoError
     └── MCPError                        code, message, data
-        ├── ParseError                  the bytes are no JSON
-        ├── InvalidRequest              JSON, but no JSON-RPC message of ours
+        ├── ParseError                  the bytes are not JSON
+        ├── InvalidRequest              JSON, but not a valid JSON-RPC message
         ├── MethodNotFound              unknown, or not offered here
-        ├── InvalidParams               the method is fine, what it was given is not
-        │   ├── InvalidEnvelope         the request does not say what every request has to say
+        ├── InvalidParams               the method exists, its parameters are wrong
+        │   ├── InvalidEnvelope         the request lacks what every request has to say
         │   └── ResourceNotFound        nothing under this URI, or nothing the caller may see
         ├── HeaderMismatch              a routing header and the body disagree
-        ├── MissingCapability           the client cannot do what the work needs
-        ├── URLElicitationRequired      the user has to visit a page before the call is made again
-        ├── UnsupportedProtocolVersion  a revision that is not spoken here
+        ├── MissingCapability           the client lacks a capability that the work needs
+        ├── URLElicitationRequired      the user has to visit a page before the call is repeated
+        ├── UnsupportedProtocolVersion  a revision that is not served here
         ├── RequestCancelled            the client cancelled it, and is answered all the same
         ├── RateLimited                 too many calls
         ├── Busy                        no capacity left
-        └── InternalError               our fault; says nothing about it
+        └── InternalError               a server error; the client gets no details
 
 Failures that a model should read and repair are tool results, not errors, and live elsewhere.
-Codes: JSON-RPC 2.0 section 5.1; MCP 2026-07-28, "Error codes".
+Codes: JSON-RPC 2.0 section 5.1; MCP 2026-07-28, "Error codes". What a client has to declare, and
+the error data that names a missing capability, are here as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from mcp_django.protocol.revisions import Revision
+
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -208,3 +210,79 @@ def http_status(exc: MCPError, revision: Revision | None) -> int:
     if revision is None or revision.stateless or exc.code in _STATUS_AT_EVERY_REVISION:
         return exc.http_status
     return 200
+
+
+# Capabilities that a client declares --------------------------------------------------------------
+
+# What a client declared that it can be asked for, and how a missing capability is reported. Names
+# are dotted as the declaration is nested: ``elicitation.url`` stands for ``{"elicitation":
+# {"url": {}}}``. MCP 2026-07-28, "Elicitation" and "Sampling", capabilities.
+
+ASKABLE = ("elicitation", "elicitation.url", "roots", "sampling", "sampling.tools")
+"""Everything that a component may need of a client."""
+
+
+def check_askable(name: str) -> None:
+    """Refuse a name that no client declares.
+
+    Raises:
+        ValueError: naming those that exist.
+    """
+    if name not in ASKABLE:
+        raise ValueError(f"{name!r} is nothing a client can be asked for; use {_listed(ASKABLE)}")
+
+
+def declares(capabilities: Mapping[str, Any], name: str) -> bool:
+    """Return whether a client that declares `capabilities` can be asked for `name`.
+
+    `elicitation` is the form mode, which an empty declaration means too; a client that declares
+    the URL mode alone has no forms.
+    """
+    kind, _, mode = name.partition(".")
+    declared = capabilities.get(kind)
+    if not isinstance(declared, Mapping):
+        return False
+    if mode:
+        return isinstance(declared.get(mode), Mapping)
+    if kind == "elicitation":
+        return not declared or isinstance(declared.get("form"), Mapping)
+    return True
+
+
+def requirement(names: Iterable[str]) -> dict[str, Any]:
+    """Return `names` in the shape in which a client would declare them."""
+    required: dict[str, Any] = {}
+    wanted = frozenset(names)
+    for name in sorted(wanted):
+        kind, _, mode = name.partition(".")
+        within = required.setdefault(kind, {})
+        if mode:
+            within[mode] = {}
+    if {"elicitation", "elicitation.url"} <= wanted:
+        # Beside another mode forms have to be named.
+        required["elicitation"]["form"] = {}
+    return required
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+# Extensions that a client declares ----------------------------------------------------------------
+
+# MCP 2026-07-28, "Extensions": ``capabilities.extensions`` maps names to settings on both sides.
+
+TASKS = "io.modelcontextprotocol/tasks"
+SKILLS = "io.modelcontextprotocol/skills"
+UI = "io.modelcontextprotocol/ui"
+
+
+def declares_extension(capabilities: Mapping[str, Any], name: str) -> bool:
+    """Return whether a client with these capabilities has the extension."""
+    extensions = capabilities.get("extensions")
+    return isinstance(extensions, Mapping) and isinstance(extensions.get(name), Mapping)
+
+
+def required_extension(name: str) -> dict[str, Any]:
+    """Return the extension in the shape in which a client would declare it."""
+    return {"extensions": {name: {}}}

@@ -1,8 +1,8 @@
 """HTTP headers that repeat parts of the body, and the rules that keep the two equal.
 
 An intermediary may route, limit or log by the headers without parsing the body, so a difference
-between them is an attack or a bug and refused. They never authorize anything.
-MCP 2026-07-28, "Transports: Streamable HTTP"; field syntax: RFC 9110 section 5.
+between them is an attack or a bug, and is refused. The headers never authorize anything. MCP
+2026-07-28, "Transports: Streamable HTTP"; field syntax: RFC 9110 section 5.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from mcp_django.protocol.errors import HeaderMismatch, clip
-from mcp_django.protocol.subschemas import Schema, subschemas
 
 MCP_PROTOCOL_VERSION = "mcp-protocol-version"
 MCP_METHOD = "mcp-method"
@@ -271,3 +270,71 @@ def _is_same(text: str, value: Any) -> bool:
         match = _INTEGER.fullmatch(text)
         return match is not None and abs(value) <= MAX_SAFE_INTEGER and int(match[1]) == value
     return False
+
+
+# Subschemas of a JSON Schema ----------------------------------------------------------------------
+
+# Where a JSON Schema holds further schemas (JSON Schema 2020-12, and what draft-07 adds). A key
+# such as ``$ref`` means something only where a schema stands: below ``properties`` it is the name
+# of a property, below ``default`` or ``enum`` it is data. Walking by keyword keeps them apart.
+
+Schema = Mapping[str, Any]
+
+_SINGLE = frozenset(
+    {
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "contentSchema",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
+)
+_SEQUENCE = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
+_MAPPING = frozenset(
+    {
+        "$defs",
+        "definitions",
+        "dependencies",
+        "dependentSchemas",
+        "patternProperties",
+        "properties",
+    }
+)
+
+
+def subschemas(schema: Schema) -> Iterator[tuple[str, Schema]]:
+    """Yield each schema directly inside `schema`, with the keyword that holds it."""
+    for keyword, value in schema.items():
+        if isinstance(value, Mapping):
+            if keyword in _SINGLE:
+                yield keyword, value
+            elif keyword in _MAPPING:
+                yield from ((keyword, v) for v in value.values() if isinstance(v, Mapping))
+        elif isinstance(value, list | tuple) and keyword in _SEQUENCE:
+            yield from ((keyword, v) for v in value if isinstance(v, Mapping))
+
+
+def map_subschemas(schema: Schema, change: Callable[[Schema], dict[str, Any]]) -> dict[str, Any]:
+    """Return a copy of `schema` with each schema directly inside as `change` made it."""
+
+    def changed(value: Any) -> Any:
+        return change(value) if isinstance(value, Mapping) else value
+
+    copy: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if isinstance(value, Mapping) and keyword in _SINGLE:
+            copy[keyword] = change(value)
+        elif isinstance(value, Mapping) and keyword in _MAPPING:
+            copy[keyword] = {name: changed(inner) for name, inner in value.items()}
+        elif isinstance(value, list | tuple) and keyword in _SEQUENCE:
+            copy[keyword] = [changed(inner) for inner in value]
+        else:
+            copy[keyword] = value
+    return copy

@@ -1,60 +1,118 @@
-"""Bytes to messages and back (JSON-RPC 2.0, RFC 8259).
+"""JSON-RPC messages: bytes to messages and back (JSON-RPC 2.0, RFC 8259).
 
-`decode` is a total function: any bytes give a value, and a `Failure` is one of them. Parameters
-stay raw JSON until somebody knows their type; `read_params` is that step. Where a member occurs
-twice in an object, the last one counts, here as everywhere else in the package.
-Which message may be sent when, and at which revision, is decided in `envelope`.
+``decode`` is a total function: any bytes give a value, and a ``Failure`` is one of them.
+Parameters stay raw JSON until their type is known; ``read_params`` is that step. Where a member
+occurs twice in an object, the last one counts, here as everywhere else in the package.
+
+Received messages are values, sent messages are dictionaries. Which message may be sent when, and
+at which revision, is decided in ``envelope``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from mcp_django.protocol.diagnosis import diagnose
 from mcp_django.protocol.errors import (
+    InvalidEnvelope,
     InvalidParams,
     InvalidRequest,
+    MCPError,
     ParseError,
     clip,
 )
-from mcp_django.protocol.messages import (
-    Batch,
-    Decoded,
-    Failure,
-    Message,
-    Notification,
-    Request,
-    RequestId,
-    Response,
-    error_message,
-    notification,
-    request,
-    request_id_of,
-    result_message,
-)
 
-__all__ = [
-    "MAX_BATCH",
-    "Batch",
-    "Decoded",
-    "Failure",
-    "Message",
-    "Notification",
-    "Request",
-    "RequestId",
-    "Response",
-    "decode",
-    "encode",
-    "error_message",
-    "notification",
-    "read_params",
-    "request",
-    "request_id_of",
-    "result_message",
-]
+# Messages received and sent -----------------------------------------------------------------------
+
+MAX_ID = 16 * 1024
+"""Characters of an id that is a string: what a client calls a request is repeated and kept."""
+
+RequestId: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_ID)] | int
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A message that wants an answer; `params` is the raw JSON of an object."""
+
+    id: RequestId
+    method: str
+    params: bytes = b"{}"
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """A message that never gets an answer."""
+
+    method: str
+    params: bytes = b"{}"
+
+
+class Response(msgspec.Struct, frozen=True):
+    """The answer to a request of ours: either `result` or `error`, each the raw JSON of an object.
+
+    The id is `None` only on an error whose sender could not read ours.
+    """
+
+    id: RequestId | None
+    result: bytes | None = None
+    error: bytes | None = None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """What should have been a message."""
+
+    error: MCPError
+    id: RequestId | None = None
+    """The id to answer under, if there was one that could be read."""
+    silent: bool = False
+    """No JSON-RPC answer may follow: it was meant as a notification or as a response."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Several messages in one array, responses only or none at all; broken ones stay in place."""
+
+    members: tuple[Request | Notification | Response | Failure, ...]
+
+
+def request_id_of(message: object) -> RequestId | None:
+    """Return the id that a refusal of a message repeats: that of a request, a broken one included.
+
+    The id of a response is one of ours, under which nothing is answered.
+    """
+    return message.id if isinstance(message, Request | Failure) else None
+
+
+Message: TypeAlias = Request | Notification | Response
+Decoded: TypeAlias = Message | Batch | Failure
+
+
+def request(id: RequestId, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a request of the server's own."""
+    return {"id": id, **notification(method, params)}
+
+
+def result_message(id: RequestId, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a successful response."""
+    return {"jsonrpc": "2.0", "id": id, "result": result}
+
+
+def error_message(id: RequestId | None, error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an error response; without a known id the member is left out (RPC-11)."""
+    if id is None:
+        return {"jsonrpc": "2.0", "error": error}
+    return {"jsonrpc": "2.0", "id": id, "error": error}
+
+
+def notification(method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a notification."""
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params is not None:
+        message["params"] = params
+    return message
+
+
+# Jsonrpc ------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -220,3 +278,121 @@ def _refuse_non_finite(message: Any) -> None:
             values.extend(value)
         elif isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{value} is not a JSON number")
+
+
+# Diagnosis of unusual messages --------------------------------------------------------------------
+
+# The slow half of ``decode``, for JSON that is not plainly a request or a notification. It reads
+# the message member by member to find what is wrong with it, if anything: some of it is legal,
+# such as ``"params": null``, ``"id": 1.0`` and every response.
+
+# Between these bounds a JSON number with a fraction or exponent is exactly one integer.
+_EXACT_FLOAT = 2**53
+
+_ID = f'"id" must be an integer or a string of at most {MAX_ID} characters'
+
+_MISSING = msgspec.Raw()
+
+
+class _Loose(msgspec.Struct):
+    """Any object, with the members that decide what it is."""
+
+    jsonrpc: msgspec.Raw = _MISSING
+    method: msgspec.Raw = _MISSING
+    id: msgspec.Raw = _MISSING
+    params: msgspec.Raw = _MISSING
+    result: msgspec.Raw = _MISSING
+    error: msgspec.Raw = _MISSING
+
+
+class _Error(msgspec.Struct):
+    """What an error object has to hold."""
+
+    code: int
+    message: str
+
+
+_loose = msgspec.json.Decoder(_Loose)
+_text = msgspec.json.Decoder(str)
+_id = msgspec.json.Decoder(str | int | float)
+_error = msgspec.json.Decoder(_Error)
+
+
+def diagnose(body: bytes) -> Message | Failure:
+    """Return the message in one piece of valid JSON, or why there is none."""
+    try:
+        loose = _loose.decode(body)
+    except msgspec.ValidationError:
+        return Failure(InvalidRequest("A message is a JSON object"))
+    is_answer = bool(bytes(loose.result) or bytes(loose.error))
+    if is_answer and not bytes(loose.method):
+        return _read_response(loose)
+    request_id = _read_id(loose.id)
+    if _read_text(loose.jsonrpc) != "2.0":
+        return Failure(InvalidRequest('"jsonrpc" must be "2.0"'), request_id)
+    if is_answer:
+        return Failure(InvalidRequest('"method" excludes "result" and "error"'), request_id)
+    method = _read_text(loose.method)
+    if method is None:
+        return Failure(InvalidRequest('"method" must be a string'), request_id)
+    return _read_call(loose, method, request_id)
+
+
+def _read_call(loose: _Loose, method: str, request_id: RequestId | None) -> Message | Failure:
+    has_id = bool(bytes(loose.id))
+    if has_id and request_id is None:
+        return Failure(InvalidRequest(_ID))
+    params = bytes(loose.params)
+    if params in (b"", b"null"):
+        params = b"{}"
+    if request_id is None:
+        if params.startswith(b"{"):
+            return Notification(method, params)
+        return Failure(InvalidRequest('"params" must be an object'), silent=True)
+    if params.startswith(b"{"):
+        return Request(request_id, method, params)
+    return Failure(InvalidEnvelope('"params" must be an object'), request_id)
+
+
+def _read_response(loose: _Loose) -> Response | Failure:
+    result, error = bytes(loose.result), bytes(loose.error)
+    request_id = _read_id(loose.id)
+    if _read_text(loose.jsonrpc) != "2.0":
+        problem = '"jsonrpc" must be "2.0"'
+    elif result and error:
+        problem = '"result" and "error" exclude each other'
+    elif error and not _is_error(error):
+        problem = '"error" must be an object with an integer "code" and a string "message"'
+    elif result and not result.startswith(b"{"):
+        problem = '"result" must be an object'
+    elif request_id is None and (result or bytes(loose.id) not in (b"", b"null")):
+        problem = _ID
+    else:
+        return Response(request_id, result or None, error or None)
+    return Failure(InvalidRequest(problem), silent=True)
+
+
+def _read_text(raw: msgspec.Raw) -> str | None:
+    try:
+        return _text.decode(raw)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _read_id(raw: msgspec.Raw) -> RequestId | None:
+    try:
+        value: str | int | float = _id.decode(raw)
+    except msgspec.MsgspecError:
+        return None
+    if isinstance(value, float):
+        # JSON knows one kind of number: 1.0 is the integer 1, as long as that is exact.
+        return int(value) if value.is_integer() and abs(value) <= _EXACT_FLOAT else None
+    return None if isinstance(value, str) and len(value) > MAX_ID else value
+
+
+def _is_error(raw: bytes) -> bool:
+    try:
+        _error.decode(raw)
+    except msgspec.MsgspecError:
+        return False
+    return True

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from mcp_django.protocol.extensions import SKILLS, TASKS
+from mcp_django.protocol.errors import SKILLS, TASKS
 from mcp_django.protocol.revisions import (
     DRAFT_2026_V1,
     HANDSHAKE,

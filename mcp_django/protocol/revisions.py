@@ -18,6 +18,8 @@ from mcp_django.protocol.errors import (
     MISSING_CAPABILITY,
     RESOURCE_NOT_FOUND,
     UNSUPPORTED_VERSION,
+    InvalidParams,
+    clip,
 )
 
 
@@ -213,3 +215,36 @@ def advertised(enabled: Iterable[str], *, requested: str | None = None) -> list[
     if not asked.stateless and modern:
         return modern
     return modern + handshake
+
+
+# Log levels ---------------------------------------------------------------------------------------
+
+# The levels of log messages are those of syslog (RFC 5424).
+
+LOG_LEVELS = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+"""Least to most severe (RFC 5424)."""
+
+_SEVERITY = {level: rank for rank, level in enumerate(LOG_LEVELS)}
+
+
+def severity(level: str) -> int:
+    """Return the rank of a log level; higher is more severe.
+
+    Raises:
+        InvalidParams: there is no such level.
+    """
+    try:
+        return _SEVERITY[level]
+    except KeyError:
+        raise InvalidParams(
+            f"No log level {clip(level)!r}; use one of {', '.join(LOG_LEVELS)}"
+        ) from None

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mcp_django.components.tool import Tool
+from mcp_django.core.questions import ElicitURL, check_accepted
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import NotApproved, ToolError
-from mcp_django.questions.elicit import ElicitURL, check_accepted
+from mcp_django.protocol.text import visible
 from mcp_django.runtime import approving_shown as shown
 from mcp_django.runtime.approving_page import page_url
 from mcp_django.runtime.incoming import Incoming, Invocation
 from mcp_django.runtime.journal.entry import Entry
-from mcp_django.runtime.visible import visible
 from mcp_django.signals import approval_requested
 from mcp_django.store import approvals
 

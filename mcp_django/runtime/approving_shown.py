@@ -13,11 +13,11 @@ from typing import Any
 
 from django.utils.crypto import salted_hmac
 
-from mcp_django.components.tool import Tool
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.protocol.jsonrpc import encode
-from mcp_django.runtime.visible import visible
-from mcp_django.schema.secrecy import HIDDEN, is_secret, without_secrets
+from mcp_django.protocol.text import visible
+from mcp_django.schema.secrets import HIDDEN, is_secret, without_secrets
 from mcp_django.schema.structure import Path
 
 SALT = "mcp_django.approval"

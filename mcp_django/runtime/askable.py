@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
+from mcp_django.core.questions import Question
 from mcp_django.exceptions import ElicitationUnavailable, MissingCapability
-from mcp_django.protocol.asked import unsayable
-from mcp_django.protocol.capabilities import declares, requirement
-from mcp_django.questions import Question
+from mcp_django.protocol.errors import declares, requirement
+from mcp_django.protocol.shapes import unsayable
 from mcp_django.runtime.incoming import Incoming
 
 # What stands in the way of a client that declares everything, at revisions with sessions.

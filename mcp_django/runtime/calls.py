@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 
 from mcp_django.conf import get_settings
-from mcp_django.context import ClientPort
+from mcp_django.core.context import ClientPort
 from mcp_django.exceptions import InputRequired, TooManyTasks
 from mcp_django.runtime import transactions
 from mcp_django.runtime.failures import CallTimedOut, aborted, failure_in

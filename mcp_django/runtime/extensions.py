@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcp_django.auth import extensions as authorization
-from mcp_django.protocol.extensions import SKILLS, TASKS, UI
-from mcp_django.runtime.ports import Server
+from mcp_django.auth import authentication as authorization
+from mcp_django.core.catalog import Server
+from mcp_django.protocol.errors import SKILLS, TASKS, UI
 from mcp_django.runtime.tasks.choosing import offers_tasks
 
 

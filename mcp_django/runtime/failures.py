@@ -17,11 +17,9 @@ from django.core.exceptions import (
 )
 from django.http import Http404
 
-from mcp_django.components.completion import Completion
-from mcp_django.components.component import Component
-from mcp_django.components.prompt import Prompt
-from mcp_django.components.resource import ReadableComponent
-from mcp_django.components.tool import Tool
+from mcp_django.core.component import Completion, Component, Prompt
+from mcp_django.core.resource import ReadableComponent
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import (
     AccessRefused,
     ElicitationDeclined,

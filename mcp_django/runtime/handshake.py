@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol import jsonrpc, shapes
 from mcp_django.protocol.envelope import (
@@ -20,9 +21,8 @@ from mcp_django.protocol.jsonrpc import Request, read_params
 from mcp_django.protocol.revisions import HANDSHAKE, Revision
 from mcp_django.runtime.handlers.discover import capabilities
 from mcp_django.runtime.handlers.tasks import task_capability
-from mcp_django.runtime.ports import Server
 from mcp_django.runtime.session import ClientSession
-from mcp_django.schema.decoding import MAX_DEPTH, is_too_deep
+from mcp_django.schema.values import MAX_DEPTH, is_too_deep
 
 # LOG-2 leaves the level before the first logging/setLevel to the server.
 DEFAULT_LOG_LEVEL = "info"

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcp_django.auth.principal import Principal
-from mcp_django.components.component import Component
-from mcp_django.context import (
+from mcp_django.core.catalog import Server
+from mcp_django.core.component import Component
+from mcp_django.core.context import (
     Cancellation,
     ClientPort,
     Context,
@@ -21,7 +22,6 @@ from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.protocol.revisions import Revision
 from mcp_django.runtime.journal.entry import Entry
-from mcp_django.runtime.ports import Server
 from mcp_django.runtime.session import ClientSession
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import msgspec
 
 from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.protocol.errors import clip
-from mcp_django.schema.decoding import MAX_DEPTH, is_too_deep
+from mcp_django.schema.values import MAX_DEPTH, is_too_deep
 
 
 class RoundParams(msgspec.Struct, rename="camel", kw_only=True):

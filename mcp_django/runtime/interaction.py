@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from mcp_django.auth.interactions import new_interaction
-from mcp_django.components.component import Component
-from mcp_django.context import ClientPort
+from mcp_django.auth.pages import new_interaction
+from mcp_django.core.component import Component
+from mcp_django.core.context import ClientPort
+from mcp_django.core.questions import MalformedAnswer, Question, Unfinished, UnfitAnswer
 from mcp_django.exceptions import (
     ElicitationDeclined,
     InputRequired,
@@ -25,7 +26,6 @@ from mcp_django.exceptions import (
     ToolError,
 )
 from mcp_django.protocol.jsonrpc import encode
-from mcp_django.questions import MalformedAnswer, Question, Unfinished, UnfitAnswer
 from mcp_django.runtime.askable import Askable
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.input_responses import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mcp_django.protocol.asked import project_question
 from mcp_django.protocol.errors import URLElicitationRequired
 from mcp_django.protocol.revisions import Revision
+from mcp_django.protocol.shapes import project_question
 
 
 def pages_to_visit(

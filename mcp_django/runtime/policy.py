@@ -11,16 +11,15 @@ import logging
 from collections.abc import Iterable
 
 from mcp_django.auth.permissions import AllowAny, permissions
-from mcp_django.auth.principal import Principal
-from mcp_django.auth.scopes import missing
-from mcp_django.components.component import Component
+from mcp_django.auth.principal import Principal, missing
+from mcp_django.core.catalog import Server
+from mcp_django.core.component import Component
 from mcp_django.exceptions import (
     AuthenticationRequired,
     ConnectionRefused,
     InsufficientScope,
 )
 from mcp_django.runtime.journal.entry import Entry
-from mcp_django.runtime.ports import Server
 from mcp_django.runtime.reasons import Verdicts, barriers, hindrances
 
 logger = logging.getLogger("mcp_django")

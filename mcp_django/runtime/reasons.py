@@ -12,14 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from mcp_django.auth.connecting import approves
-from mcp_django.auth.permissions import BasePermission, permissions
-from mcp_django.auth.principal import Principal
-from mcp_django.auth.scopes import missing
-from mcp_django.components.component import Component
+from mcp_django.auth.permissions import BasePermission, approves, permissions
+from mcp_django.auth.principal import Principal, missing
 from mcp_django.conf import get_settings
+from mcp_django.core.catalog import Server
+from mcp_django.core.component import Component
 from mcp_django.exceptions import AccessRefused, MCPError
-from mcp_django.runtime.ports import Server
 
 logger = logging.getLogger("mcp_django")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from mcp_django.context import ClientPort
+from mcp_django.core.context import ClientPort
 
 
 class ReplayPort:

@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 from django.core import signing
 
-from mcp_django.components.component import Component
 from mcp_django.conf import get_settings
+from mcp_django.core.component import Component
+from mcp_django.core.questions import Question
 from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.protocol.jsonrpc import encode
-from mcp_django.questions import Question
 from mcp_django.runtime.incoming import Incoming
 
 SALT = "mcp_django.request_state"

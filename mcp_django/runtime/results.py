@@ -12,9 +12,9 @@ from django.template import Context as TemplateContext
 from django.template.backends.django import Template as DjangoTemplate
 from django.template.loader import get_template
 
-from mcp_django.components.prompt import Prompt
-from mcp_django.components.resource import ReadableComponent
-from mcp_django.components.tool import Tool
+from mcp_django.core.component import Prompt
+from mcp_django.core.resource import ReadableComponent
+from mcp_django.core.tool import Tool
 from mcp_django.protocol.content import (
     Audio,
     EmbeddedResource,
@@ -27,8 +27,8 @@ from mcp_django.protocol.content import (
 )
 from mcp_django.runtime import budget
 from mcp_django.schema.arguments import Problem
-from mcp_django.schema.jsonable import jsonable
-from mcp_django.schema.output import OutputMismatch, TypedOutput
+from mcp_django.schema.signature import OutputMismatch, TypedOutput
+from mcp_django.schema.values import jsonable
 
 BLOCKS = (Text, Image, Audio, EmbeddedResource, ResourceLink)
 MAX_COMPLETIONS = 100

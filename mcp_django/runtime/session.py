@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from mcp_django.context import Session
+from mcp_django.core.context import Session
 from mcp_django.protocol.revisions import Revision
 from mcp_django.store.sessions import MAX_SUBSCRIPTIONS, TooManySubscriptions
 

@@ -16,12 +16,11 @@ from typing import Any
 from django.utils.asyncio import async_unsafe
 
 from mcp_django.auth import limits
-from mcp_django.auth.brute_force import UNKNOWN_FACTOR, network_of
-from mcp_django.components.component import Component
-from mcp_django.conf import get_settings
+from mcp_django.auth.limits import UNKNOWN_FACTOR, network_of
+from mcp_django.conf import Rate, get_settings
+from mcp_django.core.component import Component
 from mcp_django.exceptions import TooManyRequests
 from mcp_django.protocol.jsonrpc import Request
-from mcp_django.rates import Rate
 from mcp_django.runtime import results
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.interaction import Interaction

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 
 
 class LeftOpen(Exception):

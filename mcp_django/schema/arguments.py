@@ -8,12 +8,17 @@ error pages, no values of other fields (MCP 2026-07-28, "Tools", error handling)
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Protocol
 
+from pydantic import GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+
 from mcp_django.protocol.errors import MCPDjangoError
+from mcp_django.protocol.headers import ANNOTATION
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_SHOWN_PROBLEMS = 20
@@ -131,3 +136,35 @@ def unknown_argument(name: str, known: Iterable[str], *, path: str = "") -> Prob
         name=name,
         known=names,
     )
+
+
+# The ``Header`` marker ----------------------------------------------------------------------------
+
+# Mirrors an argument into a header (MCP 2026-07-28, "x-mcp-header"), so that a gateway can route
+# a call without reading its body. Which properties may carry the marker is checked over the whole
+# schema by ``mcp_django.protocol.headers``; here only the name is.
+
+# RFC 9110, section 5.6.2.
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Sends an argument as `Mcp-Param-<name>` too: `region: Annotated[str, Header("Region")]`.
+
+    The value is visible to everything between client and server; keep secrets and personal data
+    out of it.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not _TOKEN.fullmatch(self.name):
+            raise ValueError(
+                f"{self.name!r} cannot be part of a header name; take letters, digits and hyphens."
+            )
+
+    def __get_pydantic_json_schema__(
+        self, schema: Any, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(schema), ANNOTATION: self.name}

@@ -1,138 +1,369 @@
-"""The schema of one Django form field, and a JSON value in the form that the field reads.
+"""Form fields for a JSON Schema: which control each value gets, and how its input is read.
 
-The database is not touched: a choice among rows is described by the type of its key, and choices
-that are computed are checked when the form is.
+Text, numbers, dates, booleans, choices and lists of these have controls; so has an object, one
+level deep. What is nested deeper, or may be of several structures, is written as JSON.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from django import forms
-from django.core.exceptions import ImproperlyConfigured
-from django.utils.choices import CallableChoiceIterator, flatten_choices
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime, parse_time
+from django.utils.translation import gettext_lazy as _
 
-from mcp_django.schema.fields import bounded, choice_schema, decimal_schema, key_schema
-from mcp_django.schema.rewriting import RULES
-from mcp_django.schema.structure import Schema
+from mcp_django.protocol.jsonrpc import encode
+from mcp_django.schema.compiled import CompiledSchema
+from mcp_django.schema.structure import Schema, resolve
+from mcp_django.schema.values import finite_float, is_too_deep
+
+SCALARS = frozenset({"string", "integer", "number", "boolean"})
+FORMATS: Mapping[str, str] = {
+    "date": "date",
+    "date-time": "datetime",
+    "time": "time",
+    "email": "email",
+    "uri": "uri",
+    "password": "secret",
+}
+# Longer than that it is no name any more.
+LINE = 255
+# References to references; no schema in good faith has more.
+MAX_STEPS = 16
 
 
-def field_schema(field: forms.Field) -> Schema:
-    """Return the schema of the values that a field accepts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a value looks like to a form; ``schema`` is without references and null.
 
-    Raises:
-        ImproperlyConfigured: no JSON value can fill such a field.
+    ``choices`` are values with their titles, ``item`` is the shape of the members of a list, and
+    ``members`` are those of an object by name.
     """
-    for kind in type(field).__mro__:
-        if kind in _SCHEMAS:
-            return _SCHEMAS[kind](field)
-    return {"type": "string"}
+
+    kind: str
+    schema: Schema
+    is_nullable: bool = False
+    choices: tuple[tuple[Any, str], ...] = ()
+    item: Shape | None = None
+    members: Mapping[str, Shape] | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether empty text is a value of its own."""
+        return self.kind in ("text", "long", "secret", "file")
 
 
-def form_value(field: forms.Field, value: Any) -> Any:
-    """Return a JSON value as the field's widget would hand it over."""
-    for kind in type(field).__mro__:
-        if kind in _VALUES:
-            return _VALUES[kind](value)
-    return [_text_of(item) for item in value] if isinstance(value, list) else _text_of(value)
+def shape_of(schema: Any, root: Schema, *, can_nest: bool = True) -> Shape:
+    """The shape of a schema; ``can_nest`` is false inside of an object."""
+    if not isinstance(schema, dict):
+        return Shape(kind="json", schema={})
+    settled, is_nullable = _settled(schema, root)
+    chosen = choices_of(settled)
+    if chosen and any(value is None for value, _ in chosen):
+        is_nullable = True
+        chosen = [one for one in chosen if one[0] is not None]
+    if chosen:
+        return Shape(kind="choice", schema=settled, is_nullable=is_nullable, choices=tuple(chosen))
+    kind, details = _kind(settled, root, can_nest=can_nest)
+    return Shape(kind=kind, schema=settled, is_nullable=is_nullable, **details)
 
 
-def _text_of(value: Any) -> Any:
-    """Return numbers as text, as some fields expect it from HTML."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_number else value
+def choices_of(schema: Schema) -> list[tuple[Any, str]]:
+    """The values to choose from with their titles; empty where anything may be given."""
+    if "const" in schema:
+        return [(schema["const"], title_of(schema["const"]))]
+    titled = schema.get("oneOf") or schema.get("anyOf")
+    if titled and all(isinstance(one, dict) and "const" in one for one in titled):
+        return [(one["const"], str(one.get("title") or title_of(one["const"]))) for one in titled]
+    values = schema.get("enum")
+    if not isinstance(values, list):
+        return []
+    titles = schema.get("enumNames")
+    if not isinstance(titles, list) or len(titles) != len(values):
+        titles = [title_of(value) for value in values]
+    return [(value, str(title)) for value, title in zip(values, titles, strict=True)]
 
 
-def _string(**more: Any) -> Callable[[Any], Schema]:
-    return lambda field: _text(field) | more
+def title_of(value: Any) -> str:
+    """A value in the words of a person."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _text(field: Any) -> Schema:
-    return bounded({"type": "string"}, minLength=field.min_length, maxLength=field.max_length)
+def _kind(schema: Schema, root: Schema, *, can_nest: bool) -> tuple[str, dict[str, Any]]:
+    if schema.get("anyOf") or schema.get("oneOf"):
+        members = schema.get("anyOf") or schema.get("oneOf") or ()
+        kinds = {_settled(one, root)[0].get("type") for one in members if isinstance(one, dict)}
+        return ("mixed" if kinds <= SCALARS else "json"), {}
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return ("mixed" if set(kind) <= SCALARS else "json"), {}
+    if kind == "string":
+        return _text_kind(schema), {}
+    if kind in SCALARS:
+        return str(kind), {}
+    if kind == "array":
+        return _list_kind(schema, root)
+    properties = schema.get("properties")
+    if kind == "object" and isinstance(properties, dict) and properties and can_nest:
+        members = {
+            name: shape_of(member, root, can_nest=False) for name, member in properties.items()
+        }
+        return "object", {"members": members}
+    return "json", {}
 
 
-def _plain(**schema: Any) -> Callable[[Any], Schema]:
-    return lambda field: dict(schema)
+def _text_kind(schema: Schema) -> str:
+    if schema.get("writeOnly"):
+        return "secret"
+    if schema.get("contentEncoding") == "base64":
+        return "file"
+    known = FORMATS.get(str(schema.get("format")))
+    if known is not None:
+        return known
+    if "format" in schema or "pattern" in schema:
+        return "text"
+    limit = schema.get("maxLength")
+    return "text" if isinstance(limit, int) and limit <= LINE else "long"
 
 
-def _number(kind: str) -> Callable[[Any], Schema]:
-    return lambda field: bounded({"type": kind}, minimum=field.min_value, maximum=field.max_value)
+def _list_kind(schema: Schema, root: Schema) -> tuple[str, dict[str, Any]]:
+    item = shape_of(schema.get("items"), root, can_nest=False)
+    if item.kind == "choice" and not item.is_nullable:
+        return "choices", {"choices": item.choices}
+    if item.kind in ("json", "object", "choices", "lines", "file", "secret") or item.is_nullable:
+        return "json", {}
+    return "lines", {"item": item}
 
 
-def _boolean(field: Any) -> Schema:
-    # A required checkbox is one that has to be ticked.
-    return {"type": "boolean"} | ({RULES: "true"} if field.required else {})
+def _settled(schema: Schema, root: Schema) -> tuple[Schema, bool]:
+    """The schema with what it refers to in its place, and whether it takes null besides."""
+    is_nullable = False
+    for _step in range(MAX_STEPS):
+        if "$ref" in schema:
+            target = resolve(root, str(schema["$ref"]))
+            schema = _over(target, schema, "$ref")
+        elif len(schema.get("allOf") or ()) == 1:
+            schema = _over(schema["allOf"][0], schema, "allOf")
+        else:
+            keyword = next((one for one in ("anyOf", "oneOf") if schema.get(one)), "")
+            others = [one for one in schema.get(keyword, ()) if not _is_null(one)]
+            is_nullable = is_nullable or len(others) < len(schema.get(keyword, ()))
+            if not keyword or len(others) == len(schema[keyword]) > 1:
+                break
+            if len(others) != 1:
+                schema = {**schema, keyword: others}
+                break
+            schema = _over(others[0], schema, keyword)
+    kinds = schema.get("type")
+    if isinstance(kinds, list) and "null" in kinds:
+        left = [one for one in kinds if one != "null"]
+        return {**schema, "type": left[0] if len(left) == 1 else left}, True
+    return schema, is_nullable
 
 
-def _choice(field: Any) -> Schema:
-    if isinstance(field.choices, CallableChoiceIterator):
-        return {"type": "string"}
-    return choice_schema(flatten_choices(field.choices))
+def _over(target: Any, schema: Schema, keyword: str) -> Schema:
+    around = {key: value for key, value in schema.items() if key != keyword}
+    return {**target, **around} if isinstance(target, dict) else around
 
 
-def _row(field: Any) -> Schema:
-    options = field.queryset.model._meta
-    name = field.to_field_name
-    return key_schema(options.get_field(name) if name else options.pk)
-
-
-def _array_of(item: Callable[[Any], Schema]) -> Callable[[Any], Schema]:
-    return lambda field: {"type": "array", "items": item(field)}
-
-
-def _refuse(field: Any) -> Schema:
-    raise ImproperlyConfigured(
-        f"A {type(field).__name__} cannot be filled with JSON. Leave it out of the form, or take "
-        "its contents in fields of their own."
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, dict) and (
+        schema.get("type") == "null" or ("const" in schema and schema["const"] is None)
     )
 
 
-_SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
-    forms.CharField: _text,
-    forms.EmailField: _string(format="email"),
-    forms.URLField: _string(format="uri"),
-    forms.SlugField: _text,
-    forms.UUIDField: _plain(type="string", format="uuid"),
-    forms.JSONField: _plain(),
-    forms.IntegerField: _number("integer"),
-    forms.FloatField: _number("number"),
-    forms.DecimalField: decimal_schema,
-    forms.BooleanField: _boolean,
-    forms.NullBooleanField: _plain(type="boolean"),
-    forms.DateField: _plain(type="string", format="date"),
-    forms.DateTimeField: _plain(type="string", format="date-time"),
-    forms.SplitDateTimeField: _plain(type="string", format="date-time"),
-    forms.TimeField: _plain(type="string", format="time"),
-    forms.DurationField: _plain(type="string", format="duration"),
-    forms.ChoiceField: _choice,
-    forms.MultipleChoiceField: _array_of(_choice),
-    forms.ModelChoiceField: _row,
-    forms.ModelMultipleChoiceField: _array_of(_row),
-    forms.MultiValueField: _refuse,
-    forms.FileField: _refuse,
-}
+def bounds(shape: Shape) -> tuple[float, float]:
+    """The least and the greatest number that a shape takes."""
+    schema, whole = shape.schema, shape.kind == "integer"
+    low, high = number_in(schema, "minimum", -math.inf), number_in(schema, "maximum", math.inf)
+    if whole:
+        above = number_in(schema, "exclusiveMinimum", -math.inf)
+        below = number_in(schema, "exclusiveMaximum", math.inf)
+        low = max(low, math.floor(above) + 1) if math.isfinite(above) else low
+        high = min(high, math.ceil(below) - 1) if math.isfinite(below) else high
+    return low, high
 
 
-def _parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
-    """A field may read other formats only; ISO 8601 is what the schema asks for."""
-
-    def convert(value: Any) -> Any:
-        text = str(value)
-        try:
-            return parse(text) or text
-        except ValueError:
-            return text
-
-    return convert
+def number_in(schema: Mapping[str, Any], keyword: str, otherwise: float) -> float:
+    """A number that a schema has, or another value."""
+    value = schema.get(keyword, otherwise)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number else otherwise
 
 
-_VALUES: Mapping[type, Callable[[Any], Any]] = {
-    forms.JSONField: json.dumps,
-    forms.DateField: _parsed(parse_date),
-    forms.DateTimeField: _parsed(parse_datetime),
-    forms.SplitDateTimeField: _parsed(parse_datetime),
-    forms.TimeField: _parsed(parse_time),
+# Reading the typed text ---------------------------------------------------------------------------
+
+# The server checks everything again; what is refused here could not even be sent, or saves a
+# round.
+
+
+def reader_of(shape: Shape) -> Callable[[str], Any]:
+    """What reads the text for a shape."""
+
+    def read(text: str) -> Any:
+        return _READERS[shape.kind](text, shape)
+
+    return read
+
+
+def _integer(text: str, shape: Shape) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValidationError(_("Enter a whole number.")) from None
+    return int(_bounded(value, shape))
+
+
+def _float(text: str, shape: Shape) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValidationError(_("Enter a number."))
+    # So that 5 is sent as it was typed.
+    is_whole = value.is_integer() and abs(value) < 2**53
+    return _bounded(int(value) if is_whole else value, shape)
+
+
+def _bounded(value: float, shape: Shape) -> float:
+    low, high = bounds(shape)
+    if value < low:
+        raise ValidationError(_("Enter a number of at least %(limit)s."), params={"limit": low})
+    if value > high:
+        raise ValidationError(_("Enter a number of at most %(limit)s."), params={"limit": high})
+    return value
+
+
+def _date(text: str, shape: Shape) -> str:
+    return _parsed(text, parse_date, _("Enter a date, as 2026-03-01."))
+
+
+def _time(text: str, shape: Shape) -> str:
+    return _parsed(text, parse_time, _("Enter a time, as 14:30."))
+
+
+def _parsed(text: str, parse: Callable[[str], Any], otherwise: Any) -> str:
+    try:
+        found = parse(text.strip())
+    except ValueError:
+        found = None
+    if found is None:
+        raise ValidationError(otherwise)
+    return text.strip()
+
+
+def _datetime(text: str, shape: Shape) -> str:
+    """A moment; what names no zone is meant in that of the site."""
+    try:
+        found = parse_datetime(text.strip())
+    except ValueError:
+        found = None
+    if found is None:
+        raise ValidationError(_("Enter a date and a time, as 2026-03-01T14:30."))
+    if settings.USE_TZ and timezone.is_naive(found):
+        found = timezone.make_aware(found)
+    return found.isoformat()
+
+
+def _typed_text(text: str, shape: Shape) -> str:
+    return text.strip()
+
+
+def _boolean(text: str, shape: Shape) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValidationError(_("Enter true or false."))
+    return text.strip().lower() == "true"
+
+
+def _lines(text: str, shape: Shape) -> list[Any]:
+    item = shape.item
+    assert item is not None
+    # Of text, blanks may matter; empty lines stand for nothing.
+    lines = [line for line in text.split("\n") if line.strip()]
+    read = _READERS.get(item.kind)
+    return lines if read is None else [read(line, item) for line in lines]
+
+
+def _json(text: str, shape: Shape) -> Any:
+    value = read_json(text)
+    try:
+        problems = CompiledSchema(shape.schema, what="schema").problems(value)
+    except ImproperlyConfigured:
+        # It refers to what is elsewhere; the server checks it anyway.
+        problems = ()
+    if problems:
+        raise ValidationError([str(problem) for problem in problems])
+    return value
+
+
+def read_json(text: str) -> Any:
+    """The JSON value that a text is.
+
+    Raises:
+        ValidationError: it is none, or none that can be sent.
+    """
+    try:
+        value = json.loads(text, parse_float=finite_float, parse_constant=_refused)
+        raw = encode(value)
+    except (ValueError, OverflowError, RecursionError):
+        raise ValidationError(_("Enter valid JSON.")) from None
+    if is_too_deep(raw, value):
+        raise ValidationError(_("This is nested too deep."))
+    return value
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+def _whole(text: str, shape: Shape) -> Any:
+    # What the server says of arguments that do not fit is worth seeing, too.
+    return read_json(text)
+
+
+def _mixed(text: str, shape: Shape) -> Any:
+    """JSON where that is of a type that fits, and text else: "5" in quotes is text."""
+    members = shape.schema.get("anyOf") or shape.schema.get("oneOf")
+    declared = shape.schema.get("type") if members is None else [m.get("type") for m in members]
+    kinds = set(declared) if isinstance(declared, list) else {declared}
+    try:
+        value = read_json(text)
+    except ValidationError:
+        value = text
+    fits = {
+        "string": isinstance(value, str),
+        "boolean": isinstance(value, bool),
+        "integer": isinstance(value, int) and not isinstance(value, bool),
+        "number": isinstance(value, int | float) and not isinstance(value, bool),
+    }
+    if any(fits.get(str(kind)) for kind in kinds):
+        return value
+    if "string" in kinds:
+        return text
+    raise ValidationError(
+        _("Enter a value of one of these types: %(kinds)s."),
+        params={"kinds": ", ".join(sorted(map(str, kinds)))},
+    )
+
+
+_READERS: Mapping[str, Callable[[str, Shape], Any]] = {
+    "integer": _integer,
+    "number": _float,
+    "boolean": _boolean,
+    "date": _date,
+    "datetime": _datetime,
+    "time": _time,
+    "email": _typed_text,
+    "uri": _typed_text,
+    "lines": _lines,
+    "json": _json,
+    "whole": _whole,
+    "mixed": _mixed,
 }

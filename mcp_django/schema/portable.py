@@ -1,27 +1,35 @@
 """The subset of JSON Schema that every host understands.
 
-One schema with a reference, a type array or an array without `items` makes some host drop a tool,
-and others drop the whole server. `portable_input` and `portable_output` rewrite what pydantic (or
-anything else) produced; `strict` goes on to the dialect in which every member is required; `lint`
-names what is left for hosts to choke on.
+One schema with a reference, a type array or an array without ``items`` makes some hosts drop a
+tool, and others drop the whole server. ``portable_input`` and ``portable_output`` rewrite what
+pydantic (or anything else) produced; ``strict`` goes on to the dialect in which every member is
+required; ``lint`` names what is left that hosts will reject.
 
-Pure: dictionaries in, new dictionaries out, and a second run changes nothing. The published schema
-may accept more than the original, never less (but for `null` instead of leaving an optional member
-out): what validates arguments is the declared type, not this.
+Pure: dictionaries in, new dictionaries out, and a second run changes nothing. The published
+schema may accept more than the original, never less (except that ``null`` replaces leaving an
+optional member out): arguments are validated by the declared type, not by this schema.
 """
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeGuard
 
-from mcp_django.schema.lint import lint
-from mcp_django.schema.references import inline
-from mcp_django.schema.rewriting import REWRITES, RULES, without_optional_null
-from mcp_django.schema.strict import strict
-from mcp_django.schema.structure import Schema, map_children
-
-__all__ = ["RULES", "lint", "portable_input", "portable_output", "strict"]
+from mcp_django.schema.arguments import quote
+from mcp_django.schema.structure import (
+    JSON_TYPES,
+    Path,
+    Schema,
+    accepts_null,
+    children,
+    inline,
+    map_children,
+    merge,
+    walk,
+)
 
 
 def portable_input(schema: Schema) -> Schema:
@@ -66,3 +74,407 @@ def _tidy(schema: Any, *, is_input: bool) -> Any:
     for rewrite in REWRITES:
         result = rewrite(result)
     return without_optional_null(result) if is_input else result
+
+
+# Rewriting steps ----------------------------------------------------------------------------------
+
+# The single steps from an arbitrary schema to a portable one, each a function of one schema.
+# Nested schemas have been rewritten already when a step sees the one around them. Which host
+# needs which step is written in ``lint``.
+
+RULES: Final = "x-rules"
+"""What no portable keyword can say, in words; becomes part of the description."""
+
+FORMATS: Final = frozenset(
+    {
+        *("date-time", "date", "time", "duration", "email", "idn-email", "hostname"),
+        *("idn-hostname", "ipv4", "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uuid"),
+        *("uri-template", "json-pointer", "relative-json-pointer", "regex"),
+    }
+)
+"""JSON Schema 2020-12, "Validation", section 7.3."""
+
+_FORMATS_IN_WORDS: Mapping[str, str] = {
+    "decimal": "a decimal number",
+    "ipvanyaddress": "an IP address",
+    "ipv4network": "an IPv4 network",
+    "ipv6network": "an IPv6 network",
+    "ipvanynetwork": "an IP network",
+    "ipv4interface": "an IPv4 address with its network",
+    "ipv6interface": "an IPv6 address with its network",
+    "ipvanyinterface": "an IP address with its network",
+    "path": "a path",
+    "file-path": "the path of a file",
+    "directory-path": "the path of a directory",
+    "json-string": "JSON as text",
+    "multi-host-uri": "a URI, with several hosts if need be",
+}
+
+_NOISE = frozenset({"title", "$schema", "$comment", "discriminator", "propertyNames"})
+
+_NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_MEANT_FOR: Mapping[str, tuple[str, ...]] = {
+    "string": ("minLength", "maxLength", "pattern", "format", "contentEncoding"),
+    "number": _NUMERIC,
+    "integer": _NUMERIC,
+    "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems"),
+    "object": ("properties", "required", "additionalProperties", "patternProperties"),
+}
+_TYPED = frozenset(keyword for keywords in _MEANT_FOR.values() for keyword in keywords)
+
+
+def without_noise(schema: Schema) -> Schema:
+    """Drop what repeats a name or speaks to tools that are not there."""
+    return {key: value for key, value in schema.items() if key not in _NOISE}
+
+
+def enum_for_const(schema: Schema) -> Schema:
+    """`const` came with draft 6; some hosts stopped before."""
+    if "const" not in schema:
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "const"}
+    return {**rest, "enum": [schema["const"]]}
+
+
+def one_type_each(schema: Schema) -> Schema:
+    """Write `type: [a, b]`, and an `enum` over several types, as alternatives of one type each."""
+    types, values = schema.get("type"), schema.get("enum")
+    if types is None and values:
+        types = list(dict.fromkeys(JSON_TYPES.get(type(value), "string") for value in values))
+    if not isinstance(types, list) or "anyOf" in schema:
+        return schema
+    shared = {key: value for key, value in schema.items() if key not in _TYPED | {"type", "enum"}}
+    members = [_of_type(schema, kind) for kind in types]
+    members = [member for member in members if member.get("enum") != []]
+    return {**members[0], **shared} if len(members) == 1 else {"anyOf": members, **shared}
+
+
+def _of_type(schema: Schema, kind: str) -> Schema:
+    member: Schema = {"type": kind}
+    member |= {key: schema[key] for key in _MEANT_FOR.get(kind, ()) if key in schema}
+    if "enum" in schema and kind != "null":
+        member["enum"] = [value for value in schema["enum"] if _is_of_type(value, kind)]
+    return member
+
+
+def _is_of_type(value: Any, kind: str) -> bool:
+    own = JSON_TYPES.get(type(value), "string")
+    return own == kind or (own, kind) == ("integer", "number")
+
+
+def any_of_for_combinations(schema: Schema) -> Schema:
+    """Leave `anyOf` as the only combination wherever the others say no more than it does."""
+    result = dict(schema)
+    if "oneOf" in result and "anyOf" not in result:
+        result["anyOf"] = result.pop("oneOf")
+    for keyword in ("allOf", "anyOf"):
+        members = _distinct(result.get(keyword, []))
+        if len(members) == 1 and isinstance(members[0], dict):
+            beside = {key: value for key, value in result.items() if key != keyword}
+            merged = merge(members[0], beside)
+            result = merged if "allOf" not in merged else result
+        elif members:
+            result[keyword] = members
+    return result
+
+
+def _distinct(members: list[Any]) -> list[Any]:
+    return [member for index, member in enumerate(members) if member not in members[:index]]
+
+
+def items_for_tuples(schema: Schema) -> Schema:
+    """Describe a fixed sequence as an array whose items may be any of its kinds."""
+    if "prefixItems" not in schema:
+        return schema
+    result = dict(schema)
+    fixed, rest = result.pop("prefixItems"), result.get("items", {})
+    if rest is False:
+        result["maxItems"] = min(len(fixed), result.get("maxItems", len(fixed)))
+    is_closed = rest is False or result.get("maxItems", math.inf) <= len(fixed)
+    kinds = _distinct(fixed if is_closed else [*fixed, rest])
+    result["items"] = {} if {} in kinds else _any_of(kinds)
+    return result
+
+
+def _any_of(kinds: list[Any]) -> Any:
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
+
+
+def items_always(schema: Schema) -> Schema:
+    """An array without `items` loses the whole server in some hosts."""
+    is_bare = schema.get("type") == "array" and not isinstance(schema.get("items"), dict | list)
+    return {**schema, "items": {}} if is_bare else schema
+
+
+def inclusive_bounds(schema: Schema) -> Schema:
+    """`exclusiveMinimum` was a boolean in draft 4, and a number there throws in some hosts."""
+    result = dict(schema)
+    is_whole = schema.get("type") == "integer"
+    for keyword, plain, tighter, words, step in _BOUNDS:
+        bound = schema.get(keyword)
+        if not is_number(bound):
+            continue
+        del result[keyword]
+        closed = step(bound) if is_whole else bound
+        result[plain] = tighter(closed, result.get(plain, closed))
+        if not is_whole and result[plain] == bound:
+            result[RULES] = _also(result.get(RULES), f"{words} {number(bound)}")
+    return result
+
+
+_BOUNDS: tuple[tuple[str, str, Callable[..., Any], str, Callable[[float], int]], ...] = (
+    ("exclusiveMinimum", "minimum", max, "greater than", lambda bound: math.floor(bound) + 1),
+    ("exclusiveMaximum", "maximum", min, "less than", lambda bound: math.ceil(bound) - 1),
+)
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Tell whether a bound is one; in draft 4 it could be a boolean."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _also(rules: str | None, rule: str) -> str:
+    return f"{rules}, {rule}" if rules else rule
+
+
+def number(value: float) -> str:
+    """Return a bound as a person writes it: `5`, not `5.0`."""
+    return str(value).removesuffix(".0")
+
+
+def standard_formats(schema: Schema) -> Schema:
+    """Say in words what a format that JSON Schema does not define means; validators warn of it."""
+    name = schema.get("format")
+    if name is None or name in FORMATS:
+        return schema
+    result = {key: value for key, value in schema.items() if key != "format"}
+    if name == "password":
+        return {**result, "writeOnly": True}
+    if words := _FORMATS_IN_WORDS.get(str(name)):
+        result[RULES] = f"{words}, {schema[RULES]}" if RULES in schema else words
+    return result
+
+
+def rules_in_words(schema: Schema) -> Schema:
+    """Say in the description what the remaining keywords cannot."""
+    if RULES not in schema:
+        return schema
+    result = {key: value for key, value in schema.items() if key != RULES}
+    result["description"] = with_sentence(
+        result.get("description", ""), f"Must be {schema[RULES]}."
+    )
+    return result
+
+
+def with_sentence(text: str, sentence: str) -> str:
+    """Return `text` with a sentence more, its own full stop put where it is missing."""
+    text = text.rstrip()
+    if not text:
+        return sentence
+    return f"{text} {sentence}" if re.search(r"[.!?:]$", text) else f"{text}. {sentence}"
+
+
+def without_optional_null(schema: Schema) -> Schema:
+    """Let `null` disappear from members that may be left out, where it would say the same."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return schema
+    required = schema.get("required", ())
+    return schema | {
+        "properties": {
+            name: member if name in required else _not_null(member)
+            for name, member in properties.items()
+        }
+    }
+
+
+def _not_null(schema: Any) -> Any:
+    # With another default, `null` means something that leaving the member out does not.
+    if not isinstance(schema, dict) or schema.get("default") is not None:
+        return schema
+    result = dict(schema)
+    if "anyOf" in result:
+        members = [member for member in result.pop("anyOf") if member != {"type": "null"}]
+        if len(members) == 1:
+            return _not_null(merge(members[0], result))
+        result["anyOf"] = members
+    if not accepts_null(result, result):
+        result.pop("default", None)
+    return result
+
+
+REWRITES: tuple[Callable[[Schema], Schema], ...] = (
+    without_noise,
+    enum_for_const,
+    one_type_each,
+    any_of_for_combinations,
+    items_for_tuples,
+    items_always,
+    inclusive_bounds,
+    standard_formats,
+    rules_in_words,
+)
+
+
+# The strict dialect -------------------------------------------------------------------------------
+
+# Every member is required, and no others are allowed. Some model APIs promise arguments that fit
+# the schema exactly, for schemas in which every object lists all its members as required and an
+# optional one may be ``null``. This is opt-in, as it says less than the plain schema: there are
+# no defaults and no maps with free keys.
+
+_UNKNOWN_KEYWORDS = frozenset({"default", "uniqueItems"})
+
+
+def strict(schema: Schema) -> Schema:
+    """Return a portable schema in the strict dialect.
+
+    Raises:
+        ValueError: the schema has a map with free keys, for which the dialect has no words.
+    """
+    for path, member in walk(schema):
+        if member.get("type") == "object" and _has_free_keys(member):
+            where = "/".join(map(str, path)) or "the root"
+            raise ValueError(
+                f"The strict dialect cannot describe the object at {where}, because its keys are "
+                "not fixed; take a list of objects with a key and a value instead."
+            )
+    result: Schema = _strict(schema, root=schema)
+    return result
+
+
+def _has_free_keys(schema: Schema) -> bool:
+    if "properties" not in schema:
+        return True
+    return bool(schema.get("additionalProperties")) or "patternProperties" in schema
+
+
+def _strict(schema: Any, *, root: Schema) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    complete = _all_required(schema, root=root) if schema.get("type") == "object" else schema
+    result = map_children(complete, lambda child: _strict(child, root=root))
+    return {key: value for key, value in result.items() if key not in _UNKNOWN_KEYWORDS}
+
+
+def _all_required(schema: Schema, *, root: Schema) -> Schema:
+    required = schema.get("required", ())
+    properties = {
+        name: member
+        if name in required or not isinstance(member, dict)
+        else _nullable(member, root)
+        for name, member in schema["properties"].items()
+    }
+    result = {**schema, "properties": properties, "additionalProperties": False}
+    return {**result, "required": list(properties)} if properties else result
+
+
+def _nullable(member: Schema, root: Schema) -> Schema:
+    member = dict(member)
+    default = member.pop("default", None)
+    shared = {"description": member.pop("description")} if "description" in member else {}
+    if default is not None:
+        sentence = f"Default: {quote(default)}."
+        shared["description"] = with_sentence(shared.get("description", ""), sentence)
+    if accepts_null(root, member):
+        return {**member, **shared}
+    kinds = member.pop("anyOf") if set(member) == {"anyOf"} else [member]
+    return {"anyOf": [*kinds, {"type": "null"}], **shared}
+
+
+# Problems that hosts have with a schema -----------------------------------------------------------
+
+# For schemas that were written by hand, and for what cannot be rewritten. Each finding is one
+# sentence with the place, for a system check. It judges portability: whether a schema is valid at
+# all is decided where it is compiled.
+
+MAX_PORTABLE_DEPTH = 10
+
+_COMBINATIONS = ("anyOf", "oneOf", "allOf", "not", "if")
+
+_KEYWORDS: Mapping[str, str] = {
+    "$ref": "uses a reference; write the definition where it is used",
+    "oneOf": "uses oneOf; write anyOf",
+    "allOf": "uses allOf; write one schema with all members",
+    "not": "uses not; put the rule into the description",
+    "if": "uses if/then/else; put the rule into the description",
+    "const": "uses const; write an enum of one value",
+    "prefixItems": "uses prefixItems; write items",
+    "patternProperties": "uses patternProperties; write additionalProperties",
+    "propertyNames": "uses propertyNames; put the rule into the description",
+    "unevaluatedProperties": "uses unevaluatedProperties; write additionalProperties",
+    "dependentSchemas": "uses dependentSchemas; put the rule into the description",
+    "$dynamicRef": "uses a dynamic reference; write the definition where it is used",
+}
+
+
+def lint(schema: Schema) -> list[str]:
+    """Return one sentence for each thing that makes some host drop or misread the schema."""
+    findings = _lint_root(schema)
+    for path, member in walk(schema):
+        where = "/".join(map(str, path)) or "root"
+        findings += [f"{where}: {finding}." for finding in _lint_member(path, member)]
+    return findings
+
+
+def _lint_root(schema: Schema) -> list[str]:
+    findings = []
+    if schema.get("type") != "object":
+        findings.append("root: is not of type object; some hosts drop every tool of the server.")
+    if "properties" not in schema:
+        findings.append("root: has no properties; write an empty object for none.")
+    findings += [
+        f"root: combines schemas with {keyword}; some hosts drop the tool."
+        for keyword in _COMBINATIONS
+        if keyword in schema
+    ]
+    return findings
+
+
+def _lint_member(path: Path, schema: Schema) -> list[str]:
+    findings = [
+        text
+        for keyword, text in _KEYWORDS.items()
+        if keyword in schema and (path or keyword not in _COMBINATIONS)
+    ]
+    findings += [text for matches, text in _SHAPES if matches(schema)]
+    if _depth(path) == MAX_PORTABLE_DEPTH + 1:
+        findings.append(f"is nested deeper than {MAX_PORTABLE_DEPTH} levels")
+    return findings
+
+
+def _depth(path: Path) -> int:
+    """Return how many objects and arrays of a value lie around this place."""
+    return sum(step in {"properties", "items", "additionalProperties"} for step in path)
+
+
+def _has_bare_array(schema: Schema) -> bool:
+    is_array = schema.get("type") == "array"
+    return is_array and not isinstance(schema.get("items"), dict)
+
+
+def _has_boolean_schema(schema: Schema) -> bool:
+    return any(
+        isinstance(child, bool) and path not in {("additionalProperties",), ("items",)}
+        for path, child in children(schema)
+    )
+
+
+def _has_exclusive_bound(schema: Schema) -> bool:
+    return is_number(schema.get("exclusiveMinimum")) or is_number(schema.get("exclusiveMaximum"))
+
+
+def _nests_arrays_of_objects(schema: Schema) -> bool:
+    items = schema.get("items")
+    inner = items.get("items") if isinstance(items, dict) else None
+    return isinstance(inner, dict) and inner.get("type") == "object"
+
+
+_SHAPES: tuple[tuple[Callable[[Schema], bool], str], ...] = (
+    (lambda schema: isinstance(schema.get("type"), list), "has several types; write anyOf"),
+    (lambda schema: "enum" in schema and "type" not in schema, "has an enum without a type"),
+    (_has_bare_array, "is an array without items"),
+    (_has_exclusive_bound, "has an exclusive bound; write minimum or maximum"),
+    (_has_boolean_schema, "has true or false in place of a schema; write an object"),
+    (_nests_arrays_of_objects, "is an array of arrays of objects"),
+)

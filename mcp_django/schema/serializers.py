@@ -22,8 +22,7 @@ from mcp_django.schema.arguments import (
     Problem,
     format_path,
 )
-from mcp_django.schema.decoding import decode_arguments, drop_nulls, unknown_members
-from mcp_django.schema.fields import (
+from mcp_django.schema.django_forms import (
     bounded,
     choice_schema,
     decimal_schema,
@@ -33,6 +32,7 @@ from mcp_django.schema.fields import (
 )
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.structure import Path, Schema, at, map_children
+from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
 
 
 class SerializerArguments:

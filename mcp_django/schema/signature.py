@@ -1,22 +1,61 @@
-"""What a function declares: its parameters and result, with every hint resolved.
+"""The arguments and result that a function declares, as JSON Schema, validated by pydantic.
 
-Sees through `functools.wraps`, `functools.partial`, bound methods and callable objects. Reads
-declarations only; whether a hint makes sense as an argument is decided by who turns it into a
-schema.
+Parameters and result are read with every hint resolved, through ``functools.wraps``,
+``functools.partial``, bound methods and callable objects. Reading declarations does not judge
+them: whether a hint makes sense as an argument is decided where it becomes a schema.
+
+Everything is compiled once, when the function is declared.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
+import json
+import math
+import re
+import types
 import typing
-from collections.abc import Callable, Iterable
+from collections import abc, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from inspect import Parameter, Signature
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any, Literal, NewType, Protocol, Union, get_args, get_origin
+from uuid import UUID
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Model, QuerySet
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import (
+    PydanticInvalidForJsonSchema,
+    PydanticUndefinedAnnotation,
+    PydanticUserError,
+)
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import PydanticSerializationError, SchemaError, core_schema
+from typing_extensions import TypedDict, is_typeddict
+
+from mcp_django.protocol.errors import MCPDjangoError
+from mcp_django.schema.arguments import InvalidArguments, Problem, describe
+from mcp_django.schema.portable import RULES, portable_input, portable_output
+from mcp_django.schema.portable import strict as strict_dialect
+from mcp_django.schema.problems import explain
+from mcp_django.schema.structure import Schema, inline, walk
+from mcp_django.schema.values import (
+    CONTENT_CLASSES,
+    check_finite,
+    decode_arguments,
+    drop_nulls,
+    is_empty,
+    jsonable,
+)
 
 AnyCallable = Callable[..., Any]
 
@@ -127,3 +166,445 @@ def _bound_names(function: Any) -> set[str]:
     if isinstance(function, functools.partial):
         return {*function.keywords, *_bound_names(function.func)}
     return set()
+
+
+# The generated JSON Schema ------------------------------------------------------------------------
+
+# It is pydantic's, with the few types changed whose own schema misleads a model. A decimal is a
+# string, so that it is not rounded through a float, and its bounds are words, as no keyword
+# bounds a string by value. Bytes are Base64 (RFC 4648).
+
+Mode = Literal["validation", "serialization"]
+
+BASE64 = ConfigDict(val_json_bytes="base64", ser_json_bytes="base64")
+
+
+def json_schema_of(adapter: TypeAdapter[Any], mode: Mode) -> dict[str, Any]:
+    """Return the schema of a pydantic adapter, not yet in the portable subset."""
+    return adapter.json_schema(mode=mode, schema_generator=SchemaGenerator)
+
+
+def reason_of(exc: Exception) -> str:
+    """Return why a type cannot be compiled, without advice that does not apply here."""
+    return str(exc).partition("\n")[0].partition(". Set ")[0].rstrip(".")
+
+
+class SchemaGenerator(GenerateJsonSchema):
+    """Writes the schema of one pydantic adapter."""
+
+    # A default that JSON cannot say is left out of the schema; it is a default all the same.
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        result: JsonSchemaValue = {"type": "string", "format": "decimal"}
+        if rules := _decimal_rules(schema):
+            result[RULES] = ", ".join(rules)
+        return result
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        if self._config.val_json_bytes != "base64":
+            return {"type": "string"}
+        # pydantic reads both alphabets and writes the one for URLs.
+        is_read = self.mode == "validation"
+        return {"type": "string", "contentEncoding": "base64" if is_read else "base64url"}
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        return _closed(super().dataclass_schema(schema), schema)
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        return _closed(super().typed_dict_schema(schema), schema)
+
+    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
+        for value in schema["expected"]:
+            if self.mode == "validation" and isinstance(value, Enum) and not _is_plain(value):
+                raise PydanticInvalidForJsonSchema(
+                    f"pydantic does not read {value!r} from JSON where it stands in a Literal; "
+                    "name its value there, or derive the enum from str"
+                )
+        return super().literal_schema(schema)
+
+
+def _closed(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+    # Before 2.14 pydantic forgets to say this of a type that inherits its configuration.
+    if schema.get("config", {}).get("extra_fields_behavior") == "forbid":
+        result["additionalProperties"] = False
+    return result
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int)
+
+
+def _decimal_rules(schema: core_schema.DecimalSchema) -> list[str]:
+    bounds: dict[str, Any] = {**schema}
+    return [words.format(bounds[key]) for key, words in _DECIMAL_RULES if key in bounds]
+
+
+_DECIMAL_RULES = (
+    ("gt", "greater than {}"),
+    ("ge", "at least {}"),
+    ("lt", "less than {}"),
+    ("le", "at most {}"),
+    ("multiple_of", "a multiple of {}"),
+    ("max_digits", "of at most {} digits"),
+    ("decimal_places", "of at most {} decimal places"),
+)
+
+
+# Arguments ----------------------------------------------------------------------------------------
+
+# Arguments declared by the signature of a function, validated by pydantic. Nothing about types is
+# written by hand here: the parameters become the fields of a ``TypedDict``, which allows every
+# name (``copy``, ``schema``, ``_x`` are taken in a model class), and pydantic reads the JSON text
+# directly.
+
+_CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, **BASE64)
+_PATH_FORMATS = frozenset({"path", "file-path", "directory-path"})
+_NOT_BUILDABLE = (PydanticUserError, PydanticUndefinedAnnotation, SchemaError, TypeError)
+
+# Shorter numbers pass through a float unchanged: IEEE 754 keeps 15 significant digits.
+_MAYBE_INEXACT = re.compile(rb"[\d.]{16}|\d[eE][+-]?\d")
+
+
+class SignatureArguments:
+    """Reads arguments as the parameters of a function ask for them.
+
+    With `strict`, the published schema is in the strict dialect, where `null` stands for an
+    argument left out.
+    """
+
+    def __init__(
+        self, function: AnyCallable, *, skip: Iterable[str] = frozenset(), strict: bool = False
+    ) -> None:
+        self._positional = positional_names(function)
+        self._adapter, shape = _build(function, read_parameters(function, skip=skip))
+        try:
+            self._shape = inline(shape)
+            portable = portable_input(self._shape)
+            self.json_schema = strict_dialect(portable) if strict else portable
+        except ValueError as exc:
+            raise ImproperlyConfigured(f"{name_of(function)}: {exc}") from exc
+        _refuse_paths(function, self._shape)
+        self._has_decimals = any(
+            member.get("format") == "decimal" for _, member in walk(self._shape)
+        )
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        """Return every argument under the name of its parameter, defaults included.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        text = b"{}" if is_empty(raw) else self._prepare(raw)
+        try:
+            arguments: dict[str, Any] = self._adapter.validate_json(text)
+        except ValidationError as exc:
+            data = decode_arguments(text, parse_float=float)
+            raise InvalidArguments(explain(exc, data, self._shape)) from exc
+        except OverflowError as exc:
+            # Pydantic computes a duration, or the moment of a number, beyond what Python can hold.
+            problem = Problem(path="", message=f"a value is too large: {exc}")
+            raise InvalidArguments([problem]) from exc
+        return arguments
+
+    def bind(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the positional and keyword arguments with which to call the function.
+
+        `values` holds what `parse` returned and what the caller adds for skipped parameters.
+        """
+        named = dict(values)
+        return tuple(named.pop(name) for name in self._positional), named
+
+    def _prepare(self, raw: bytes) -> bytes:
+        """Rewrite what pydantic would take differently from how it was meant."""
+        is_inexact = self._has_decimals and _MAYBE_INEXACT.search(raw) is not None
+        if b"null" not in raw and not is_inexact:
+            return raw
+        arguments = decode_arguments(raw, parse_float=_exact if is_inexact else float)
+        return json.dumps(drop_nulls(arguments, self._shape, self._shape)).encode()
+
+
+def _exact(text: str) -> float | str:
+    """Return a number as its own text where a float would round it; a decimal takes both."""
+    value = float(text)
+    return value if math.isfinite(value) and Decimal(repr(value)) == Decimal(text) else text
+
+
+def _build(
+    function: AnyCallable, parameters: Sequence[DeclaredParameter]
+) -> tuple[TypeAdapter[dict[str, Any]], Schema]:
+    try:
+        return _compile(parameters)
+    except _NOT_BUILDABLE as exc:
+        culprit = next((one for one in parameters if not _is_buildable(one)), None)
+        what = f"{culprit.name!r} as {shown(culprit.hint)}" if culprit else "its parameters"
+        reason = reason_of(exc)
+        raise ImproperlyConfigured(
+            f"{name_of(function)} declares {what}, for which there is no JSON: {reason}. Take "
+            "strings, numbers, lists, dataclasses or pydantic models, and of a database object "
+            "its key."
+        ) from exc
+
+
+def _is_buildable(parameter: DeclaredParameter) -> bool:
+    try:
+        _compile([parameter])
+    except _NOT_BUILDABLE:
+        return False
+    return True
+
+
+def _compile(
+    parameters: Sequence[DeclaredParameter],
+) -> tuple[TypeAdapter[dict[str, Any]], Schema]:
+    fields = {one.name: _annotation(one) for one in parameters}
+    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(_typed_dict(fields))
+    return adapter, json_schema_of(adapter, "validation")
+
+
+def _typed_dict(fields: dict[str, Any]) -> Any:
+    create: Any = TypedDict
+    arguments = create("Arguments", fields)
+    # pydantic passes it on to dataclasses and to other TypedDicts inside, not to models.
+    arguments.__pydantic_config__ = _CONFIG
+    return arguments
+
+
+def _annotation(parameter: DeclaredParameter) -> Any:
+    hint, metadata = parameter.hint, []
+    if get_origin(hint) is Annotated:
+        hint, *metadata = get_args(hint)
+    # A plain string is a description, and one given to `Field` outranks it.
+    words = [Field(description=item) for item in metadata if isinstance(item, str)]
+    rules = [item for item in metadata if not isinstance(item, str)]
+    if parameter.default is Parameter.empty:
+        fallback = []
+    elif isinstance(parameter.default, FieldInfo):
+        fallback = [parameter.default]
+    else:
+        fallback = [Field(default=parameter.default)]
+    return Annotated[(hint, *words, *rules, *fallback)] if words or rules or fallback else hint
+
+
+def _refuse_paths(function: AnyCallable, shape: Schema) -> None:
+    for path, member in walk(shape):
+        if member.get("format") in _PATH_FORMATS:
+            raise ImproperlyConfigured(
+                f"{name_of(function)} takes a file system path at {'/'.join(map(str, path))}. A "
+                "path chosen by a model can lead anywhere; take a str and open it through a "
+                "Django storage, which keeps it inside its own directory."
+            )
+
+
+# Results ------------------------------------------------------------------------------------------
+
+# Results with a declared type: their schema, and the value checked and written as plain JSON. A
+# client refuses a result that does not fit the published schema, so a value is checked before it
+# is sent (MCP 2026-07-28, "Tools", structured content). Results without such a type go through
+# ``jsonable``.
+
+_TRUSTING = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants", **BASE64)
+_REVALIDATING = ConfigDict(revalidate_instances="always", **_TRUSTING)
+
+_BOUNDS = frozenset(
+    {
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "minItems",
+        "maxItems",
+        RULES,
+    }
+)
+_SAYS_WHAT = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
+_OUTPUT_ERRORS = (
+    PydanticUserError,
+    PydanticUndefinedAnnotation,
+    SchemaError,
+    TypeError,
+    ValueError,
+)
+
+
+class OutputMismatch(MCPDjangoError):
+    """A function returned something else than it declares: a bug of the site, not of the caller."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"The result is not what was declared.\n{describe(self.problems)}")
+
+
+class OutputAdapter(Protocol):
+    """Writes results of one declared shape."""
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The schema to publish, in the portable subset; its root may be anything."""
+        ...
+
+    def dump(self, value: Any) -> Any:
+        """Return the value as plain JSON that fits the schema.
+
+        Raises:
+            OutputMismatch: it does not fit.
+        """
+        ...
+
+
+def output_adapter(annotation: Any) -> OutputAdapter | None:
+    """Return an adapter, or `None` for a result without structure: text, content.
+
+    Raises:
+        ImproperlyConfigured: the type has structure that JSON cannot say.
+    """
+    return TypedOutput(annotation) if has_structure(annotation) else None
+
+
+class TypedOutput:
+    """Writes results of one Python type.
+
+    An instance of a dataclass is taken as it is while its values are of the declared types, so
+    that `__post_init__` runs once. Where a value has to be converted, or the type sets bounds, the
+    fields are validated as if they had come in a dict.
+    """
+
+    def __init__(self, annotation: Any) -> None:
+        try:
+            hint = without_laziness(annotation)
+            self._adapters = (_boxed(hint, _TRUSTING), _boxed(hint, _REVALIDATING))
+            self._shape = inline(json_schema_of(self._adapters[0], "serialization"))
+            self.json_schema = portable_output(_unboxed(self._shape))
+        except _OUTPUT_ERRORS as exc:
+            raise ImproperlyConfigured(
+                f"The result type {shown(annotation)} cannot be written as JSON: {reason_of(exc)}. "
+                "Return dataclasses, pydantic models, lists and dicts of strings and numbers."
+            ) from exc
+        members = [member for _, member in walk(self._shape)]
+        self._has_bounds = any(_BOUNDS & member.keys() for member in members)
+        self._may_be_infinite = any(_admits_floats(member) for member in members)
+
+    def dump(self, value: Any) -> Any:
+        """Return the value as plain JSON.
+
+        Raises:
+            OutputMismatch: it does not fit the declared type.
+        """
+        box = {"result": list(value) if isinstance(value, Iterator | QuerySet) else value}
+        trusting, revalidating = self._adapters
+        try:
+            if not self._has_bounds:
+                with suppress(PydanticSerializationError):
+                    return self._dump(trusting, box)
+            return self._dump(revalidating, box)
+        except ValidationError as exc:
+            raise OutputMismatch(explain(exc, box, self._shape)) from exc
+        except (TypeError, ValueError) as exc:
+            raise OutputMismatch([Problem(path="result", message=str(exc))]) from exc
+
+    def _dump(self, adapter: TypeAdapter[Any], box: dict[str, Any]) -> Any:
+        checked = adapter.validate_python(box)
+        plain = adapter.dump_python(
+            checked, mode="json", by_alias=True, warnings="error", fallback=jsonable
+        )
+        if self._may_be_infinite:
+            check_finite(plain)
+        return plain["result"]
+
+
+def _boxed(hint: Any, config: ConfigDict) -> TypeAdapter[Any]:
+    """Return an adapter for the type inside a dict, which unlike some types may be configured.
+
+    pydantic passes the configuration on to dataclasses and to `TypedDict`s inside.
+    """
+    return TypeAdapter(dict[str, hint], config=config)
+
+
+def _unboxed(schema: Schema) -> Schema:
+    definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    return {**schema["additionalProperties"], **definitions}
+
+
+def _admits_floats(schema: Schema) -> bool:
+    is_open = _SAYS_WHAT.isdisjoint(schema) or schema.get("additionalProperties") is True
+    return is_open or schema.get("type") == "number"
+
+
+# Structured result types --------------------------------------------------------------------------
+
+# Which declared results have structure that a client can rely on: dataclasses, lists, numbers,
+# dates and choices have. Text has not, since it would be sent twice, and content blocks say
+# themselves what they are.
+
+_COLLECTIONS = (list, tuple, set, frozenset, dict, deque)
+_SCALARS = (int, float, Decimal, date, time, timedelta, UUID, Enum)
+_LAZY = frozenset({abc.Iterable, abc.Iterator, abc.Generator, abc.Collection})
+_ABSTRACT = _LAZY | {
+    abc.Sequence,
+    abc.MutableSequence,
+    abc.Set,
+    abc.MutableSet,
+    abc.Mapping,
+    abc.MutableMapping,
+}
+
+
+def has_structure(annotation: Any) -> bool:
+    """Tell whether a result declared like this gets a schema."""
+    return not _mentions_objects(annotation) and _is_structured(annotation)
+
+
+def without_laziness(annotation: Any) -> Any:
+    """Return `list[X]` for what a generator of `X` declares."""
+    hint = _bare(annotation)
+    origin = get_origin(hint) or hint
+    if origin not in _LAZY:
+        return annotation
+    arguments = get_args(hint)
+    return list[arguments[0]] if arguments else list  # type: ignore[valid-type]
+
+
+def _is_structured(annotation: Any) -> bool:
+    hint = _bare(annotation)
+    origin = get_origin(hint) or hint
+    if origin in {Union, types.UnionType}:
+        members = [member for member in get_args(hint) if member is not type(None)]
+        return all(_is_structured(member) for member in members)
+    if origin in _ABSTRACT or is_typeddict(origin):
+        return True
+    if origin is Literal:
+        return True
+    if not isinstance(origin, type):
+        return False
+    if issubclass(origin, str):
+        return issubclass(origin, Enum)
+    known = (BaseModel, *_COLLECTIONS, *_SCALARS)
+    return issubclass(origin, known) or dataclasses.is_dataclass(origin)
+
+
+def _bare(annotation: Any) -> Any:
+    """Return the type behind `Annotated`, `NewType` and a named alias."""
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+        elif isinstance(annotation, NewType):
+            annotation = annotation.__supertype__
+        elif hasattr(annotation, "__value__") and hasattr(annotation, "__type_params__"):
+            annotation = annotation.__value__
+        else:
+            return annotation
+
+
+def _mentions_objects(annotation: Any) -> bool:
+    """Tell whether content blocks or model instances are among the values."""
+    hint = _bare(annotation)
+    if isinstance(hint, type) and issubclass(hint, (*CONTENT_CLASSES, Model)):
+        return True
+    return any(_mentions_objects(argument) for argument in get_args(hint))

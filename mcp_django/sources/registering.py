@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
 
-from mcp_django.components.component import Component
 from mcp_django.conf import defaults_while_wrong
+from mcp_django.core.component import Component
+from mcp_django.core.declare import declared_by
 from mcp_django.exceptions import NotRegistered
 from mcp_django.sources.models.declaration import ModelComponents
-from mcp_django.sources.models.generated import declared_by
 from mcp_django.sources.models.generic import Generic, GenericSet
 from mcp_django.sources.models.resource import ModelResource
 from mcp_django.sources.models.tools import ModelTools

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, Final
 
 from mcp_django.schema.elicitation import FIELD
-from mcp_django.schema.jsonable import jsonable
+from mcp_django.schema.values import jsonable
 
 EVERYTHING: Final[Mapping[str, Any]] = {
     "elicitation": {"form": {}, "url": {}},

@@ -10,7 +10,7 @@ import msgspec
 from asgiref.sync import sync_to_async
 
 from mcp_django.exceptions import MCPError, MethodNotFound
-from mcp_django.protocol import meta, sse
+from mcp_django.protocol import envelope, sse
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.runtime.incoming import Listening
 from mcp_django.test.answering import next_round
@@ -131,7 +131,7 @@ class MCPClient(Following):
             return params
         if REVISIONS[self._version].tasks:
             return {**params, "task": {}}
-        declared = {meta.CLIENT_CAPABILITIES: with_tasks(self._capabilities)}
+        declared = {envelope.CLIENT_CAPABILITIES: with_tasks(self._capabilities)}
         return {**params, "_meta": declared}
 
     def _call_result(self, raw: dict[str, Any]) -> CallResult:
@@ -210,7 +210,7 @@ class MCPClient(Following):
             wanted["resourceSubscriptions"] = list(uris)
         if tasks:
             wanted["taskIds"] = list(tasks)
-            params["_meta"] = {meta.CLIENT_CAPABILITIES: with_tasks(self._capabilities)}
+            params["_meta"] = {envelope.CLIENT_CAPABILITIES: with_tasks(self._capabilities)}
         message = self._message("subscriptions/listen", params)
         if isinstance(self._connection, RemoteConnection):
             await sync_to_async(self._initialize)()

@@ -9,7 +9,7 @@ import secrets
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal
 from mcp_django.server import MCPServer

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from mcp_django.protocol import envelope, jsonrpc, sse
 from mcp_django.protocol import headers as names
-from mcp_django.protocol import jsonrpc, meta, sse
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.test import asgi
 from mcp_django.test.entrance import Entrance
@@ -91,7 +91,7 @@ class HTTPChannel:
     def _routing(self, message: Message) -> dict[str, str]:
         """The headers that repeat parts of a message of 2026-07-28."""
         params = message.get("params") or {}
-        version = (params.get("_meta") or {}).get(meta.PROTOCOL_VERSION)
+        version = (params.get("_meta") or {}).get(envelope.PROTOCOL_VERSION)
         if version is None:
             return {}
         found = {names.MCP_PROTOCOL_VERSION: version, names.MCP_METHOD: message["method"]}

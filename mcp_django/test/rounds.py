@@ -11,8 +11,9 @@ from asgiref.sync import sync_to_async
 
 from mcp_django.auth.principal import Principal, anonymous, principal_for
 from mcp_django.exceptions import MCPError
-from mcp_django.protocol import jsonrpc, meta
-from mcp_django.protocol.extensions import TASKS, requirement
+from mcp_django.protocol import envelope as meta
+from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.errors import TASKS, required_extension
 from mcp_django.protocol.revisions import LATEST, REVISIONS
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.tasks import engine
@@ -264,7 +265,7 @@ class Rounds:
 def with_tasks(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """The capabilities of a client that follows tasks, too."""
     declared = capabilities.get("extensions") or {}
-    return {**capabilities, "extensions": {**declared, **requirement(TASKS)["extensions"]}}
+    return {**capabilities, "extensions": {**declared, **required_extension(TASKS)["extensions"]}}
 
 
 def result_of(response: Response) -> dict[str, Any]:

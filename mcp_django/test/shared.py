@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from mcp_django.auth.principal import Principal
-from mcp_django.protocol import jsonrpc, meta, sse
+from mcp_django.protocol import envelope, jsonrpc, sse
 from mcp_django.test import asgi
 from mcp_django.test.entrance import Entrance
 from mcp_django.test.messages import Message, cancellation
@@ -77,7 +77,7 @@ def _owner(message: Message) -> Any:
     if "method" not in message:
         return message.get("id")
     about: Mapping[str, Any] = message.get("params") or {}
-    return (about.get("_meta") or {}).get(meta.SUBSCRIPTION_ID)
+    return (about.get("_meta") or {}).get(envelope.SUBSCRIPTION_ID)
 
 
 class LineChannel(SharedChannel):

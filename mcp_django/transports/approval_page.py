@@ -18,9 +18,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from mcp_django.auth.pages import guarded
+from mcp_django.core.catalog import Server
 from mcp_django.runtime.approving_display import Preview, lines
 from mcp_django.runtime.approving_page import decide, may_decide, may_see
-from mcp_django.runtime.ports import Server
 from mcp_django.store import approvals
 
 CODE = r"(?P<code>[A-Za-z0-9_-]{1,32})"

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mcp_django.conf import get_settings
-from mcp_django.context import Cancellation
+from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import (
     AccessRefused,
     InsufficientScope,

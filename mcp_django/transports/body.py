@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from mcp_django.conf import get_settings
-from mcp_django.context import Cancellation
+from mcp_django.core.context import Cancellation
 from mcp_django.transports import drain
 
 Scope = MutableMapping[str, Any]

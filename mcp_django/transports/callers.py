@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mcp_django.auth import events
+from mcp_django.auth import security_log
 from mcp_django.auth.authentication import authenticate
 from mcp_django.auth.backends import BEARER_ONLY
-from mcp_django.auth.brute_force import UNPROVEN, presumed_caller
 from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.limits import UNPROVEN, presumed_caller
 from mcp_django.auth.principal import Principal
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AuthenticationRequired, InsufficientScope
 from mcp_django.runtime.policy import is_open
-from mcp_django.runtime.ports import Server
 from mcp_django.transports.exchange import Exchange
 
 # More of a body is read from a caller who is let in.
@@ -70,7 +70,7 @@ def step_up_noted(server: Server, exchange: Exchange, principal: Principal) -> I
     try:
         yield
     except InsufficientScope as exc:
-        events.record_some(
+        security_log.record_some(
             "step_up",
             request=exchange.request(),
             user=principal.user,

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from mcp_django.context import Cancellation
+from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.jsonrpc import Notification, read_params
 from mcp_django.runtime.incoming import Awaiting, Invocation

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mcp_django.auth.metadata import metadata_url
+from mcp_django.auth.challenges import metadata_url
 from mcp_django.conf import get_settings
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, InsufficientScope
-from mcp_django.runtime.ports import Server
 from mcp_django.transports.exchange import Exchange, Reply
 from mcp_django.transports.replies import access_reply
 

@@ -20,11 +20,11 @@ from django.db import DatabaseError
 
 from mcp_django.conf import get_settings
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.asked import project_question
 from mcp_django.protocol.jsonrpc import Response
+from mcp_django.protocol.shapes import project_question
 from mcp_django.runtime.incoming import Invocation
 from mcp_django.runtime.telemetry import asking
-from mcp_django.schema.decoding import is_too_deep
+from mcp_django.schema.values import is_too_deep
 from mcp_django.store import inbox, streams
 from mcp_django.store.clerk import in_thread
 from mcp_django.store.hub import hub, ring

@@ -13,7 +13,7 @@ from typing import Any
 from channels.consumer import AsyncConsumer
 from channels.exceptions import StopConsumer
 
-from mcp_django.runtime.ports import Server
+from mcp_django.core.catalog import Server
 from mcp_django.transports.body import ClientGone, first_of, send_at_once
 from mcp_django.transports.raw import read, respond
 from mcp_django.transports.ticket import Ticket

@@ -14,6 +14,7 @@ from contextlib import aclosing
 from functools import partial
 
 from mcp_django.auth.principal import Principal
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import (
     Busy,
     InvalidParams,
@@ -32,7 +33,6 @@ from mcp_django.protocol.jsonrpc import (
     RequestId,
 )
 from mcp_django.runtime.incoming import Awaiting, Invocation, Listening
-from mcp_django.runtime.ports import Server
 from mcp_django.transports import call_stream, listen, task_result
 from mcp_django.transports.cancellations import CancelledParams
 from mcp_django.transports.client_answers import read_answer

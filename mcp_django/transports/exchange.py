@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from mcp_django.context import Cancellation
+from mcp_django.core.context import Cancellation
 from mcp_django.protocol.headers import Headers
 from mcp_django.protocol.jsonrpc import Batch, Failure, Notification, Request, Response
 from mcp_django.runtime.incoming import Invocation, Result

@@ -14,9 +14,10 @@ from functools import partial
 
 from django.utils import timezone
 
-from mcp_django.auth.brute_force import network_of
-from mcp_django.auth.carrier import SECRET_HEADERS, carrier
+from mcp_django.auth.credentials import SECRET_HEADERS, carrier
+from mcp_django.auth.limits import network_of
 from mcp_django.auth.principal import Principal
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import InvalidParams, InvalidRequest, MCPError
 from mcp_django.protocol.envelope import check_version
 from mcp_django.protocol.headers import LAST_EVENT_ID, SESSION_ID
@@ -33,7 +34,6 @@ from mcp_django.protocol.revisions import LATEST_HANDSHAKE, Revision
 from mcp_django.runtime import handshake, telemetry
 from mcp_django.runtime.dispatch import dispatch, respond
 from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening, Result
-from mcp_django.runtime.ports import Server
 from mcp_django.runtime.throttling import Tally, spend_session
 from mcp_django.store import sessions, streams
 from mcp_django.store.sessions import StoredSession

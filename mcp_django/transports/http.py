@@ -16,8 +16,9 @@ from typing import Literal, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
-from mcp_django.auth.carrier import SECRET_HEADERS, carrier
+from mcp_django.auth.credentials import SECRET_HEADERS, carrier
 from mcp_django.auth.principal import Principal
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, Busy, InternalError, MCPError
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Drop, Handshake, classify, revision_of
@@ -28,7 +29,6 @@ from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listenin
 from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.runtime.pools import count_for
-from mcp_django.runtime.ports import Server
 from mcp_django.transports import call_stream, guards, health, legacy_sse, listen, page
 from mcp_django.transports.callers import (
     MAX_UNPROVEN_BYTES,

@@ -22,7 +22,7 @@ from django.http import HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from mcp_django.auth.brute_force import presumed_caller
+from mcp_django.auth.limits import presumed_caller
 from mcp_django.exceptions import Busy
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.jsonrpc import Request

@@ -12,15 +12,15 @@ from functools import partial
 from urllib.parse import parse_qs
 
 from mcp_django.auth.authentication import refresh
-from mcp_django.auth.brute_force import network_of
+from mcp_django.auth.limits import network_of
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
 from mcp_django.protocol import jsonrpc, sse
 from mcp_django.protocol.jsonrpc import Failure
 from mcp_django.protocol.revisions import V2024_11_05
 from mcp_django.runtime.policy import admit_connection
-from mcp_django.runtime.ports import Server
 from mcp_django.runtime.throttling import spend_session
 from mcp_django.store import sessions
 from mcp_django.store.revocations import topics_of

@@ -21,12 +21,12 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from mcp_django.auth.authentication import refresh
-from mcp_django.auth.brute_force import ANONYMOUS, network_of
+from mcp_django.auth.limits import ANONYMOUS, network_of
 from mcp_django.auth.principal import Principal
-from mcp_django.components.resource import ResourceTemplate
 from mcp_django.conf import get_settings
+from mcp_django.core.resource import ResourceTemplate
 from mcp_django.exceptions import AccessRefused, Busy, TooManyStreams
-from mcp_django.protocol import jsonrpc, meta, shapes
+from mcp_django.protocol import envelope, jsonrpc, shapes
 from mcp_django.runtime.dispatch import respond
 from mcp_django.runtime.handlers.listen import may_hear_of
 from mcp_django.runtime.handlers.resources import is_readable
@@ -336,7 +336,7 @@ class Subscription:
         request_id: str | int = self._incoming.request.id
         if self._incoming.revision.string_subscription_ids:
             request_id = str(request_id)
-        return respond(self._incoming, {"_meta": {meta.SUBSCRIPTION_ID: request_id}})
+        return respond(self._incoming, {"_meta": {envelope.SUBSCRIPTION_ID: request_id}})
 
     def cancellation(self) -> dict[str, Any]:
         """The server's own end of the subscription, as a notification."""
@@ -344,7 +344,7 @@ class Subscription:
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """A notification that carries its subscription's id, verbatim (SUB-9)."""
-        tagged = {**params, "_meta": {meta.SUBSCRIPTION_ID: self._incoming.request.id}}
+        tagged = {**params, "_meta": {envelope.SUBSCRIPTION_ID: self._incoming.request.id}}
         projected = shapes.project_notification(method, tagged, self._incoming.revision)
         return jsonrpc.notification(method, projected)
 

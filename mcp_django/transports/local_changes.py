@@ -12,13 +12,13 @@ from django.db import DatabaseError
 
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.runtime.handlers.discover import capabilities
 from mcp_django.runtime.handshake import envelope_of
 from mcp_django.runtime.incoming import Incoming, Listening
-from mcp_django.runtime.ports import Server
 from mcp_django.runtime.session import MemorySession
 from mcp_django.store.hub import hub
 from mcp_django.transports.client_answers import LocalAnswers

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from mcp_django.auth.principal import Principal
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import InvalidRequest, MCPError
 from mcp_django.protocol.envelope import Stateless, classify
 from mcp_django.protocol.jsonrpc import Batch, Notification, Request
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE, REVISIONS, Revision
 from mcp_django.runtime import handshake, telemetry
 from mcp_django.runtime.incoming import Incoming
-from mcp_django.runtime.ports import Server
 from mcp_django.runtime.session import MemorySession
 from mcp_django.transports.baseline import Baseline
 from mcp_django.transports.client_answers import LocalAnswers

@@ -13,7 +13,8 @@ import msgspec
 from asgiref.sync import sync_to_async
 
 from mcp_django.auth.principal import Principal
-from mcp_django.context import ClientPort
+from mcp_django.core.catalog import Server
+from mcp_django.core.context import ClientPort
 from mcp_django.exceptions import InvalidRequest, MCPError
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import revision_of
@@ -26,7 +27,6 @@ from mcp_django.runtime.handlers.tasks import outcome_of, take_answers, wait_for
 from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening, Result
 from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import admit_connection
-from mcp_django.runtime.ports import Server
 from mcp_django.transports.local_session import LocalSession
 
 Response = dict[str, Any]

@@ -9,8 +9,9 @@ from typing import Protocol, TypeAlias
 
 from django.core.exceptions import SynchronousOnlyOperation
 
-from mcp_django.auth.brute_force import UNPROVEN
+from mcp_django.auth.limits import UNPROVEN
 from mcp_django.auth.principal import Principal
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import TooManyRequests
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.runtime import throttling
@@ -19,7 +20,6 @@ from mcp_django.runtime.incoming import Awaiting, Invocation, Listening
 from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import admit_connection
 from mcp_django.runtime.pools import LOCAL, count_for, pool
-from mcp_django.runtime.ports import Server
 from mcp_django.runtime.telemetry import around
 from mcp_django.runtime.throttling import Tally
 from mcp_django.transports.local_batches import Muster
@@ -29,7 +29,7 @@ Opened: TypeAlias = bytes | Invocation | Listening | Awaiting
 
 
 class Caller(Protocol):
-    """Who is calling; ``mcp_django.auth.local.LocalCaller`` is one."""
+    """Who is calling; ``mcp_django.auth.authentication.LocalCaller`` is one."""
 
     def principal(self) -> Principal:
         """The caller as of now; may use the database."""

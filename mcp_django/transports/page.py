@@ -14,9 +14,9 @@ from django.utils.translation import get_language
 
 from mcp_django.auth.pages import hash_source
 from mcp_django.auth.permissions import AllowAny, permissions
+from mcp_django.core.catalog import Server
 from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers
 from mcp_django.protocol.revisions import LATEST
-from mcp_django.runtime.ports import Server
 from mcp_django.transports.exchange import Exchange, Reply
 
 STYLE = Path(__file__).parent.parent / "templates" / "mcp_django" / "endpoint.css"

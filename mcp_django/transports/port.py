@@ -8,10 +8,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mcp_django.protocol import jsonrpc, meta, shapes
-from mcp_django.protocol.log_levels import LOG_LEVELS, severity
+from mcp_django.protocol import envelope, jsonrpc, shapes
+from mcp_django.protocol.revisions import LOG_LEVELS, severity
 from mcp_django.runtime.incoming import Incoming
-from mcp_django.schema.jsonable import jsonable
+from mcp_django.schema.values import jsonable
 
 
 class Outbox(Protocol):
@@ -46,7 +46,7 @@ class StreamPort:
             if progress <= self._progress:
                 return
             self._progress = progress
-        params: dict[str, Any] = {meta.PROGRESS_TOKEN: token, "progress": progress}
+        params: dict[str, Any] = {envelope.PROGRESS_TOKEN: token, "progress": progress}
         if total is not None and math.isfinite(total):
             params["total"] = total
         if message is not None:

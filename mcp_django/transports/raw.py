@@ -21,8 +21,9 @@ from django.core.handlers.asgi import ASGIRequest
 from django.urls import ResolverMatch
 
 from mcp_django.auth.backends import BEARER_ONLY
-from mcp_django.auth.brute_force import presumed_caller
-from mcp_django.context import Cancellation
+from mcp_django.auth.limits import presumed_caller
+from mcp_django.core.catalog import Server
+from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import Busy
 from mcp_django.protocol.headers import SESSION_ID, Headers
 from mcp_django.protocol.jsonrpc import Request, request_id_of
@@ -30,7 +31,6 @@ from mcp_django.protocol.methods import LISTS
 from mcp_django.runtime.journal import door
 from mcp_django.runtime.policy import is_open
 from mcp_django.runtime.pools import pool, with_request_signals
-from mcp_django.runtime.ports import Server
 from mcp_django.transports.body import (
     MAX_INLINE_BYTES,
     ClientGone,

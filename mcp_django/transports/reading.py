@@ -14,11 +14,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mcp_django.auth.brute_force import presumed_caller
+from mcp_django.auth.limits import presumed_caller
 from mcp_django.conf import get_settings
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import Busy
 from mcp_django.runtime.pools import pool, with_request_signals
-from mcp_django.runtime.ports import Server
 from mcp_django.transports import guards
 from mcp_django.transports.body import ClientGone, Receive, Scope, Send
 from mcp_django.transports.callers import MAX_UNPROVEN_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mcp_django.auth.challenge import challenge
+from mcp_django.auth.challenges import challenge
 from mcp_django.exceptions import (
     AccessRefused,
     AuthenticationUnavailable,

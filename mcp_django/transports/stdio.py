@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
-from mcp_django.runtime.ports import Server
+from mcp_django.core.catalog import Server
 from mcp_django.transports import drain
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.opening import Caller

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import InternalError, InvalidParams, InvalidRequest
 from mcp_django.protocol import jsonrpc, shapes
-from mcp_django.protocol.asked import project_question
+from mcp_django.protocol.shapes import project_question
 from mcp_django.runtime.dispatch import respond
 from mcp_django.runtime.handlers.tasks import readable_now, take_answers
 from mcp_django.runtime.incoming import Awaiting

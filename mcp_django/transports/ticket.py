@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from mcp_django.context import Cancellation
+from mcp_django.core.context import Cancellation
 from mcp_django.runtime.calls import time_limit
 from mcp_django.transports.body import first_done
 from mcp_django.transports.exchange import Message, Reply, Work

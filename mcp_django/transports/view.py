@@ -16,10 +16,10 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from mcp_django.conf import get_settings
-from mcp_django.context import Cancellation
+from mcp_django.core.catalog import Server
+from mcp_django.core.context import Cancellation
 from mcp_django.protocol.headers import Headers
 from mcp_django.runtime.pools import pool, with_request_signals
-from mcp_django.runtime.ports import Server
 from mcp_django.transports.exchange import (
     Endpoint,
     Exchange,

@@ -18,9 +18,9 @@ from django.utils import timezone
 
 from mcp_django.auth.authentication import refresh
 from mcp_django.auth.principal import Principal
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused
 from mcp_django.runtime.policy import admit_connection
-from mcp_django.runtime.ports import Server
 from mcp_django.store.hub import hub
 from mcp_django.store.revocations import topics_of
 from mcp_django.transports import listen

@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
-from mcp_django.auth.events import record
+from mcp_django.auth.security_log import record
 from mcp_django.models import AuthEvent, ExternalIdentity
 
 pytestmark = pytest.mark.django_db

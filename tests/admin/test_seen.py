@@ -17,7 +17,7 @@ from mcp_django import Context, MCPServer
 from mcp_django.admin.seen_lists import LISTS, Kind
 from mcp_django.auth.permissions import AllowAny, BasePermission, IsAuthenticated
 from mcp_django.auth.principal import Principal
-from mcp_django.components.resource import Entry, EntryPage
+from mcp_django.core.resource import Entry, EntryPage
 from mcp_django.managed.deciding import decided
 from mcp_django.managed.prompt_versions import keep
 from mcp_django.models import Component, PromptText, Server

@@ -12,8 +12,8 @@ from django.http import HttpRequest
 from django.urls import include, path, re_path
 
 from mcp_django import MCPServer
-from mcp_django.auth import resources
-from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth import endpoints
+from mcp_django.auth.backends import BaseBackend
 
 ISSUER = "https://issuer.example"
 GATE = "https://gate.example/to/mcp"
@@ -65,4 +65,4 @@ def gated() -> Iterator[tuple[MCPServer, Any]]:
         yield gate, urlconf(path("inside/mcp", gate.urls), METADATA)
     finally:
         # Or the other tests of this process would know it too.
-        resources._declared.clear()
+        endpoints._declared.clear()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import RequestFactory
 
-from mcp_django.auth.addresses import client_ip
+from mcp_django.auth.credentials import client_ip
 
 
 @pytest.mark.parametrize(

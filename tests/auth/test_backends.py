@@ -12,8 +12,7 @@ from django.http import HttpRequest
 from django.test import Client, RequestFactory, override_settings
 
 from mcp_django.auth.authentication import authenticate, refresh
-from mcp_django.auth.backends import get_backend
-from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth.backends import BaseBackend, get_backend
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.exceptions import AuthenticationRequired

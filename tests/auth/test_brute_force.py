@@ -10,8 +10,8 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.test import RequestFactory
 
-from mcp_django.auth import brute_force, limits
-from mcp_django.auth.brute_force import MAX_ATTEMPTS, KnownGood, limited_address
+from mcp_django.auth import limits
+from mcp_django.auth.limits import MAX_ATTEMPTS, KnownGood, limited_address
 from mcp_django.models import AuthEvent
 from tests.drivers import message
 from tests.servers import person, token_for
@@ -123,7 +123,7 @@ async def test_threat_27_no_header_switches_the_limit_off(
 ) -> None:
     settings.ROOT_URLCONF = "tests.transports.urls"
     settings.MCP_DJANGO = {"PROXIES": proxies}
-    monkeypatch.setattr(brute_force, "UNKNOWN_FACTOR", 2)
+    monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
     _, good = await sync_to_async(_token)()
     assert (await ask("wsgi", "/mcp", LIST, authorization=good)).status == 200
     await try_until_refused("wsgi", times=2 * MAX_ATTEMPTS, **{header: value})
@@ -183,13 +183,13 @@ def test_an_address_is_the_clients_or_unknown(
 
 def test_the_oldest_of_many_good_ones_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr(brute_force, "time", clock)
-    monkeypatch.setattr(brute_force, "MAX_GOOD", 2)
+    monkeypatch.setattr(limits, "time", clock)
+    monkeypatch.setattr(limits, "MAX_GOOD", 2)
     known = KnownGood()
     for fingerprint in (b"a", b"b", b"a", b"c"):
         known.add(fingerprint)
     assert [one in known for one in (b"a", b"b", b"c")] == [True, False, True]
     known.discard(b"c")
     assert b"c" not in known
-    clock.monotonic = lambda: float(brute_force.GOOD_SECONDS)
+    clock.monotonic = lambda: float(limits.GOOD_SECONDS)
     assert b"a" not in known

@@ -11,7 +11,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 from django.test import RequestFactory
 
-from mcp_django.auth.carrier import carrier, without_credentials
+from mcp_django.auth.credentials import carrier, without_credentials
 from mcp_django.auth.principal import principal_for
 from tests.spec import spec
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mcp_django.auth.challenge import challenge
+from mcp_django.auth.challenges import challenge
 from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, InsufficientScope
 from tests.spec import spec
 

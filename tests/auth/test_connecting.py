@@ -9,8 +9,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django import MCPServer
-from mcp_django.auth.connecting import approves, can_connect
-from mcp_django.auth.permissions import AllowAny, BasePermission, IsStaff
+from mcp_django.auth.permissions import AllowAny, BasePermission, IsStaff, approves, can_connect
 from mcp_django.auth.principal import principal_for
 from mcp_django.exceptions import ConnectionRefused, InsufficientScope
 from mcp_django.runtime.policy import admit_connection

@@ -10,9 +10,9 @@ import pytest
 from django.db import DatabaseError, transaction
 from django.test import RequestFactory
 
-from mcp_django.auth import events
-from mcp_django.auth.events import HIDDEN, record, record_some
+from mcp_django.auth import security_log
 from mcp_django.auth.principal import anonymous
+from mcp_django.auth.security_log import HIDDEN, record, record_some
 from mcp_django.models import AuthEvent
 from tests.servers import person
 
@@ -108,7 +108,7 @@ def test_long_texts_are_cut() -> None:
     record("register", client_id="c" * 999, server="s" * 999, name="n" * 99_999)
     (event,) = AuthEvent.objects.all()
     assert (len(event.client_id), len(event.server)) == (255, 100)
-    assert len(event.details["name"]) == events.MAX_TEXT
+    assert len(event.details["name"]) == security_log.MAX_TEXT
 
 
 def test_a_table_that_fails_fails_nobody(
@@ -146,20 +146,20 @@ def ask(address: str) -> Any:
 
 def test_threat_27_one_source_fills_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
     now = SimpleNamespace(monotonic=lambda: 1000.0)
-    monkeypatch.setattr(events, "time", now)
+    monkeypatch.setattr(security_log, "time", now)
     for _ in range(50):
         record_some("refused", request=ask("203.0.113.7"))
-    assert AuthEvent.objects.count() == events.SOME_OF_ONE
+    assert AuthEvent.objects.count() == security_log.SOME_OF_ONE
     record_some("refused", request=ask("203.0.113.8"))
     record_some("step_up", request=ask("203.0.113.7"))
-    assert AuthEvent.objects.count() == events.SOME_OF_ONE + 2
-    now.monotonic = lambda: 1000.0 + events.SOME_SECONDS
+    assert AuthEvent.objects.count() == security_log.SOME_OF_ONE + 2
+    now.monotonic = lambda: 1000.0 + security_log.SOME_SECONDS
     record_some("refused", request=ask("203.0.113.7"))
-    assert AuthEvent.objects.count() == events.SOME_OF_ONE + 3
+    assert AuthEvent.objects.count() == security_log.SOME_OF_ONE + 3
 
 
 def test_threat_27_many_sources_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "SOME_IN_ALL", 20)
+    monkeypatch.setattr(security_log, "SOME_IN_ALL", 20)
     for number in range(40):
         record_some("refused", request=ask(f"203.0.113.{number}"))
     assert AuthEvent.objects.count() == 20
@@ -169,4 +169,4 @@ def test_a_user_is_one_source_wherever_the_calls_come_from() -> None:
     ada = person()
     for number in range(20):
         record_some("step_up", request=ask(f"203.0.113.{number}"), user=ada)
-    assert AuthEvent.objects.count() == events.SOME_OF_ONE
+    assert AuthEvent.objects.count() == security_log.SOME_OF_ONE

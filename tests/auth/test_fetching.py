@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("jwt")
 
-from mcp_django.auth import fetching
-from mcp_django.auth.fetching import FetchFailed, fetch_json
+from mcp_django.auth import outbound
+from mcp_django.auth.outbound import FetchFailed, fetch_json
 from tests.auth.issuers import Issuer, issuer
 
 
@@ -71,8 +71,8 @@ def test_a_redirect_is_not_followed(status: int, body: bytes | None, server: Iss
 def test_an_answer_that_does_not_end_in_time_is_given_up(
     server: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    moments = iter([0.0, fetching.TIMEOUT_SECONDS + 1])
-    monkeypatch.setattr(fetching, "time", Moments(moments))
+    moments = iter([0.0, outbound.TIMEOUT_SECONDS + 1])
+    monkeypatch.setattr(outbound, "time", Moments(moments))
     with pytest.raises(FetchFailed, match="takes longer than"):
         fetch_json(f"{server.url}/keys")
 

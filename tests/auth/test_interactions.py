@@ -11,7 +11,7 @@ from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_django.auth.interactions import belongs_to, new_interaction
+from mcp_django.auth.pages import belongs_to, new_interaction
 from mcp_django.auth.principal import anonymous, principal_for
 from tests.spec import spec
 

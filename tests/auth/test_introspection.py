@@ -189,13 +189,13 @@ def test_an_answer_is_kept_no_longer_than_the_token_lives(
     idp: Issuer, ada: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[float] = []
-    put = introspection.shared.put
+    put = introspection.outbound.put
 
     def watched(kind: str, name: str, value: Any, *, seconds: float) -> None:
         kept.append(seconds)
         put(kind, name, value, seconds=seconds)
 
-    monkeypatch.setattr(introspection.shared, "put", watched)
+    monkeypatch.setattr(introspection.outbound, "put", watched)
     know(idp, short={"exp": int(time.time()) + 20}, good={})
     for token in ("short", "good", "unknown"):
         call(token)
@@ -213,7 +213,7 @@ def test_requests_that_bring_the_same_token_at_once_ask_once(
 ) -> None:
     entry = introspection._entry_for("good", "default")
     assert entry is not None
-    together, first, get = threading.Barrier(4), threading.local(), introspection.shared.get
+    together, first, get = threading.Barrier(4), threading.local(), introspection.outbound.get
 
     def get_together(kind: str, name: str) -> Any:
         found = get(kind, name)
@@ -222,7 +222,7 @@ def test_requests_that_bring_the_same_token_at_once_ask_once(
             together.wait(5)
         return found
 
-    monkeypatch.setattr(introspection.shared, "get", get_together)
+    monkeypatch.setattr(introspection.outbound, "get", get_together)
     with ThreadPoolExecutor(4) as pool:
         asking = [pool.submit(introspection._claims, entry, "good", "ab" * 32) for _ in range(4)]
         assert all(one.result(5) for one in asking)

@@ -19,8 +19,8 @@ from django.core.cache import cache
 from django.db import IntegrityError, connections
 from django.test import Client, RequestFactory
 
-from mcp_django.auth import authentication, jwks, subjects
-from mcp_django.auth.backends import get_backend
+from mcp_django.auth import authentication
+from mcp_django.auth.backends import external, get_backend, jwt
 from mcp_django.auth.credentials import Credentials
 from mcp_django.models import ExternalIdentity
 from mcp_django.protocol.headers import Headers
@@ -38,13 +38,13 @@ WHOAMI = message("tools/call", {"name": "whoami"})
 def idp(settings: Any) -> Iterator[Issuer]:
     """An issuer that the site trusts; loopback needs DEBUG."""
     cache.clear()
-    jwks.forget()
+    jwt.forget()
     with issuer() as found:
         settings.DEBUG = True
         trust(settings, found)
         yield found
     cache.clear()
-    jwks.forget()
+    jwt.forget()
 
 
 def trust(settings: Any, found: Issuer, **options: Any) -> None:
@@ -349,11 +349,11 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The time, for the keys alone; it stands still until a test moves it."""
     found = Clock()
-    stores: dict[str, jwks.KeyStore] = {}
+    stores: dict[str, jwt.KeyStore] = {}
 
-    def key_store(entry: Any) -> jwks.KeyStore:
+    def key_store(entry: Any) -> jwt.KeyStore:
         if entry.issuer not in stores:
-            stores[entry.issuer] = jwks.KeyStore(entry, clock=found)
+            stores[entry.issuer] = jwt.KeyStore(entry, clock=found)
         return stores[entry.issuer]
 
     monkeypatch.setattr("mcp_django.auth.backends.jwt.key_store", key_store)
@@ -413,25 +413,25 @@ def test_a_process_that_starts_while_the_issuer_is_down_takes_the_keys_of_others
 ) -> None:
     clock = Clock()
     entry = get_entry()
-    assert jwks.KeyStore(entry, clock=clock).find("rsa", "RS256")
+    assert jwt.KeyStore(entry, clock=clock).find("rsa", "RS256")
     idp.say("/keys", dict, status=500)
     clock.now += 3600
-    assert jwks.KeyStore(entry, clock=clock).find("rsa", "RS256")
+    assert jwt.KeyStore(entry, clock=clock).find("rsa", "RS256")
     assert idp.asked["/keys"] == 2
 
 
 def test_processes_share_what_one_has_fetched(idp: Issuer) -> None:
     for _ in range(3):
-        assert jwks.KeyStore(get_entry()).find("rsa", "RS256")
+        assert jwt.KeyStore(get_entry()).find("rsa", "RS256")
     assert idp.asked["/keys"] == 1
 
 
 def test_a_forged_entry_of_the_cache_is_not_believed(idp: Issuer) -> None:
-    from mcp_django.auth.shared import entry_name
+    from mcp_django.auth.outbound import entry_name
 
     forged = {"fetched_at": time.time(), "keys": [published("RS256", private_key("RS256", 1))]}
     cache.set(entry_name("jwks", idp.url), forged, 600)
-    assert jwks.KeyStore(get_entry()).find("rsa", "RS256")
+    assert jwt.KeyStore(get_entry()).find("rsa", "RS256")
     assert idp.asked["/keys"] == 1
 
 
@@ -489,7 +489,7 @@ async def test_nothing_is_fetched_on_the_loop(idp: Issuer) -> None:
     from django.core.exceptions import SynchronousOnlyOperation
 
     with pytest.raises(SynchronousOnlyOperation):
-        jwks.KeyStore(get_entry()).find("rsa", "RS256")
+        jwt.KeyStore(get_entry()).find("rsa", "RS256")
     assert not idp.asked
 
 
@@ -584,7 +584,7 @@ def test_two_first_requests_of_one_subject_make_one_user(
     idp: Issuer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trust(settings, idp, UNKNOWN_USERS="create")
-    named = subjects._named
+    named = external._named
 
     def introduce() -> None:
         user = person("grace")
@@ -597,7 +597,7 @@ def test_two_first_requests_of_one_subject_make_one_user(
         other.join(5)
         return named(entry, claims)
 
-    monkeypatch.setattr(subjects, "_named", named_late)
+    monkeypatch.setattr(external, "_named", named_late)
     assert caller(call(idp.token(preferred_username="grace"))) == ("grace", "jwt")
     assert ExternalIdentity.objects.get().user.username == "grace"
 
@@ -609,7 +609,7 @@ def test_a_name_that_was_taken_at_the_last_moment_is_refused(
         raise IntegrityError
 
     trust(settings, idp, UNKNOWN_USERS="create")
-    monkeypatch.setattr(subjects, "_created", taken)
+    monkeypatch.setattr(external, "_created", taken)
     assert call(idp.token(preferred_username="grace")).status_code == 401
     assert not ExternalIdentity.objects.exists()
 

@@ -18,7 +18,7 @@ from tests.transports.mounts import EVERY_MOUNT, ask, in_thread
 
 pytest.importorskip("jwt")
 
-from mcp_django.auth import jwks
+from mcp_django.auth.backends import jwt
 from mcp_django.models import ExternalIdentity
 from tests.auth.issuers import Issuer, issuer
 
@@ -29,13 +29,13 @@ WHOAMI = message("tools/call", {"name": "whoami"})
 def idp(settings: Any) -> Iterator[Issuer]:
     """An issuer that the site trusts; loopback needs DEBUG."""
     cache.clear()
-    jwks.forget()
+    jwt.forget()
     with issuer() as found:
         settings.DEBUG = True
         settings.MCP_DJANGO = {"AUTH": ["jwt"], "JWT": [{"ISSUER": found.url}]}
         yield found
     cache.clear()
-    jwks.forget()
+    jwt.forget()
 
 
 def introduce(idp: Issuer) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_django.auth.authentication import authenticate, refresh
+from mcp_django.auth.authentication import BACKEND, LocalCaller, authenticate, refresh
 from mcp_django.auth.credentials import Credentials
-from mcp_django.auth.local import BACKEND, LocalCaller
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
 from tests.servers import person, token_for

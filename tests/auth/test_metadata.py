@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from django.test import Client, RequestFactory
 
 from mcp_django import MCPServer
-from mcp_django.auth.metadata import metadata_url
+from mcp_django.auth.challenges import metadata_url
 from mcp_django.exceptions import Busy
 from tests.auth import sites
 from tests.managed.site import decide_of_server_elsewhere

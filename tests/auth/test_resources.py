@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_django import MCPServer
-from mcp_django.auth import resources
-from mcp_django.auth.resources import canonical
+from mcp_django.auth import endpoints
+from mcp_django.auth.endpoints import canonical
 from tests.auth import sites
 from tests.spec import spec
 
@@ -132,31 +132,31 @@ def test_whatever_follows_the_host_never_changes_it(rest: str) -> None:
     ],
 )
 def test_a_request_is_for_its_endpoint(urlconf: Any, path: str, expected: str) -> None:
-    assert resources.resource_of(request_to(path, urlconf)) == f"{ORIGIN}{expected}"
+    assert endpoints.resource_of(request_to(path, urlconf)) == f"{ORIGIN}{expected}"
 
 
 @spec("AUT-14")
 def test_the_site_s_own_settings_say_what_the_origin_is(settings: Any) -> None:
     headers = {"HTTP_X_FORWARDED_HOST": "evil.example", "HTTP_X_FORWARDED_PROTO": "https"}
-    assert resources.resource_of(request_to("/mcp", sites.one, **headers)) == f"{ORIGIN}/mcp"
+    assert endpoints.resource_of(request_to("/mcp", sites.one, **headers)) == f"{ORIGIN}/mcp"
     settings.USE_X_FORWARDED_HOST = True
     settings.ALLOWED_HOSTS = ["public.example"]
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     behind = {"HTTP_X_FORWARDED_HOST": "public.example", "HTTP_X_FORWARDED_PROTO": "https"}
     request = request_to("/mcp", sites.one, **behind)
-    assert resources.resource_of(request) == "https://public.example/mcp"
+    assert endpoints.resource_of(request) == "https://public.example/mcp"
     settings.MCP_DJANGO = {"BASE_URL": "HTTPS://Pinned.Example:443/ignored"}
-    assert resources.resource_of(request) == "https://pinned.example/mcp"
+    assert endpoints.resource_of(request) == "https://pinned.example/mcp"
 
 
 def test_a_script_name_belongs_to_the_resource() -> None:
     request = request_to("/mcp", sites.one, SCRIPT_NAME="/app")
-    assert resources.resource_of(request) == f"{ORIGIN}/app/mcp"
-    found = resources.find_endpoint(f"{ORIGIN}/app/mcp", request)
-    assert found == resources.Endpoint(sites.shop, f"{ORIGIN}/app/mcp")
+    assert endpoints.resource_of(request) == f"{ORIGIN}/app/mcp"
+    found = endpoints.find_endpoint(f"{ORIGIN}/app/mcp", request)
+    assert found == endpoints.Endpoint(sites.shop, f"{ORIGIN}/app/mcp")
     for other in ("/mcp", "/application/mcp", "/app", "/app/app/mcp"):
-        assert resources.find_endpoint(f"{ORIGIN}{other}", request) is None
-    assert resources.all_resources(request)[f"{ORIGIN}/app/mcp"] is sites.shop
+        assert endpoints.find_endpoint(f"{ORIGIN}{other}", request) is None
+    assert endpoints.all_resources(request)[f"{ORIGIN}/app/mcp"] is sites.shop
 
 
 # Finding ----------------------------------------------------------------------------------------
@@ -186,10 +186,10 @@ def test_an_endpoint_is_found_by_each_of_its_addresses(
 ) -> None:
     request = RequestFactory().get("/")
     request.urlconf = urlconf  # type: ignore[attr-defined]
-    found = resources.find_endpoint(f"{ORIGIN}{path}", request)
-    assert found == resources.Endpoint(sites.shop, f"{ORIGIN}{resource}")
-    assert resources.find_server(f"{ORIGIN}{path}", request) is sites.shop
-    assert resources.known([f"{ORIGIN}{path}"] * 2, request) == [f"{ORIGIN}{resource}"]
+    found = endpoints.find_endpoint(f"{ORIGIN}{path}", request)
+    assert found == endpoints.Endpoint(sites.shop, f"{ORIGIN}{resource}")
+    assert endpoints.find_server(f"{ORIGIN}{path}", request) is sites.shop
+    assert endpoints.known([f"{ORIGIN}{path}"] * 2, request) == [f"{ORIGIN}{resource}"]
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_an_endpoint_is_found_by_each_of_its_addresses(
 def test_anything_else_is_unknown(url: str) -> None:
     request = RequestFactory().get("/")
     request.urlconf = sites.one  # type: ignore[attr-defined]
-    assert resources.find_endpoint(url, request) is None
-    assert resources.find_server(url, request) is None
-    assert resources.known([f"{ORIGIN}/mcp", url], request) is None
+    assert endpoints.find_endpoint(url, request) is None
+    assert endpoints.find_server(url, request) is None
+    assert endpoints.known([f"{ORIGIN}/mcp", url], request) is None
 
 
 @pytest.mark.parametrize(
@@ -233,32 +233,32 @@ def test_anything_else_is_unknown(url: str) -> None:
 def test_all_endpoints_without_variables_are_listed(urlconf: Any, expected: dict[str, Any]) -> None:
     request = RequestFactory().get("/")
     request.urlconf = urlconf  # type: ignore[attr-defined]
-    found = resources.all_resources(request)
+    found = endpoints.all_resources(request)
     assert found == {f"{ORIGIN}{path}": one for path, one in expected.items()}
 
 
 def test_a_declared_url_is_the_only_one_of_its_server() -> None:
     with sites.gated() as (gate, urlconf):
         request = request_to("/inside/mcp", urlconf)
-        assert resources.resource_of(request) == sites.GATE
-        assert resources.resource_of(RequestFactory().post("/raw"), gate) == sites.GATE
-        found = resources.find_endpoint(f"{sites.GATE}/", request)
-        assert found == resources.Endpoint(gate, sites.GATE)
-        assert resources.find_server(f"{ORIGIN}/inside/mcp", request) is None
-        assert resources.all_resources(request) == {sites.GATE: gate}
-        assert resources.server_of(sites.GATE) is gate
+        assert endpoints.resource_of(request) == sites.GATE
+        assert endpoints.resource_of(RequestFactory().post("/raw"), gate) == sites.GATE
+        found = endpoints.find_endpoint(f"{sites.GATE}/", request)
+        assert found == endpoints.Endpoint(gate, sites.GATE)
+        assert endpoints.find_server(f"{ORIGIN}/inside/mcp", request) is None
+        assert endpoints.all_resources(request) == {sites.GATE: gate}
+        assert endpoints.server_of(sites.GATE) is gate
 
 
 @pytest.mark.urls(sites.two)  # type: ignore[arg-type]  # a URLconf may be an object
 def test_a_resource_is_known_without_a_request() -> None:
-    assert resources.server_of(f"{ORIGIN}/mcp") is sites.shop
-    assert resources.server_of("https://other.example/nested/mcp/") is sites.depot
-    assert resources.server_of(f"{ORIGIN}/nothing") is None
-    assert resources.server_of("nonsense") is None
+    assert endpoints.server_of(f"{ORIGIN}/mcp") is sites.shop
+    assert endpoints.server_of("https://other.example/nested/mcp/") is sites.depot
+    assert endpoints.server_of(f"{ORIGIN}/nothing") is None
+    assert endpoints.server_of("nonsense") is None
     set_script_prefix("/app/")
     try:
-        assert resources.server_of(f"{ORIGIN}/app/mcp") is sites.shop
-        assert resources.server_of(f"{ORIGIN}/mcp") is None
+        assert endpoints.server_of(f"{ORIGIN}/app/mcp") is sites.shop
+        assert endpoints.server_of(f"{ORIGIN}/mcp") is None
     finally:
         set_script_prefix("/")
 

@@ -10,9 +10,9 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.utils import timezone
 
-from mcp_django.auth import token_cache
+from mcp_django.auth import authentication
+from mcp_django.auth.authentication import TokenCache
 from mcp_django.auth.principal import principal_for
-from mcp_django.auth.token_cache import TokenCache
 from tests.drivers import message
 from tests.servers import person, post, token_for
 from tests.spec import spec
@@ -26,7 +26,7 @@ LIST = message("tools/list")
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A clock that stands still."""
     found = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(token_cache, "time", SimpleNamespace(monotonic=lambda: found.now))
+    monkeypatch.setattr(authentication, "time", SimpleNamespace(monotonic=lambda: found.now))
     return found
 
 
@@ -87,7 +87,7 @@ def test_what_has_expired_is_not_served_from_memory(clock: Any, monkeypatch: Any
     ends = timezone.now() + timedelta(hours=1)
     cache.put(b"k", principal_for(person(), expires_at=ends), seconds=99)
     assert cache.get(b"k") is not None
-    monkeypatch.setattr(token_cache, "timezone", SimpleNamespace(now=lambda: ends))
+    monkeypatch.setattr(authentication, "timezone", SimpleNamespace(now=lambda: ends))
     assert cache.get(b"k") is None
 
 
@@ -109,7 +109,7 @@ def test_threat_17_permissions_are_read_anew_all_the_same(clock: Any) -> None:
 
 
 def test_the_oldest_of_many_makes_room(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_cache, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(authentication, "MAX_ENTRIES", 2)
     cache, ada = TokenCache(), person()
     for key in (b"a", b"b", b"a", b"c"):
         cache.put(key, principal_for(ada), seconds=99)

@@ -13,9 +13,9 @@ from django.http import HttpRequest
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from mcp_django.auth import events
+from mcp_django.auth import security_log
+from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.backends import get_backend
-from mcp_django.auth.local import LocalCaller
 from mcp_django.auth.principal import anonymous
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import AccessToken, AuthEvent
@@ -178,9 +178,9 @@ def test_a_foreign_token_is_not_looked_up_and_soon_not_recorded(
     settings: Any, django_assert_num_queries: Any
 ) -> None:
     settings.MCP_DJANGO = {"AUTH": ["tokens"]}
-    for _ in range(events.SOME_OF_ONE):
+    for _ in range(security_log.SOME_OF_ONE):
         post("/mcp", LIST, token="foreign")
-    assert AuthEvent.objects.filter(kind="refused").count() == events.SOME_OF_ONE
+    assert AuthEvent.objects.filter(kind="refused").count() == security_log.SOME_OF_ONE
     with django_assert_num_queries(0):
         post("/mcp", LIST, token="foreign")
         post("/open/mcp", LIST, token="foreign")

@@ -1,3 +1,3 @@
-"""Tests of `mcp_django/components`."""
+"""Tests of `mcp_django/core`."""
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from django.test import override_settings
 from mcp_django import UI, MCPServer
 from mcp_django.auth.permissions import IsStaff
 from mcp_django.exceptions import AlreadyRegistered
-from mcp_django.protocol.extensions import UI as EXTENSION
+from mcp_django.protocol.errors import UI as EXTENSION
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.drivers import headers_for, message
 from tests.servers import open_to_all, person, through_view

@@ -14,7 +14,7 @@ import pytest
 import mcp_django
 import mcp_django.auth.permissions
 import mcp_django.test
-from mcp_django.registry import Registry
+from mcp_django.core.registry import Registry
 from tests.docs.fences import DOCS
 from tests.processes import REPOSITORY
 

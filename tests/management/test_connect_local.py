@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mcp_django.management.clients.hosts import HOSTS
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from tests.management.console import run
 from tests.servers import person
 
@@ -91,7 +91,9 @@ def test_the_command_starts_a_server_that_answers() -> None:
         "jsonrpc": "2.0",
         "id": 1,
         "method": "tools/list",
-        "params": {"_meta": {meta.PROTOCOL_VERSION: "2026-07-28", meta.CLIENT_CAPABILITIES: {}}},
+        "params": {
+            "_meta": {envelope.PROTOCOL_VERSION: "2026-07-28", envelope.CLIENT_CAPABILITIES: {}}
+        },
     }
     done = subprocess.run(
         [entry["command"], *entry["args"]],

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from mcp_django.auth.outbound import Answer, Target
 from mcp_django.oauth.cimd import Fetcher
-from mcp_django.oauth.fetching import Answer, Target
 
 CLIENT = "https://client.example/metadata.json"
 PUBLIC = "203.0.114.10"

@@ -22,11 +22,10 @@ from django.utils import timezone
 from oauth2_provider.cimd import CIMDError, resolve_cimd_application
 from oauth2_provider.models import get_application_model
 
-from mcp_django.auth import events
+from mcp_django.auth import outbound, security_log
+from mcp_django.auth.outbound import Answer, FetchError, Target, https_get, is_public
 from mcp_django.models import AuthEvent
-from mcp_django.oauth import fetching
 from mcp_django.oauth.cimd import Fetcher, SignedInOnly, accepted, signed_in
-from mcp_django.oauth.fetching import Answer, FetchError, Target, https_get, is_public
 from tests.oauth import documents
 from tests.oauth.documents import CLIENT, answer, document, fetcher, publish
 from tests.oauth.parties import RESOURCE, SETTINGS, make_app, pkce
@@ -250,7 +249,7 @@ def test_a_public_address_is_called(address: str) -> None:
 
 
 def test_a_literal_address_is_looked_at_like_any_other() -> None:
-    assert fetching.resolve("127.0.0.1", 443) == ["127.0.0.1"]
+    assert outbound.resolve("127.0.0.1", 443) == ["127.0.0.1"]
     for url in ("https://127.0.0.1/x", "https://[::1]/x", "https://2130706433/x"):
         with pytest.raises(CIMDError):
             Fetcher(transport=documents.transport).fetch(url)
@@ -578,7 +577,7 @@ def test_a_document_that_is_not_taken_is_told(
 @pytest.mark.django_db
 def test_addresses_that_an_attacker_chooses_do_not_fill_the_log(client: Client, user: Any) -> None:
     client.force_login(user)
-    for number in range(events.SOME_OF_ONE + 3):
+    for number in range(security_log.SOME_OF_ONE + 3):
         address = f"https://client.example/{number}?access_token={'s' * 40}"
         page = client.get(f"/oauth/authorize?{authorize_query(address)}").content.decode()
         assert "was not taken" in page
@@ -588,7 +587,7 @@ def test_addresses_that_an_attacker_chooses_do_not_fill_the_log(client: Client, 
     assert "<b>" not in page
     assert "&lt;b&gt;" * 100 not in page
     logged = AuthEvent.objects.filter(kind=AuthEvent.Kind.DOCUMENT)
-    assert logged.count() == events.SOME_OF_ONE
+    assert logged.count() == security_log.SOME_OF_ONE
     assert not any("s" * 40 in one.client_id for one in logged)
 
 

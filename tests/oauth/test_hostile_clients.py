@@ -13,9 +13,9 @@ from django.test import Client
 from django.utils import timezone
 from oauth2_provider.models import get_grant_model
 
-from mcp_django.auth import brute_force
-from mcp_django.auth.addresses import source_of
-from mcp_django.auth.events import SOME_OF_ONE, sparingly
+from mcp_django.auth import limits
+from mcp_django.auth.credentials import source_of
+from mcp_django.auth.security_log import SOME_OF_ONE, sparingly
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import Consent
 from mcp_django.oauth.validator import Validator
@@ -195,7 +195,7 @@ def test_threat_09_who_has_many_addresses_of_ipv6_registers_no_more_clients() ->
 def test_threat_09_no_header_switches_the_limit_of_registrations_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(brute_force, "UNKNOWN_FACTOR", 2)
+    monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
     # An unmentioned proxy has many clients: they may more than one address.
     for number in range(2 * register.PER_ADDRESS_PER_HOUR):
         found = _register("{}", REMOTE_ADDR="127.0.0.1", HTTP_X_FORWARDED_FOR=f"203.0.113.{number}")
@@ -208,7 +208,7 @@ def test_threat_09_no_header_switches_the_limit_of_registrations_off(
 def test_threat_27_no_header_switches_the_limit_of_failing_clients_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(brute_force, "UNKNOWN_FACTOR", 2)
+    monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
     monkeypatch.setattr(endpoint, "MAX_FAILURES_OF_ADDRESS", endpoint.MAX_FAILURES + 1)
 
     def fail(number: int) -> int:
@@ -224,7 +224,7 @@ def test_threat_27_no_header_switches_the_limit_of_failing_clients_off(
 def test_threat_27_no_header_switches_the_limit_of_the_consent_page_off(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(brute_force, "UNKNOWN_FACTOR", 2)
+    monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
 
     def statuses(times: int, **meta: str) -> list[int]:
         client = Client(**meta)

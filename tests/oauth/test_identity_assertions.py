@@ -12,9 +12,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
-from mcp_django.auth.extensions import ENTERPRISE
-from mcp_django.auth.fetching import FetchFailed
-from mcp_django.auth.jwks import forget
+from mcp_django.auth.authentication import ENTERPRISE
+from mcp_django.auth.backends.jwt import forget
+from mcp_django.auth.outbound import FetchFailed
 from mcp_django.conf import get_settings
 from mcp_django.models import AuthEvent, ExternalIdentity
 from mcp_django.oauth.models import UsedAssertion
@@ -280,7 +280,7 @@ def test_keys_are_fetched_where_none_are_given(
             raise FetchFailed("It does not answer.")
         return jwks("company")
 
-    monkeypatch.setattr("mcp_django.auth.jwks.fetch_json", fetch)
+    monkeypatch.setattr("mcp_django.auth.backends.jwt.fetch_json", fetch)
     forget()
     where = f"{COMPANY}/keys-{answers}"
     trust(site, JWKS=None, JWKS_URL=where)

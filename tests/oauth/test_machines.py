@@ -9,8 +9,8 @@ import pytest
 from django.core.exceptions import ValidationError
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
-from mcp_django.auth.extensions import CLIENT_CREDENTIALS
-from mcp_django.auth.jwks import forget
+from mcp_django.auth.authentication import CLIENT_CREDENTIALS
+from mcp_django.auth.backends.jwt import forget
 from mcp_django.oauth.models import ClientProfile, UsedAssertion
 from tests.managed.site import decide_of_server_elsewhere
 from tests.oauth.exchanges import TOKEN, call, error_of, post
@@ -221,7 +221,7 @@ def test_an_assertion_that_does_not_hold_proves_nothing(machine: Any, bad: dict[
 def test_keys_may_be_fetched(machine: Any, monkeypatch: Any) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
-        "mcp_django.auth.jwks.fetch_json", lambda url: asked.append(url) or jwks("machine")
+        "mcp_django.auth.backends.jwt.fetch_json", lambda url: asked.append(url) or jwks("machine")
     )
     forget()
     ClientProfile.objects.update(jwks_url="https://machine.example/jwks.json")
@@ -271,7 +271,7 @@ def test_a_profile_says_what_is_wrong_with_it(field: str, value: Any) -> None:
 
 @spec("AUT-34")
 def test_the_extension_is_advertised_only_when_it_is_on(settings: Any) -> None:
-    from mcp_django.auth.extensions import advertised
+    from mcp_django.auth.authentication import advertised
 
     assert advertised(("oauth",)) == {CLIENT_CREDENTIALS: {}}
     assert advertised(("tokens",)) == {}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_django.protocol.capabilities import ASKABLE, check_askable, declares, requirement
+from mcp_django.protocol.errors import ASKABLE, check_askable, declares, requirement
 from tests.spec import spec
 
 

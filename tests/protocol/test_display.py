@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.protocol.display import Annotations, Icon
+from mcp_django.protocol.content import Annotations, Icon
 from tests.spec import spec
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_django.protocol.errors import InvalidParams
-from mcp_django.protocol.log_levels import LOG_LEVELS, severity
+from mcp_django.protocol.revisions import LOG_LEVELS, severity
 from tests.spec import spec
 
 

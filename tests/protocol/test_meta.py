@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_django.protocol.meta import (
+from mcp_django.protocol.envelope import (
     MAX_BAGGAGE_MEMBER_LENGTH,
     MAX_BAGGAGE_MEMBERS,
     MAX_PARENT_LENGTH,

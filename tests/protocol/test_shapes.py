@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.protocol.meta import SERVER_INFO, SUBSCRIPTION_ID
+from mcp_django.protocol.envelope import SERVER_INFO, SUBSCRIPTION_ID
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import (
     DRAFT_2026_V1,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.protocol.subschemas import Schema, map_subschemas, subschemas
+from mcp_django.protocol.headers import Schema, map_subschemas, subschemas
 
 INNER = {"type": "string"}
 

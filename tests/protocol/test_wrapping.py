@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_django.protocol.wrapping import is_object_schema, wrap_schema, wrap_value
+from mcp_django.protocol.shapes import is_object_schema, wrap_schema, wrap_value
 from tests.spec import spec
 
 # The judge of what a schema means; where the package is tested without extras it is missing.

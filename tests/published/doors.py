@@ -16,7 +16,8 @@ from weakref import WeakKeyDictionary
 
 from django.test import Client, RequestFactory
 
-from mcp_django.protocol import jsonrpc, meta
+from mcp_django.protocol import envelope as meta
+from mcp_django.protocol import jsonrpc
 from mcp_django.test import asgi as client_asgi
 from mcp_django.test import client as client_module
 from mcp_django.transports.conversation import Conversation

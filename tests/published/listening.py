@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import parse_qs
 
-from mcp_django.protocol import meta, sse
+from mcp_django.protocol import envelope as meta
+from mcp_django.protocol import sse
 from tests.published.definitions import (
     ALIASES,
     BATCHES,

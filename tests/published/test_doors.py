@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mcp_django import MCPServer
-from mcp_django.protocol import meta, shapes
+from mcp_django.protocol import envelope, shapes
 from mcp_django.test import MCPClient
 from mcp_django.transports import client_answers
 from tests.drivers import Connection, headers_for, message, send
@@ -95,7 +95,7 @@ def test_a_document_of_a_view_is_heard(server: MCPServer) -> None:
 async def test_an_event_is_heard_at_every_mount(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "project_notification", lambda *args: {"progress": "far"})
     params = {"name": "stagger", "arguments": {}}
-    body = message("tools/call", params, **{meta.PROGRESS_TOKEN: "t"})
+    body = message("tools/call", params, **{envelope.PROGRESS_TOKEN: "t"})
     with pytest.raises(Violation, match="ProgressNotification"):
         await send(MOUNTS[name], "/stage/mcp", body)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from tests.drivers import message
 from tests.published import plugin
 from tests.published.listening import (
@@ -83,7 +83,7 @@ def streamed(asked: Any, *events: Any, verb: str = "POST", **headers: str) -> li
 
 @pytest.mark.parametrize("version", ["2026-07-28", "DRAFT-2026-v1"])
 def test_a_request_names_its_revision_itself(version: str) -> None:
-    asked = message("tools/call", **{meta.PROTOCOL_VERSION: version})
+    asked = message("tools/call", **{envelope.PROTOCOL_VERSION: version})
     (wrong,) = exchanged(asked, result({"content": []}), mcp_protocol_version="2025-06-18")
     assert "2026-07-28" in wrong
     assert exchanged(asked, result({"content": [], "resultType": "complete"})) == []

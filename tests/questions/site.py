@@ -8,7 +8,7 @@ from typing import Any
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.test import MCPClient
 from tests.drivers import Answer, headers_for, message
 from tests.servers import open_to_all, through_view
@@ -53,7 +53,7 @@ def accept(value: Any) -> dict[str, Any]:
 
 def call(method: str = "tools/call", *, id: Any = 1, **params: Any) -> dict[str, Any]:
     """A request of a client that can be asked everything."""
-    return message(method, params, id=id, **{meta.CLIENT_CAPABILITIES: EVERYTHING})
+    return message(method, params, id=id, **{envelope.CLIENT_CAPABILITIES: EVERYTHING})
 
 
 def post(

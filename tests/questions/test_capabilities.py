@@ -9,7 +9,7 @@ import pytest
 
 from mcp_django import Context, Elicit, ElicitURL, ListRoots, MCPServer, Sample
 from mcp_django.exceptions import ElicitationUnavailable, MissingCapability
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.test import MCPClient
 from tests.drivers import Answer, message
 from tests.questions.conftest import Ask
@@ -78,7 +78,7 @@ def _asking(question: Any, runs: list[str]) -> Any:
 
 def request(name: str, capabilities: Any, **extra: Any) -> dict[str, Any]:
     return message(
-        "tools/call", {"name": name}, **{meta.CLIENT_CAPABILITIES: capabilities, **extra}
+        "tools/call", {"name": name}, **{envelope.CLIENT_CAPABILITIES: capabilities, **extra}
     )
 
 
@@ -131,7 +131,7 @@ async def test_what_is_needed_is_looked_at_before_anything_runs_or_is_sent(
 ) -> None:
     runs: list[str] = []
     server = asks(runs)
-    wanted = {meta.PROGRESS_TOKEN: "t"}
+    wanted = {envelope.PROGRESS_TOKEN: "t"}
     error = lacking(await ask(server, request(f"{name}-first", {}, **wanted)))
     assert (error["code"], error["data"]["requiredCapabilities"]) == (-32021, REQUIRED[name])
     assert runs == []
@@ -141,7 +141,7 @@ async def test_what_is_needed_is_looked_at_before_anything_runs_or_is_sent(
 
 @spec("MRT-3", "ERR-4")
 async def test_once_the_answer_streams_the_lack_is_an_event(ask: Ask) -> None:
-    answer = await ask(asks([]), request("roots", {}, **{meta.PROGRESS_TOKEN: "t"}))
+    answer = await ask(asks([]), request("roots", {}, **{envelope.PROGRESS_TOKEN: "t"}))
     assert answer.status == (200 if answer.is_stream else 400)
     assert answer.response()["error"]["code"] == -32021
 
@@ -149,7 +149,7 @@ async def test_once_the_answer_streams_the_lack_is_an_event(ask: Ask) -> None:
 @spec("MRT-3", "ALS-2")
 @pytest.mark.parametrize("name", ["sampling", "sampling-first"])
 async def test_a_client_of_the_draft_gets_the_code_of_the_draft(ask: Ask, name: str) -> None:
-    draft = {meta.PROTOCOL_VERSION: "DRAFT-2026-v1"}
+    draft = {envelope.PROTOCOL_VERSION: "DRAFT-2026-v1"}
     assert lacking(await ask(asks([]), request(name, {}, **draft)))["code"] == -32003
 
 

@@ -12,7 +12,7 @@ from django.test import override_settings
 from django.urls import reverse_lazy
 
 from mcp_django import Context, ElicitationDeclined, ElicitURL, MCPServer
-from mcp_django.auth.interactions import belongs_to
+from mcp_django.auth.pages import belongs_to
 from mcp_django.test import ACCEPT, CANCEL, DECLINE, MCPClient
 from tests.questions.conftest import Ask
 from tests.questions.site import call, messages, serving

@@ -12,7 +12,7 @@ import pytest
 from django.urls import path
 
 from mcp_django import Context, MCPServer
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope as meta
 from mcp_django.runtime.pools import pool
 from tests.asgi import application
 from tests.drivers import connect, message, send

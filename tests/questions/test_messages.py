@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from mcp_django import Context, MCPServer
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.test import MCPClient
 from mcp_django.test.answering import next_round
 from tests.servers import open_to_all
 from tests.spec import spec
 
-TOKEN, LEVEL = {meta.PROGRESS_TOKEN: "t"}, {meta.LOG_LEVEL: "info"}
-NOTHING = {meta.PROGRESS_TOKEN: None, meta.LOG_LEVEL: None}
+TOKEN, LEVEL = {envelope.PROGRESS_TOKEN: "t"}, {envelope.LOG_LEVEL: "info"}
+NOTHING = {envelope.PROGRESS_TOKEN: None, envelope.LOG_LEVEL: None}
 
 
 def talking() -> MCPServer:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_django import Context
-from mcp_django.questions import ListRoots, Root
+from mcp_django.core.questions import ListRoots, Root
 from tests.questions.site import serving
 from tests.spec import spec
 

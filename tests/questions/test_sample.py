@@ -16,8 +16,8 @@ from mcp_django import (
     Text,
     ToolResultBlock,
 )
+from mcp_django.core.questions import ToolUse
 from mcp_django.protocol.content import EmbeddedResource, ResourceLink
-from mcp_django.questions import ToolUse
 from tests.questions.shapes import check_requests
 from tests.questions.site import serving
 from tests.spec import spec

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from mcp_django import Context, Elicit, ElicitURL, ListRoots, MCPServer, Sample
-from mcp_django.protocol import meta
-from mcp_django.schema.secrecy import asks_for_secret
+from mcp_django.protocol import envelope
+from mcp_django.schema.secrets import asks_for_secret
 from tests.drivers import message
 from tests.questions.conftest import Ask
 from tests.questions.shapes import check_requests
@@ -67,7 +67,7 @@ def asks_everything() -> MCPServer:
 @spec("MRT-2", "MRT-11", "CCH-2", "ASK-7", "ASK-8", "ASK-11", "ASK-13")
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_a_question_is_a_result_and_the_last_message(ask: Ask, streamed: bool) -> None:
-    wanted = {meta.PROGRESS_TOKEN: "t"} if streamed else {}
+    wanted = {envelope.PROGRESS_TOKEN: "t"} if streamed else {}
     body = message("tools/call", {"name": "ask"}, id="7", **_client(**wanted))
     answer = await ask(asks_everything(), body)
     assert answer.status == 200
@@ -79,14 +79,14 @@ async def test_a_question_is_a_result_and_the_last_message(ask: Ask, streamed: b
     assert response["id"] == "7"
     assert result.keys() == {"resultType", "inputRequests", "requestState", "_meta"}
     assert result["resultType"] == "input_required"
-    assert result["_meta"].keys() == {meta.SERVER_INFO}
+    assert result["_meta"].keys() == {envelope.SERVER_INFO}
     assert isinstance(result["requestState"], str)
     assert len(result["inputRequests"]) == len(FORMS) + 3
     check_requests(result["inputRequests"])
 
 
 def _client(**extra: Any) -> dict[str, Any]:
-    return {meta.CLIENT_CAPABILITIES: EVERYTHING, **extra}
+    return {envelope.CLIENT_CAPABILITIES: EVERYTHING, **extra}
 
 
 @spec("MRT-1", "MRT-11", "RSC-10", "PRM-6")

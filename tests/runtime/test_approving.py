@@ -17,7 +17,7 @@ from mcp_django import MCPServer
 from mcp_django.auth.approvers import mail_approvers
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import principal_for
-from mcp_django.components.tool import Tool
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import Approval
 from mcp_django.runtime import approving, calls

@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group
 from django.db import connections
 
 from mcp_django.models import Approval
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import URL_ELICITATION_REQUIRED
 from tests.drivers import Answer, message
 from tests.runtime.approving_site import URLS, decide, page_of
@@ -89,7 +89,7 @@ def stateless(name: str, *, capabilities: Any = None, **params: Any) -> dict[str
     return message(
         "tools/call",
         {"name": name, "arguments": {"name": "crew"}, **params},
-        **{meta.CLIENT_CAPABILITIES: URLS_ONLY if capabilities is None else capabilities},
+        **{envelope.CLIENT_CAPABILITIES: URLS_ONLY if capabilities is None else capabilities},
     )
 
 

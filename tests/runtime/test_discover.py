@@ -8,7 +8,7 @@ import pytest
 from django.test import override_settings
 
 from mcp_django import Context, EmbeddedResource, Icon, MCPServer, ResourceLink, mcp
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_django.protocol.revisions import HANDSHAKE
 from mcp_django.test import ErrorResponse, MCPClient
@@ -61,7 +61,7 @@ def test_discovery_names_versions_capabilities_and_identity() -> None:
         "capabilities": {"tools": {"listChanged": True}, "logging": {}},
         "ttlMs": 0,
         "cacheScope": "private",
-        "_meta": {meta.SERVER_INFO: open_server.identity()},
+        "_meta": {envelope.SERVER_INFO: open_server.identity()},
     }
 
 
@@ -156,20 +156,20 @@ def test_methods_of_other_revisions_are_not_found(method: str) -> None:
 )
 def test_the_eight_levels_are_known(level: str) -> None:
     client = MCPClient(server=open_server)
-    assert code_of(client, "tools/list", {"_meta": {meta.LOG_LEVEL: level}}) is None
+    assert code_of(client, "tools/list", {"_meta": {envelope.LOG_LEVEL: level}}) is None
 
 
 @spec("LOG-5", "VER-3")
 @pytest.mark.parametrize(
     "changes",
     [
-        {meta.LOG_LEVEL: "loud"},
-        {meta.LOG_LEVEL: 3},
-        {meta.PROTOCOL_VERSION: None},
-        {meta.CLIENT_CAPABILITIES: None},
-        {meta.CLIENT_CAPABILITIES: []},
-        {meta.PROGRESS_TOKEN: 1.5},
-        {meta.PROGRESS_TOKEN: True},
+        {envelope.LOG_LEVEL: "loud"},
+        {envelope.LOG_LEVEL: 3},
+        {envelope.PROTOCOL_VERSION: None},
+        {envelope.CLIENT_CAPABILITIES: None},
+        {envelope.CLIENT_CAPABILITIES: []},
+        {envelope.PROGRESS_TOKEN: 1.5},
+        {envelope.PROGRESS_TOKEN: True},
     ],
 )
 def test_a_malformed_envelope_is_refused(changes: dict[str, Any]) -> None:
@@ -181,13 +181,13 @@ def test_a_malformed_envelope_is_refused(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {meta.CLIENT_INFO: None},
-        {meta.LOG_LEVEL: None},
+        {envelope.CLIENT_INFO: None},
+        {envelope.LOG_LEVEL: None},
         {"com.example/unknown": {"deep": [1]}},
         {"-": 1},
-        {meta.CLIENT_INFO: {"name": "root", "version": "x"}},
-        {meta.CLIENT_CAPABILITIES: {"extensions": {"com.example/unknown": {}}}},
-        {meta.CLIENT_CAPABILITIES: {"extensions": 5}},
+        {envelope.CLIENT_INFO: {"name": "root", "version": "x"}},
+        {envelope.CLIENT_CAPABILITIES: {"extensions": {"com.example/unknown": {}}}},
+        {envelope.CLIENT_CAPABILITIES: {"extensions": 5}},
     ],
 )
 def test_what_is_optional_or_unknown_in_the_envelope_changes_nothing(
@@ -207,13 +207,13 @@ def test_what_is_optional_or_unknown_in_the_envelope_changes_nothing(
 @pytest.mark.django_db
 def test_the_settings_describe_the_default_server_alone() -> None:
     result = MCPClient(server=mcp, user=person()).discover()
-    identity = result["_meta"][meta.SERVER_INFO]
+    identity = result["_meta"][envelope.SERVER_INFO]
     assert result["instructions"] == "Be kind."
     assert identity["title"] == "The shop"
     assert identity["icons"] == [{"src": "https://x.test/i.png"}]
     other = MCPClient(server=open_to_all()).discover()
     assert "instructions" not in other
-    assert set(other["_meta"][meta.SERVER_INFO]) == {"name", "version"}
+    assert set(other["_meta"][envelope.SERVER_INFO]) == {"name", "version"}
 
 
 @spec("UIX-1", "VER-7")
@@ -228,7 +228,7 @@ def test_a_server_describes_itself() -> None:
     )
     result = MCPClient(server=server).discover()
     assert result["instructions"] == "Ask first."
-    assert result["_meta"][meta.SERVER_INFO] == {
+    assert result["_meta"][envelope.SERVER_INFO] == {
         "name": "inline",
         "version": "9",
         "title": "Desk",

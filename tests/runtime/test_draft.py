@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import override_settings
 
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import INVALID_PARAMS, UNSUPPORTED_VERSION
 from mcp_django.protocol.revisions import HANDSHAKE
 from mcp_django.test import ErrorResponse, MCPClient
@@ -20,7 +20,7 @@ def unsupported(version: str) -> ErrorResponse:
     """The error for a request that names a version in its envelope."""
     with pytest.raises(ErrorResponse) as caught:
         MCPClient(server=open_server).request(
-            "tools/list", {"_meta": {meta.PROTOCOL_VERSION: version}}
+            "tools/list", {"_meta": {envelope.PROTOCOL_VERSION: version}}
         )
     return caught.value
 
@@ -45,7 +45,7 @@ def test_others_are_not_told_of_the_draft() -> None:
 @spec("ALS-3")
 def test_a_client_of_the_draft_need_not_say_who_it_is() -> None:
     client = MCPClient(server=open_server, protocol_version=DRAFT)
-    assert client.request("tools/list", {"_meta": {meta.CLIENT_INFO: None}})["tools"]
+    assert client.request("tools/list", {"_meta": {envelope.CLIENT_INFO: None}})["tools"]
 
 
 @spec("ALS-2", "SUB-9")
@@ -53,7 +53,7 @@ async def test_subscription_ids_are_text() -> None:
     client = MCPClient(server=open_server, protocol_version=DRAFT)
     async with client.listen(lists=["tools"]) as messages:
         acknowledged = await anext(messages)
-    assert acknowledged["params"]["_meta"][meta.SUBSCRIPTION_ID] == "1"
+    assert acknowledged["params"]["_meta"][envelope.SUBSCRIPTION_ID] == "1"
 
 
 @spec("SUB-8", "SUB-9")
@@ -62,7 +62,7 @@ async def test_subscription_ids_are_the_requests_own() -> None:
     async with client.listen(lists=["tools", "prompts"]) as messages:
         acknowledged = await anext(messages)
     assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-    assert acknowledged["params"]["_meta"][meta.SUBSCRIPTION_ID] == 1
+    assert acknowledged["params"]["_meta"][envelope.SUBSCRIPTION_ID] == 1
     assert acknowledged["params"]["notifications"] == {"toolsListChanged": True}
 
 

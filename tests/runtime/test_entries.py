@@ -12,7 +12,7 @@ from django.http import Http404
 from mcp_django import Annotations, Context, MCPServer
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
-from mcp_django.components.resource import Entry, EntryPage, ListEntries
+from mcp_django.core.resource import Entry, EntryPage, ListEntries
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.cursors import encode_cursor
 from mcp_django.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS

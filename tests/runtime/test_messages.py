@@ -12,7 +12,7 @@ import pytest
 from django.test import override_settings
 
 from mcp_django import Context
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.jsonrpc import Request
 from mcp_django.runtime import calls
@@ -65,7 +65,7 @@ def test_the_token_comes_back_with_its_type(token: Any) -> None:
     server.tool("tool")(steps)
     client = real_client(server=server)
     for _ in range(2):
-        client.request("tools/call", {"name": "tool", "_meta": {meta.PROGRESS_TOKEN: token}})
+        client.request("tools/call", {"name": "tool", "_meta": {envelope.PROGRESS_TOKEN: token}})
         sent = [one["params"]["progressToken"] for one in client._recorder.messages]
         assert sent == [token] * 5
         assert {type(one) for one in sent} == {type(token)}
@@ -110,17 +110,17 @@ def log_all(ctx: Context) -> str:
 @spec("LOG-1", "LOG-4")
 @pytest.mark.parametrize("level", LEVELS)
 def test_messages_of_the_level_and_above_are_sent(level: str) -> None:
-    logs = talk(log_all, **{meta.LOG_LEVEL: level}).logs
+    logs = talk(log_all, **{envelope.LOG_LEVEL: level}).logs
     assert [one["level"] for one in logs] == LEVELS[LEVELS.index(level) :]
 
 
 @spec("LOG-4")
 def test_without_a_level_nothing_is_sent() -> None:
-    assert talk(log_all, **{meta.LOG_LEVEL: None}).logs == []
+    assert talk(log_all, **{envelope.LOG_LEVEL: None}).logs == []
 
 
 @pytest.mark.parametrize("level", ["loud", "", "INFO"])
-@pytest.mark.parametrize("envelope", [{}, {meta.LOG_LEVEL: None}])
+@pytest.mark.parametrize("envelope", [{}, {envelope.LOG_LEVEL: None}])
 def test_an_unknown_level_is_a_mistake_whether_the_client_listens_or_not(
     level: str, envelope: dict[str, Any]
 ) -> None:
@@ -147,7 +147,7 @@ def test_the_log_of_the_site_is_not_sent_to_the_client(caplog: pytest.LogCapture
         logging.getLogger("shop").error("secret")
         raise RuntimeError("secret")
 
-    result = talk(fail, **{meta.LOG_LEVEL: "debug"})
+    result = talk(fail, **{envelope.LOG_LEVEL: "debug"})
     assert result.logs == [{"level": "info", "data": "public", "logger": None}]
     assert "secret" not in json.dumps(result.raw)
     assert "secret" in caplog.text
@@ -303,7 +303,7 @@ def test_a_valid_trace_reaches_the_tool_and_not_the_answer() -> None:
     valid = {"traceparent": TRACE, "tracestate": "a=1", "baggage": "k=v"}
     result = talk(trace, **valid)
     assert result.structured == valid
-    assert set(result.raw["_meta"]) == {meta.SERVER_INFO}
+    assert set(result.raw["_meta"]) == {envelope.SERVER_INFO}
 
 
 @spec("MET-4")

@@ -123,7 +123,7 @@ def test_a_rule_of_the_site_is_asked(permission: Any) -> None:
     ("backends", "status"),
     [
         (["session"], 200),
-        (["mcp_django.auth.backends.session.SessionBackend"], 200),
+        (["mcp_django.auth.backends.site_tokens.SessionBackend"], 200),
         (["session", "tokens"], 401),
         (["tokens"], 401),
     ],

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mcp_django.schema.engines import validation_engine
+from mcp_django.schema.compiled import validation_engine
 
 
 @pytest.fixture(params=["jsonschema_rs", "jsonschema"])

@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel, Field, computed_field
 from typing_extensions import TypedDict
 
-from mcp_django.schema.annotations import SignatureArguments
 from mcp_django.schema.arguments import ArgumentSource, InvalidArguments
+from mcp_django.schema.signature import SignatureArguments
 
 T = TypeVar("T")
 

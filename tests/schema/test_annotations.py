@@ -9,8 +9,8 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from mcp_django.schema.annotations import SignatureArguments
 from mcp_django.schema.portable import lint
+from mcp_django.schema.signature import SignatureArguments
 from tests.schema.samples import Line, order, refund, refusal
 from tests.spec import spec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.schema.raw import RawArguments
+from mcp_django.schema.compiled import RawArguments
 from mcp_django.schema.structure import MAX_SCHEMA_DEPTH
 from tests.schema.samples import refusal
 from tests.spec import spec

@@ -11,7 +11,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import Field
 
-from mcp_django.schema.annotations import SignatureArguments
+from mcp_django.schema.signature import SignatureArguments
 from tests.schema.samples import Node, page, refund, refusal
 
 # --- kinds of functions

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from mcp_django.schema.arguments import InvalidArguments
-from mcp_django.schema.decoding import decode_arguments, drop_nulls, unknown_members
+from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
 from tests.spec import spec
 
 

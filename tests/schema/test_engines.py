@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcp_django.schema.engines import compile_schema
-from mcp_django.schema.violations import explain_violations
+from mcp_django.schema.compiled import compile_schema, explain_violations
 
 SCHEMA = {
     "properties": {"a": {"$ref": "#/$defs/Text"}, "b": {"$ref": "#anchor"}},

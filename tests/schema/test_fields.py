@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import models
 
-from mcp_django.schema.fields import MAX_LABELS, choice_schema, key_schema
+from mcp_django.schema.django_forms import MAX_LABELS, choice_schema, key_schema
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_django.schema.flat import NotFlatError, check_flat, flat_form
+from mcp_django.schema.elicitation import NotFlatError, check_flat, flat_form
 from tests.questions.shapes import check_form
 from tests.spec import spec
 

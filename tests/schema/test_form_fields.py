@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from django import forms
 
-from mcp_django.schema.forms import FormArguments
+from mcp_django.schema.django_forms import FormArguments
 from tests.schema.samples import refusal
 
 

@@ -8,7 +8,8 @@ from typing import Annotated
 import pytest
 
 from mcp_django.protocol.headers import header_parameters
-from mcp_django.schema.annotations import Header, SignatureArguments
+from mcp_django.schema.arguments import Header
+from mcp_django.schema.signature import SignatureArguments
 from tests.spec import spec
 
 

@@ -7,11 +7,11 @@ import json
 import pytest
 from django import forms
 
-from mcp_django.schema.annotations import SignatureArguments
 from mcp_django.schema.arguments import InvalidArguments
-from mcp_django.schema.decoding import MAX_DEPTH
-from mcp_django.schema.forms import FormArguments
-from mcp_django.schema.raw import RawArguments
+from mcp_django.schema.compiled import RawArguments
+from mcp_django.schema.django_forms import FormArguments
+from mcp_django.schema.signature import SignatureArguments
+from mcp_django.schema.values import MAX_DEPTH
 from tests.spec import spec
 
 

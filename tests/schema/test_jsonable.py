@@ -23,7 +23,7 @@ from django.utils.safestring import mark_safe
 from pydantic import BaseModel, Field, RootModel
 
 from mcp_django.protocol.content import Image, Text, ToolResult
-from mcp_django.schema.jsonable import MAX_DEPTH, check_finite, jsonable
+from mcp_django.schema.values import MAX_DEPTH, check_finite, jsonable
 
 
 class Status(models.TextChoices):

@@ -20,8 +20,8 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import BaseModel, ConfigDict, RootModel, field_serializer
 
-from mcp_django.schema.output import OutputMismatch, TypedOutput, output_adapter
 from mcp_django.schema.portable import lint
+from mcp_django.schema.signature import OutputMismatch, TypedOutput, output_adapter
 from tests.schema.samples import Item, Page, Pair, Row, Takings
 from tests.spec import spec
 

@@ -6,8 +6,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.functional import lazystr
 
-from mcp_django.schema.output import OutputMismatch
-from mcp_django.schema.raw import RawArguments, RawOutput
+from mcp_django.schema.compiled import RawArguments, RawOutput
+from mcp_django.schema.signature import OutputMismatch
 from tests.schema.samples import refusal
 from tests.spec import spec
 

@@ -31,7 +31,7 @@ from mcp_django.protocol.content import (
     Text,
     ToolResult,
 )
-from mcp_django.schema.output import output_adapter
+from mcp_django.schema.signature import output_adapter
 from tests.schema.samples import Item, Page, Pair, Row, Size, Takings
 
 # The judge of what a schema means; where the package is tested without extras it is missing.

@@ -8,8 +8,8 @@ import pytest
 from pydantic import SecretStr
 from typing_extensions import TypedDict
 
-from mcp_django.schema.flat import NotFlatError, check_flat, flat_form
-from mcp_django.schema.secrecy import HIDDEN, is_secret, names_secret, without_secrets
+from mcp_django.schema.elicitation import NotFlatError, check_flat, flat_form
+from mcp_django.schema.secrets import HIDDEN, is_secret, names_secret, without_secrets
 from tests.schema import asked
 from tests.spec import spec
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from mcp_django.schema.annotations import SignatureArguments
+from mcp_django.schema.signature import SignatureArguments
 from tests.schema.samples import Line, order, page, refusal
 
 # --- null

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib.auth.models import User
 
-from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal, principal_for
 

@@ -6,7 +6,7 @@ import json
 from itertools import product
 from typing import Any
 
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -76,7 +76,7 @@ def assert_error(answer: Answer, status: int, code: int) -> Any:
 async def test_an_envelope_makes_a_method_of_the_handshake_unknown(mount: str) -> None:
     sessions = (None, (await opened(mount)).id)
     for session, version, (method, params) in product(sessions, MODERN, OLD_METHODS):
-        body = enveloped(method, params, **{meta.PROTOCOL_VERSION: version})
+        body = enveloped(method, params, **{envelope.PROTOCOL_VERSION: version})
         answer = await send(mount, body, header=version, mcp_method=method, mcp_session_id=session)
         assert_error(answer, 404, METHOD_NOT_FOUND)
 
@@ -107,11 +107,15 @@ async def test_a_version_header_is_trimmed_and_its_name_has_no_case(streaming: s
 @spec("VER-3", "VER-4")
 async def test_an_incomplete_envelope_is_told_so_before_anything_else(mount: str) -> None:
     lacks: list[dict[str, Any]] = [
-        {meta.PROTOCOL_VERSION: None},
-        {meta.PROTOCOL_VERSION: 5},
-        {meta.CLIENT_CAPABILITIES: None},
-        {meta.CLIENT_CAPABILITIES: []},
-        {meta.PROTOCOL_VERSION: None, meta.CLIENT_CAPABILITIES: None, meta.CLIENT_INFO: {}},
+        {envelope.PROTOCOL_VERSION: None},
+        {envelope.PROTOCOL_VERSION: 5},
+        {envelope.CLIENT_CAPABILITIES: None},
+        {envelope.CLIENT_CAPABILITIES: []},
+        {
+            envelope.PROTOCOL_VERSION: None,
+            envelope.CLIENT_CAPABILITIES: None,
+            envelope.CLIENT_INFO: {},
+        },
     ]
     methods, headers = ("tools/list", "initialize", "ping"), (None, VERSION, D, "nonsense")
     for changes, method, header in product(lacks, methods, headers):
@@ -122,7 +126,7 @@ async def test_an_incomplete_envelope_is_told_so_before_anything_else(mount: str
 @spec("VER-6", "VER-9")
 async def test_an_unknown_version_in_an_envelope_names_all_versions(mount: str) -> None:
     for version in ("2099-01-01", "", "x" * 1000):
-        body = enveloped(**{meta.PROTOCOL_VERSION: version})
+        body = enveloped(**{envelope.PROTOCOL_VERSION: version})
         answer = await send(mount, body, header=version, mcp_method="tools/list")
         data = assert_error(answer, 400, UNSUPPORTED_VERSION)
         assert data == {"supported": ALL, "requested": version}
@@ -131,7 +135,7 @@ async def test_an_unknown_version_in_an_envelope_names_all_versions(mount: str) 
 @spec("VER-9")
 async def test_a_handshake_version_in_an_envelope_names_the_modern_ones(mount: str) -> None:
     for version, method in product(VERSIONS, ("tools/list", "initialize")):
-        body = enveloped(method, **{meta.PROTOCOL_VERSION: version})
+        body = enveloped(method, **{envelope.PROTOCOL_VERSION: version})
         answer = await send(mount, body, header=version, mcp_method=method)
         data = assert_error(answer, 400, UNSUPPORTED_VERSION)
         assert data == {"supported": [VERSION], "requested": version}

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mcp_django.protocol import meta, sse
+from mcp_django.protocol import envelope, sse
 from mcp_django.protocol.errors import REQUEST_CANCELLED
 from tests.drivers import headers_for, message
 from tests.processes import Server, serving
@@ -162,7 +162,7 @@ async def test_a_listener_hears_of_changes_in_another_process(pair: Pair, say: S
             await say(pair, "change")
             changed = await anext(coming)
             assert changed["method"] == "notifications/tools/list_changed"
-            assert changed["params"]["_meta"][meta.SUBSCRIPTION_ID] == "me"
+            assert changed["params"]["_meta"][envelope.SUBSCRIPTION_ID] == "me"
             await say(pair, "strike")
             assert (await anext(coming))["params"]["uri"] == CLOCK
 

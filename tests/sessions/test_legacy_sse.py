@@ -14,7 +14,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from mcp_django.models import Session
-from mcp_django.protocol import meta, sse
+from mcp_django.protocol import envelope, sse
 from mcp_django.protocol.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -66,7 +66,7 @@ async def test_an_enveloped_request_is_told_of_the_handshake_revisions(app: Any)
                 error = (await stream.ask(message(method)))["error"]
                 assert error["code"] == UNSUPPORTED_VERSION, (method, agreed)
                 assert error["data"] == {"supported": VERSIONS, "requested": "2026-07-28"}
-            body = message("tools/list", **{meta.PROTOCOL_VERSION: "DRAFT-2026-v1"})
+            body = message("tools/list", **{envelope.PROTOCOL_VERSION: "DRAFT-2026-v1"})
             assert "error" in await stream.ask(body)
             if not agreed:
                 assert "result" in await stream.ask(initialize(A))

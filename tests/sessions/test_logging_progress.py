@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django import context
+from mcp_django.core import context
 from tests.sessions.asking import PARLOR
 from tests.sessions.handshakes import (
     VERSIONS,

@@ -11,7 +11,7 @@ import pytest
 
 from mcp_django.models import Session
 from mcp_django.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, RESOURCE_NOT_FOUND
-from mcp_django.protocol.messages import MAX_ID
+from mcp_django.protocol.jsonrpc import MAX_ID
 from tests.sessions.asking import PARLOR, answer, asking, ready
 from tests.sessions.handshakes import (
     VERSIONS,

@@ -16,8 +16,8 @@ from asgiref.local import Local
 from mcp_django import MCPServer
 from mcp_django import server as server_module
 from mcp_django.models import Task
-from mcp_django.protocol import meta
-from mcp_django.protocol.extensions import TASKS
+from mcp_django.protocol import envelope
+from mcp_django.protocol.errors import TASKS
 from mcp_django.runtime.tasks import engine, lease, running
 from tests.drivers import headers_for, message
 from tests.servers import through_view
@@ -36,7 +36,7 @@ def send(
     token: str | None = None,
 ) -> dict[str, Any]:
     """What one request of 2026-07-28 is answered."""
-    body = message(method, params, **{meta.CLIENT_CAPABILITIES: capabilities})
+    body = message(method, params, **{envelope.CLIENT_CAPABILITIES: capabilities})
     headers = headers_for(body)
     if "taskId" in params:
         headers["mcp-name"] = params["taskId"]

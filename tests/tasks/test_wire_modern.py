@@ -12,14 +12,15 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from mcp_django.models import Task
+from mcp_django.protocol.envelope import CLIENT_CAPABILITIES
 from mcp_django.protocol.errors import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
+    TASKS,
+    required_extension,
 )
-from mcp_django.protocol.extensions import TASKS, requirement
-from mcp_django.protocol.meta import CLIENT_CAPABILITIES
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.drivers import message, send
 from tests.servers import person
@@ -27,7 +28,7 @@ from tests.spec import spec
 from tests.tasks import wire_site
 from tests.tasks.wire_site import everybody, gate, members, plain
 
-DECLARED = {CLIENT_CAPABILITIES: {"elicitation": {}, **requirement(TASKS)}}
+DECLARED = {CLIENT_CAPABILITIES: {"elicitation": {}, **required_extension(TASKS)}}
 UNDECLARED = {CLIENT_CAPABILITIES: {"tasks": {"requests": {"tools": {"call": {}}}}}}
 MEMBERS = {
     "resultType",

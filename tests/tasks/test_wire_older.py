@@ -14,14 +14,15 @@ from asgiref.sync import sync_to_async
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import IsStaff
 from mcp_django.models import Task
+from mcp_django.protocol.envelope import MODEL_IMMEDIATE_RESPONSE, RELATED_TASK
 from mcp_django.protocol.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     RATE_LIMITED,
+    TASKS,
+    required_extension,
 )
-from mcp_django.protocol.extensions import TASKS, requirement
-from mcp_django.protocol.meta import MODEL_IMMEDIATE_RESPONSE, RELATED_TASK
 from mcp_django.runtime.handlers import tasks as handlers
 from mcp_django.test import DECLINE, ErrorResponse, MCPClient
 from mcp_django.transports import task_result
@@ -64,7 +65,7 @@ def agreed(client: MCPClient) -> dict[str, Any]:
     """The capabilities of the server, as this client's revision has them."""
     params = {
         "protocolVersion": client._version,
-        "capabilities": requirement(TASKS),
+        "capabilities": required_extension(TASKS),
         "clientInfo": {"name": "test", "version": "1"},
     }
     message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
@@ -93,7 +94,7 @@ def test_the_capability_and_the_support_of_each_tool(db: None) -> None:
 
 @spec("TKE-14")
 def test_the_extension_in_a_handshake_enables_nothing(db: None) -> None:
-    client = older(capabilities=requirement(TASKS))
+    client = older(capabilities=required_extension(TASKS))
     assert client.call_tool("add", {"a": 1, "b": 2}).structured == {"total": 3}
     assert refused(client, "tools/call", name="only").code == METHOD_NOT_FOUND
 

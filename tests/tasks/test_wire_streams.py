@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from mcp_django.protocol.errors import INVALID_REQUEST, MISSING_CAPABILITY
-from mcp_django.protocol.extensions import TASKS, requirement
-from mcp_django.protocol.meta import CLIENT_CAPABILITIES, SUBSCRIPTION_ID
+from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, SUBSCRIPTION_ID
+from mcp_django.protocol.errors import (
+    INVALID_REQUEST,
+    MISSING_CAPABILITY,
+    TASKS,
+    required_extension,
+)
 from mcp_django.runtime.handlers import tasks as handlers
 from mcp_django.test import MCPClient
 from tests.drivers import Connection, connect, message, send
@@ -23,7 +27,7 @@ from tests.tasks.wire_site import everybody, gate, members
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-DECLARED = {CLIENT_CAPABILITIES: {"elicitation": {}, **requirement(TASKS)}}
+DECLARED = {CLIENT_CAPABILITIES: {"elicitation": {}, **required_extension(TASKS)}}
 SUBSCRIPTION = 7
 
 

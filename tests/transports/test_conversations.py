@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from tests.drivers import headers_for, message, send
 from tests.processes import serving
 from tests.spec import spec
@@ -18,20 +18,23 @@ from tests.transports.mounts import ask
 from tests.transports.stage import gates
 
 PATH = "/stage/mcp"
-ALIAS = {meta.PROTOCOL_VERSION: "DRAFT-2026-v1"}
+ALIAS = {envelope.PROTOCOL_VERSION: "DRAFT-2026-v1"}
 DISCOVER = message("server/discover")
 
 
 @spec("VER-2")
 async def test_nothing_is_taken_from_an_earlier_request(mount: str, token: str) -> None:
     whoami = {"name": "whoami", "arguments": {}}
-    tester = {meta.CLIENT_INFO: {"name": "tester", "version": "1"}}
+    tester = {envelope.CLIENT_INFO: {"name": "tester", "version": "1"}}
     seen = [
         (await ask(mount, "/mcp", message("tools/call", whoami, **extra), authorization=token))
         for extra in ({**tester, **ALIAS}, {})
     ]
     first, second = (answer.json()["result"]["structuredContent"] for answer in seen)
-    assert (first["client"], first["protocol_version"]) == ("tester", ALIAS[meta.PROTOCOL_VERSION])
+    assert (first["client"], first["protocol_version"]) == (
+        "tester",
+        ALIAS[envelope.PROTOCOL_VERSION],
+    )
     assert (second["client"], second["protocol_version"]) == (None, "2026-07-28")
 
 
@@ -40,7 +43,7 @@ async def test_nothing_is_taken_from_an_earlier_request(mount: str, token: str) 
 async def test_a_log_level_is_good_for_one_request(app: Any, gate: str) -> None:
     gates[gate].opened.set()
     walk = {"name": "walk", "arguments": {"gate": gate}}
-    loud = await send(app, PATH, message("tools/call", walk, **{meta.LOG_LEVEL: "debug"}))
+    loud = await send(app, PATH, message("tools/call", walk, **{envelope.LOG_LEVEL: "debug"}))
     quiet = await send(app, PATH, message("tools/call", walk))
     assert len(loud.messages()) == 2
     assert len(quiet.messages()) == 1
@@ -50,7 +53,7 @@ async def test_a_log_level_is_good_for_one_request(app: Any, gate: str) -> None:
 async def test_capabilities_are_good_for_one_request(app: Any) -> None:
     wanted = {"notifications": {"taskIds": ["1"], "toolsListChanged": "no"}}
     tasks = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-    declared = message("subscriptions/listen", wanted, **{meta.CLIENT_CAPABILITIES: tasks})
+    declared = message("subscriptions/listen", wanted, **{envelope.CLIENT_CAPABILITIES: tasks})
     assert (await send(app, PATH, declared)).status == 200
     wanted["notifications"].pop("toolsListChanged")
     assert (await send(app, PATH, message("subscriptions/listen", wanted))).status == 400

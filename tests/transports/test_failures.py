@@ -16,8 +16,8 @@ from django.db import connection, transaction
 
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
-from mcp_django.context import Context
-from mcp_django.protocol import meta
+from mcp_django.core.context import Context
+from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from tests.drivers import message
 from tests.spec import spec
@@ -174,7 +174,7 @@ def aborting() -> Iterator[None]:
 @spec("TOOL-10", "ERR-5")
 @pytest.mark.usefixtures("aborting")
 @pytest.mark.parametrize("tool", [function.__name__ for function in ABORTING])
-@pytest.mark.parametrize("extra", [{}, {meta.PROGRESS_TOKEN: 1}])
+@pytest.mark.parametrize("extra", [{}, {envelope.PROGRESS_TOKEN: 1}])
 async def test_a_tool_that_wants_to_end_everything_ends_itself(
     extra: dict[str, Any], tool: str, mount: str, caplog: pytest.LogCaptureFixture
 ) -> None:

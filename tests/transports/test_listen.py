@@ -22,7 +22,7 @@ from django.utils import timezone
 from mcp_django import MCPServer, mcp
 from mcp_django.exceptions import Busy
 from mcp_django.models import AccessToken
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import (
     BUSY,
     INVALID_PARAMS,
@@ -97,9 +97,9 @@ async def test_the_acknowledgement_comes_first_under_the_id_of_the_request(
     async with listening(app, TOOLS, id=given) as connection:
         assert connection.acknowledged == {
             "notifications": TOOLS,
-            "_meta": {meta.SUBSCRIPTION_ID: given},
+            "_meta": {envelope.SUBSCRIPTION_ID: given},
         }
-        assert type(connection.acknowledged["_meta"][meta.SUBSCRIPTION_ID]) is type(given)
+        assert type(connection.acknowledged["_meta"][envelope.SUBSCRIPTION_ID]) is type(given)
 
 
 @spec("SUB-7", "SUB-8")
@@ -178,10 +178,10 @@ async def test_task_ids_need_the_tasks_extension(app: Any) -> None:
     assert answer.json()["error"]["code"] == MISSING_CAPABILITY
     tasks = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     assert answer.json()["error"]["data"] == {"requiredCapabilities": tasks}
-    alias = body({"taskIds": ["1"]}, **{meta.PROTOCOL_VERSION: "DRAFT-2026-v1"})
+    alias = body({"taskIds": ["1"]}, **{envelope.PROTOCOL_VERSION: "DRAFT-2026-v1"})
     answer = await send(app, PATH, alias)
     assert (answer.status, answer.json()["error"]["code"]) == (400, -32003)
-    declared = body({"taskIds": ["1"]}, **{meta.CLIENT_CAPABILITIES: tasks})
+    declared = body({"taskIds": ["1"]}, **{envelope.CLIENT_CAPABILITIES: tasks})
     async with connect(app, PATH, declared) as connection:
         assert (await connection.start()).status == 200
         assert (await connection.event())["params"]["notifications"] == {}
@@ -245,13 +245,13 @@ async def test_without_a_stream_there_is_nothing_to_listen_for() -> None:
 
 @spec("ALS-2", "SUB-9")
 async def test_the_draft_writes_subscription_ids_as_strings(app: Any) -> None:
-    alias = {meta.PROTOCOL_VERSION: "DRAFT-2026-v1"}
+    alias = {envelope.PROTOCOL_VERSION: "DRAFT-2026-v1"}
     async with connect(app, PATH, body(TOOLS, **alias)) as connection:
         acknowledged = await connection.event()
-        assert acknowledged["params"]["_meta"] == {meta.SUBSCRIPTION_ID: "1"}
+        assert acknowledged["params"]["_meta"] == {envelope.SUBSCRIPTION_ID: "1"}
         stage.notify_list_changed("tools")
         notice = await connection.event()
-        assert notice["params"]["_meta"] == {meta.SUBSCRIPTION_ID: "1"}
+        assert notice["params"]["_meta"] == {envelope.SUBSCRIPTION_ID: "1"}
 
 
 # Notices ------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ async def test_a_changed_list_reaches_every_stream_that_asked(kind: Any, app: An
             assert await connection.event() == {
                 "jsonrpc": "2.0",
                 "method": f"notifications/{kind}/list_changed",
-                "params": {"_meta": {meta.SUBSCRIPTION_ID: given}},
+                "params": {"_meta": {envelope.SUBSCRIPTION_ID: given}},
             }
 
 
@@ -282,7 +282,7 @@ async def test_a_changed_resource_reaches_its_subscribers(app: Any) -> None:
         assert await connection.event() == {
             "jsonrpc": "2.0",
             "method": "notifications/resources/updated",
-            "params": {"uri": PROPS, "_meta": {meta.SUBSCRIPTION_ID: 1}},
+            "params": {"uri": PROPS, "_meta": {envelope.SUBSCRIPTION_ID: 1}},
         }
 
 
@@ -296,7 +296,7 @@ async def test_nothing_else_reaches_a_stream(app: Any) -> None:
         open_server.notify_list_changed("tools")
         mcp.notify_list_changed("tools")
         call = {"name": "stagger", "arguments": {}}
-        extra = {meta.PROGRESS_TOKEN: 1, meta.LOG_LEVEL: "debug"}
+        extra = {envelope.PROGRESS_TOKEN: 1, envelope.LOG_LEVEL: "debug"}
         await send(app, PATH, message("tools/call", call, **extra))
         await nothing_more(connection)
 
@@ -400,7 +400,7 @@ async def test_an_idle_stream_is_kept_alive_by_comments(app: Any, settings: Any)
 def closing(given: Any) -> dict[str, Any]:
     return {
         "resultType": "complete",
-        "_meta": {meta.SUBSCRIPTION_ID: given, meta.SERVER_INFO: stage.identity()},
+        "_meta": {envelope.SUBSCRIPTION_ID: given, envelope.SERVER_INFO: stage.identity()},
     }
 
 
@@ -439,7 +439,7 @@ async def test_a_revoked_token_ends_its_streams(
         await connection.part()
         await AccessToken.objects.aupdate(revoked_at=timezone.now())
         response = await connection.event()
-    assert response["result"]["_meta"][meta.SUBSCRIPTION_ID] == 1
+    assert response["result"]["_meta"][envelope.SUBSCRIPTION_ID] == 1
 
 
 @spec("SUB-16")
@@ -465,7 +465,7 @@ async def test_a_full_pool_keeps_a_stream_until_somebody_has_the_time_to_look(
             notice = await connection.event()
             assert notice["method"] == "notifications/tools/list_changed"
         response = await connection.event()
-    assert response["result"]["_meta"][meta.SUBSCRIPTION_ID] == 1
+    assert response["result"]["_meta"][envelope.SUBSCRIPTION_ID] == 1
 
 
 @spec("SUB-16")
@@ -481,7 +481,7 @@ async def test_a_token_that_expires_ends_its_streams(
     monkeypatch.setattr(listen, "timezone", SimpleNamespace(now=lambda: almost))
     async with listening(app, TOOLS, path="/mcp", authorization=bearer) as connection:
         response = await connection.event()
-    assert response["result"]["_meta"][meta.SUBSCRIPTION_ID] == 1
+    assert response["result"]["_meta"][envelope.SUBSCRIPTION_ID] == 1
 
 
 @spec("SUB-15")

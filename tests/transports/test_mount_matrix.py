@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group, User
 
 from mcp_django.exceptions import MCPError
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import METHOD_NOT_FOUND
 from mcp_django.protocol.revisions import HANDSHAKE, REVISIONS
 from mcp_django.test import MCPClient
@@ -69,7 +69,7 @@ async def test_each_mount_answers_each_revision_as_without_a_transport(
         method, params = REQUESTS[name]
         if peer:
             return await peer.send(request(method, params, id=name))
-        body = message(method, params, id=name, **{meta.PROTOCOL_VERSION: version})
+        body = message(method, params, id=name, **{envelope.PROTOCOL_VERSION: version})
         return await ask(mount, "/mcp", body, authorization=token)
 
     expected = await sync_to_async(reference)(version)

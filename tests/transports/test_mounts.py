@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group, User
 
 from mcp_django import mcp
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.revisions import HANDSHAKE
 from mcp_django.test import MCPClient
 from tests.drivers import message
@@ -89,7 +89,7 @@ async def test_only_a_mount_that_streams_says_so(mount: str, token: str) -> None
     result = answer.json()["result"]
     streams = mount != "wsgi"
     assert result["supportedVersions"] == ["2026-07-28", *(one.version for one in HANDSHAKE)]
-    assert result["_meta"][meta.SERVER_INFO]["name"] == mcp.identity()["name"]
+    assert result["_meta"][envelope.SERVER_INFO]["name"] == mcp.identity()["name"]
     assert ("logging" in result["capabilities"]) is streams
     assert result["capabilities"]["tools"] == ({"listChanged": True} if streams else {})
     assert result["capabilities"]["completions"] == {}
@@ -110,7 +110,7 @@ async def test_a_tool_sees_who_calls(mount: str, token: str) -> None:
     body = message(
         TOOLS,
         {"name": "whoami", "arguments": {}},
-        **{meta.CLIENT_INFO: {"name": "tester", "version": "1"}},
+        **{envelope.CLIENT_INFO: {"name": "tester", "version": "1"}},
     )
     answer = await ask(mount, "/mcp", body, authorization=token)
     assert answer.json()["result"]["structuredContent"] == {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.auth import brute_force
+from mcp_django.auth import limits
 from mcp_django.protocol.errors import BUSY
 from mcp_django.runtime import pools
 from tests.drivers import connect, message, send
@@ -40,8 +40,8 @@ def stay(gate: str, n: int) -> dict[str, Any]:
 def taken() -> tuple[int, int]:
     """The threads that strangers have, and their calls that wait for one."""
     work = pools.pool("work")
-    waiting = work._waiting.get(brute_force.ANONYMOUS, ())
-    return work._running[brute_force.ANONYMOUS], len(waiting)
+    waiting = work._waiting.get(limits.ANONYMOUS, ())
+    return work._running[limits.ANONYMOUS], len(waiting)
 
 
 async def test_strangers_leave_half_of_the_threads_to_users(
@@ -66,13 +66,13 @@ async def test_strangers_leave_half_of_the_threads_to_users(
 async def test_what_nobody_has_proven_is_counted_by_itself(app: Any, token: str) -> None:
     headers = {"authorization": "Bearer nobody"}
     assert (await send(app, "/mcp", ADD, **headers)).status == 401
-    presumed = brute_force.presumed_caller
-    assert presumed(_headers(**headers)) == brute_force.UNPROVEN
-    assert presumed(_headers(authorization=token)) == brute_force.UNPROVEN
+    presumed = limits.presumed_caller
+    assert presumed(_headers(**headers)) == limits.UNPROVEN
+    assert presumed(_headers(authorization=token)) == limits.UNPROVEN
     assert (await send(app, "/mcp", ADD, authorization=token)).status == 200
     assert presumed(_headers(authorization=token)).startswith("user:")
-    assert presumed(_headers(cookie="a=b")) == brute_force.UNPROVEN
-    assert presumed(_headers()) == brute_force.ANONYMOUS
+    assert presumed(_headers(cookie="a=b")) == limits.UNPROVEN
+    assert presumed(_headers()) == limits.ANONYMOUS
 
 
 def _headers(**given: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mcp_django.protocol import meta, sse
+from mcp_django.protocol import envelope, sse
 from tests.drivers import headers_for, message
 from tests.processes import COMMANDS, Server, serving
 from tests.spec import spec
@@ -54,7 +54,7 @@ async def leave(client: httpx.AsyncClient, server: Server) -> None:
 
     def call(tool: str, **arguments: str) -> dict[str, Any]:
         return message(
-            "tools/call", {"name": tool, "arguments": arguments}, **{meta.PROGRESS_TOKEN: 1}
+            "tools/call", {"name": tool, "arguments": arguments}, **{envelope.PROGRESS_TOKEN: 1}
         )
 
     leaver = Visitor(client, server, call("walk_and_stay", gate="leaver"))
@@ -81,7 +81,7 @@ async def test_sigterm_ends_streams_and_lets_a_short_call_finish(
                 for n in range(LISTENERS)
             ]
             call = {"name": "brief", "arguments": {}}
-            extra = {meta.PROGRESS_TOKEN: 1}
+            extra = {envelope.PROGRESS_TOKEN: 1}
             caller = Visitor(client, server, message("tools/call", call, id="c", **extra))
             for visitor in (*listeners, caller):
                 await visitor.first.wait()
@@ -94,7 +94,7 @@ async def test_sigterm_ends_streams_and_lets_a_short_call_finish(
         assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
         assert closing["id"] == number
         assert closing["result"]["resultType"] == "complete"
-        assert closing["result"]["_meta"][meta.SUBSCRIPTION_ID] == number
+        assert closing["result"]["_meta"][envelope.SUBSCRIPTION_ID] == number
     assert answers[-1]["result"]["content"] == [{"type": "text", "text": "done"}]
     assert status in {0, -15}, server.output
     assert "Traceback" not in server.output

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -91,15 +91,15 @@ def test_a_response_has_the_id_of_its_request(quiet: StdioProcess, given: Any) -
         ("ping", {}, {}, METHOD_NOT_FOUND),
         ("initialize", {}, {}, METHOD_NOT_FOUND),
         ("tools/call", {"name": "nothing"}, {}, INVALID_PARAMS),
-        ("tools/list", {}, {meta.CLIENT_CAPABILITIES: None}, INVALID_PARAMS),
-        ("tools/list", {}, {meta.PROTOCOL_VERSION: "1.0"}, UNSUPPORTED_VERSION),
-        ("server/discover", {}, {meta.PROTOCOL_VERSION: "1.0"}, UNSUPPORTED_VERSION),
+        ("tools/list", {}, {envelope.CLIENT_CAPABILITIES: None}, INVALID_PARAMS),
+        ("tools/list", {}, {envelope.PROTOCOL_VERSION: "1.0"}, UNSUPPORTED_VERSION),
+        ("server/discover", {}, {envelope.PROTOCOL_VERSION: "1.0"}, UNSUPPORTED_VERSION),
         ("subscriptions/listen", {}, {}, INVALID_PARAMS),
         ("subscriptions/listen", {"notifications": {"taskIds": ["1"]}}, {}, -32021),
         (
             "subscriptions/listen",
             {"notifications": {"taskIds": ["1"]}},
-            {meta.PROTOCOL_VERSION: DRAFT},
+            {envelope.PROTOCOL_VERSION: DRAFT},
             -32003,
         ),
     ],
@@ -125,20 +125,24 @@ def test_a_bug_of_the_site_ends_its_own_request(tmp_path: Path) -> None:
 def test_one_request_leaves_nothing_to_the_next(tmp_path: Path) -> None:
     with stdio(tmp_path, "--server", "stage") as process:
         call = {"name": "stagger", "arguments": {}}
-        extra = {meta.PROTOCOL_VERSION: DRAFT, meta.PROGRESS_TOKEN: "t", meta.LOG_LEVEL: "debug"}
+        extra = {
+            envelope.PROTOCOL_VERSION: DRAFT,
+            envelope.PROGRESS_TOKEN: "t",
+            envelope.LOG_LEVEL: "debug",
+        }
         id = process.begin("tools/call", call, **extra)
         heard = [process.next() for _ in range(4)]
         assert [one.get("method") for one in heard] == [*["notifications/progress"] * 3, None]
         assert heard[-1]["id"] == id
         # Neither the token, nor the level, nor the revision of the one before.
         process.request("tools/call", call)
-        unknown = process.request("tools/list", **{meta.PROTOCOL_VERSION: "1.0"})
+        unknown = process.request("tools/list", **{envelope.PROTOCOL_VERSION: "1.0"})
         assert unknown["error"]["code"] == UNSUPPORTED_VERSION
 
 
 @spec("IO-3", "MRT-1")
 def test_a_question_is_a_result_and_no_request(quiet: StdioProcess) -> None:
-    able = {meta.CLIENT_CAPABILITIES: {"elicitation": {"form": {}}}}
+    able = {envelope.CLIENT_CAPABILITIES: {"elicitation": {"form": {}}}}
     call = {"name": "turn_up", "arguments": {}}
     asked = quiet.request("tools/call", call, **able)["result"]
     assert asked["resultType"] == "input_required"
@@ -337,7 +341,7 @@ def test_a_slow_request_holds_up_no_other(stage: StdioProcess, gate: str, tool: 
 @spec("PRG-1", "PRG-2", "PRG-3", "LOG-4")
 @pytest.mark.parametrize("tool", ["walk", "walk_later"])
 def test_messages_of_a_call_come_while_it_runs(stage: StdioProcess, gate: str, tool: str) -> None:
-    extra = {meta.PROGRESS_TOKEN: "t", meta.LOG_LEVEL: "info"}
+    extra = {envelope.PROGRESS_TOKEN: "t", envelope.LOG_LEVEL: "info"}
     call = stage.begin("tools/call", {"name": tool, "arguments": {"gate": gate}}, **extra)
     before, logged = stage.next(), stage.next()
     assert before["params"] == {
@@ -476,7 +480,7 @@ def test_pipes_that_do_not_block_are_waited_for(tmp_path: Path) -> None:
 
 def test_a_chatty_call_is_heard_in_order(stage: StdioProcess) -> None:
     call = {"name": "chatter", "arguments": {"n": 3000}}
-    stage.begin("tools/call", call, **{meta.PROGRESS_TOKEN: 1})
+    stage.begin("tools/call", call, **{envelope.PROGRESS_TOKEN: 1})
     heard = []
     while "method" in (found := stage.next()):
         heard.append(found["params"]["progress"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from tests.drivers import message
 from tests.spec import spec
 from tests.transports.stdio_process import StdioProcess, stdio
@@ -76,7 +76,7 @@ def test_a_canceled_call_stops_and_is_not_answered(
 @spec("CAN-1", "IO-5", "PRG-2")
 @pytest.mark.parametrize("tool", ["walk", "walk_later"])
 def test_a_canceled_call_says_nothing_more(stage: StdioProcess, gate: str, tool: str) -> None:
-    extra = {meta.PROGRESS_TOKEN: 1, meta.LOG_LEVEL: "debug"}
+    extra = {envelope.PROGRESS_TOKEN: 1, envelope.LOG_LEVEL: "debug"}
     call = stage.begin("tools/call", {"name": tool, "arguments": {"gate": gate}}, **extra)
     assert [stage.next()["method"] for _ in range(2)] == [
         "notifications/progress",
@@ -184,7 +184,7 @@ def acknowledgement(wanted: dict[str, Any], *, id: Any) -> dict[str, Any]:
     return {
         "jsonrpc": "2.0",
         "method": "notifications/subscriptions/acknowledged",
-        "params": {"notifications": wanted, "_meta": {meta.SUBSCRIPTION_ID: id}},
+        "params": {"notifications": wanted, "_meta": {envelope.SUBSCRIPTION_ID: id}},
     }
 
 
@@ -192,7 +192,7 @@ def notice(kind: str, *, id: Any) -> dict[str, Any]:
     return {
         "jsonrpc": "2.0",
         "method": f"notifications/{kind}/list_changed",
-        "params": {"_meta": {meta.SUBSCRIPTION_ID: id}},
+        "params": {"_meta": {envelope.SUBSCRIPTION_ID: id}},
     }
 
 
@@ -272,21 +272,21 @@ def test_a_stopping_server_takes_leave_of_each_subscription(tmp_path: Path, give
         assert process.wait() == 0
     assert response["id"] == given
     assert response["result"]["resultType"] == "complete"
-    assert response["result"]["_meta"][meta.SUBSCRIPTION_ID] == given
+    assert response["result"]["_meta"][envelope.SUBSCRIPTION_ID] == given
     assert cancellation == {
         "jsonrpc": "2.0",
         "method": "notifications/cancelled",
-        "params": {"requestId": given, "_meta": {meta.SUBSCRIPTION_ID: given}},
+        "params": {"requestId": given, "_meta": {envelope.SUBSCRIPTION_ID: given}},
     }
 
 
 @spec("ALS-2", "SUB-9", "SUB-13")
 def test_the_draft_writes_subscription_ids_as_strings(tmp_path: Path) -> None:
     with stdio(tmp_path, "--server", "noisy") as process:
-        listen(process, TOOLS, id=7, **{meta.PROTOCOL_VERSION: "DRAFT-2026-v1"})
+        listen(process, TOOLS, id=7, **{envelope.PROTOCOL_VERSION: "DRAFT-2026-v1"})
         assert process.next() == acknowledgement(TOOLS, id="7")
         process.process.terminate()
         response, cancellation = process.rest()
     assert response["id"] == 7
-    assert response["result"]["_meta"][meta.SUBSCRIPTION_ID] == "7"
+    assert response["result"]["_meta"][envelope.SUBSCRIPTION_ID] == "7"
     assert cancellation["params"]["requestId"] == 7

@@ -17,7 +17,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from mcp_django import MCPServer
-from mcp_django.auth.local import LocalCaller
+from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import anonymous
 from mcp_django.protocol.errors import BUSY

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -132,7 +132,7 @@ def test_both_eras_share_the_pipes(tmp_path: Path) -> None:
         discovered = ask(process, message("server/discover"))["result"]
         assert discovered["supportedVersions"] == ["2026-07-28", *VERSIONS]
         for version in VERSIONS:
-            body = message("tools/list", **{meta.PROTOCOL_VERSION: version})
+            body = message("tools/list", **{envelope.PROTOCOL_VERSION: version})
             error = ask(process, body)["error"]
             assert error["code"] == UNSUPPORTED_VERSION
             assert error["data"]["supported"] == ["2026-07-28"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import BUSY, INVALID_PARAMS
 from mcp_django.transports import drain
 from mcp_django.transports.mailbox import Mailbox
@@ -19,7 +19,7 @@ from tests.transports.mounts import EVERY_MOUNT, ask
 from tests.transports.stage import PATIENCE, gates, reached
 
 PATH = "/stage/mcp"
-PROGRESS = {meta.PROGRESS_TOKEN: "p"}
+PROGRESS = {envelope.PROGRESS_TOKEN: "p"}
 # The plain view is not told by Django that the client of a document has gone.
 SEES_LEAVING = ("lane", "raw", "consumer")
 
@@ -74,11 +74,11 @@ async def test_who_asks_for_nothing_gets_a_document(app: Any, gate: str) -> None
 @pytest.mark.parametrize(
     ("extra", "methods"),
     [
-        ({meta.LOG_LEVEL: "debug"}, ["message"]),
-        ({meta.LOG_LEVEL: "warning"}, ["message"]),
-        ({meta.LOG_LEVEL: "error"}, []),
-        ({meta.LOG_LEVEL: "debug", **PROGRESS}, ["progress", "message", "progress"]),
-        ({meta.LOG_LEVEL: "emergency", **PROGRESS}, ["progress", "progress"]),
+        ({envelope.LOG_LEVEL: "debug"}, ["message"]),
+        ({envelope.LOG_LEVEL: "warning"}, ["message"]),
+        ({envelope.LOG_LEVEL: "error"}, []),
+        ({envelope.LOG_LEVEL: "debug", **PROGRESS}, ["progress", "message", "progress"]),
+        ({envelope.LOG_LEVEL: "emergency", **PROGRESS}, ["progress", "progress"]),
     ],
 )
 async def test_only_what_was_asked_for_is_sent(
@@ -106,7 +106,7 @@ async def test_progress_only_grows(app: Any) -> None:
 @spec("PRG-1")
 @pytest.mark.parametrize("progress_token", [0, "", "0", 2**60])
 async def test_a_progress_token_comes_back_as_it_was(progress_token: Any, app: Any) -> None:
-    body = call("stagger", extra={meta.PROGRESS_TOKEN: progress_token})
+    body = call("stagger", extra={envelope.PROGRESS_TOKEN: progress_token})
     answer = await send(app, PATH, body)
     assert [m["params"]["progressToken"] for m in answer.messages()[:-1]] == [progress_token] * 3
 
@@ -123,7 +123,7 @@ async def test_who_takes_no_stream_gets_a_document(accept: str, app: Any, gate: 
 
 async def test_wsgi_answers_with_one_document(gate: str) -> None:
     gates[gate].opened.set()
-    extra = {meta.LOG_LEVEL: "debug", **PROGRESS}
+    extra = {envelope.LOG_LEVEL: "debug", **PROGRESS}
     for tool, text in (("walk", "walked"), ("walk_later", "walked"), ("slow_walk", "slow")):
         answer = await ask("wsgi", PATH, call(tool, gate=gate, extra=extra))
         assert text_of(answer.json()) == text

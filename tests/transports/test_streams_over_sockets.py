@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mcp_django.protocol import meta, sse
+from mcp_django.protocol import envelope, sse
 from tests.drivers import headers_for, message
 from tests.processes import Server, serving
 from tests.spec import spec
@@ -61,7 +61,7 @@ def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
 @spec("HTTP-5", "HTTP-6", "HTTP-7", "HTTP-33", "PRG-3")
 @pytest.mark.parametrize("tool", ["walk", "walk_later"])
 def test_events_arrive_before_the_tool_ends(server: Server, tool: str) -> None:
-    body = call(tool, {"gate": tool}, **{meta.PROGRESS_TOKEN: 7, meta.LOG_LEVEL: "debug"})
+    body = call(tool, {"gate": tool}, **{envelope.PROGRESS_TOKEN: 7, envelope.LOG_LEVEL: "debug"})
     opening = call("open_gate", {"name": tool}, id=2)
     with httpx.Client(timeout=60) as client, post(client, server, body) as response:
         assert response.status_code == 200
@@ -101,7 +101,7 @@ def test_a_document_is_readable_behind_compressing_middleware(server: Server) ->
 @spec("HTTP-26", "CAN-5")
 @pytest.mark.parametrize("tool", ["stay", "stay_later_with_context"])
 def test_a_closed_connection_cancels_the_call(server: Server, tool: str) -> None:
-    body = call(tool, {"gate": f"left-{tool}"}, **{meta.PROGRESS_TOKEN: 1})
+    body = call(tool, {"gate": f"left-{tool}"}, **{envelope.PROGRESS_TOKEN: 1})
     with httpx.Client(timeout=60) as client:
         with post(client, server, body) as response:
             # Held on to: an iterator that is thrown away closes the connection.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope as meta
 from mcp_django.protocol.errors import (
     HEADER_MISMATCH,
     INVALID_PARAMS,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, assert_type
 
 from mcp_django import Context, ResourceContents
-from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal

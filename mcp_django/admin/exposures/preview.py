@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _
 
 from mcp_django.admin.servers import server_of
 from mcp_django.auth.principal import Principal, principal_for
-from mcp_django.components.component import Component
-from mcp_django.context import Context
+from mcp_django.core.component import Component
+from mcp_django.core.context import Context
 from mcp_django.managed import reading
 from mcp_django.managed.exposures import ExposureSpec, build
 from mcp_django.managed.exposures.exposed_view import files_of

@@ -26,7 +26,7 @@ from mcp_django.admin.trying.inputs import (
     input_for,
     typed,
 )
-from mcp_django.admin.trying.shapes import Shape, bounds
+from mcp_django.schema.form_fields import Shape, bounds
 
 LEFT_OUT = object()
 """Stands for an argument that is not sent."""

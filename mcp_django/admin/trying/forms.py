@@ -15,8 +15,8 @@ from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.trying.controls import LEFT_OUT, Control, read_controls
 from mcp_django.admin.trying.inputs import chosen_value, options_of
-from mcp_django.admin.trying.shapes import Shape, shape_of, title_of
 from mcp_django.protocol.jsonrpc import encode
+from mcp_django.schema.form_fields import Shape, shape_of, title_of
 from mcp_django.schema.structure import Schema
 
 SUGGESTED = ":suggested"

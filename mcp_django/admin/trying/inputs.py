@@ -16,8 +16,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy as _
 
-from mcp_django.admin.trying.reading import reader_of
-from mcp_django.admin.trying.shapes import Shape, bounds, number_in, title_of
+from mcp_django.schema.form_fields import Shape, bounds, number_in, reader_of, title_of
 
 LEAVE, NULL, EMPTY = "leave", "null", "empty"
 BLANK = object()

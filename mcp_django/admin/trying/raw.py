@@ -8,7 +8,7 @@ from typing import Any
 
 from mcp_django.admin.trying.answers import indented
 from mcp_django.admin.trying.trials import Trial
-from mcp_django.schema.secrecy import is_secret
+from mcp_django.schema.secrets import is_secret
 from mcp_django.schema.structure import Path
 
 MAX_TEXT = 2000

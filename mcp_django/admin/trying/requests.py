@@ -9,9 +9,9 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from mcp_django.admin.trying.trials import Trial
-from mcp_django.components.prompt import Prompt
-from mcp_django.components.resource import ReadableComponent, ResourceTemplate
-from mcp_django.components.tool import Tool
+from mcp_django.core.component import Prompt
+from mcp_django.core.resource import ReadableComponent, ResourceTemplate
+from mcp_django.core.tool import Tool
 
 Request = tuple[str, dict[str, Any]]
 

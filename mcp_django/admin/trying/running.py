@@ -16,9 +16,9 @@ from mcp_django.admin.trying.requests import Request
 from mcp_django.admin.trying.trials import Trial
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.management.questions import CAPABILITIES
-from mcp_django.protocol import jsonrpc, meta
-from mcp_django.protocol.errors import error_object
-from mcp_django.protocol.extensions import TASKS, requirement
+from mcp_django.protocol import envelope as meta
+from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.errors import TASKS, error_object, required_extension
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.transports.memory import MemoryConnection
 from mcp_django.transports.port import StreamPort
@@ -138,7 +138,7 @@ class Runner:
 
     def _capabilities(self, method: str) -> Mapping[str, Any]:
         if self._is_task(method) or method.startswith("tasks/"):
-            return {**CAPABILITIES, **requirement(TASKS)}
+            return {**CAPABILITIES, **required_extension(TASKS)}
         return CAPABILITIES
 
     def _exchange(self, method: str, params: Mapping[str, Any]) -> None:

@@ -13,14 +13,13 @@ from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.pages import Visit
 from mcp_django.admin.trying.callers import Caller
-from mcp_django.components.component import Component
-from mcp_django.components.prompt import Prompt
-from mcp_django.components.resource import Resource, ResourceTemplate
-from mcp_django.components.tool import Tool
-from mcp_django.offered import Offered
+from mcp_django.core.catalog import Offered
+from mcp_django.core.component import Component, Prompt
+from mcp_django.core.resource import Resource, ResourceTemplate
+from mcp_django.core.tool import Tool
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.runtime.policy import visible
-from mcp_django.schema.secrecy import is_secret
+from mcp_django.schema.secrets import is_secret
 from mcp_django.schema.structure import Schema
 
 KINDS: Mapping[str, str] = {

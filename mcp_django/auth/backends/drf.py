@@ -14,7 +14,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
 
-from mcp_django.auth.backends.base import BaseBackend
+from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.conf import get_settings

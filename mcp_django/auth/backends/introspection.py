@@ -18,11 +18,9 @@ from urllib.parse import quote_plus, urlencode
 from django.http import HttpRequest
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.auth import shared
-from mcp_django.auth.backends.base import BaseBackend
-from mcp_django.auth.credentials import Credentials
-from mcp_django.auth.fetching import TIMEOUT_SECONDS, FetchFailed, fetch_json
-from mcp_django.auth.foreign import (
+from mcp_django.auth import outbound
+from mcp_django.auth.backends import BaseBackend
+from mcp_django.auth.backends.external import (
     check_audience,
     check_kind,
     entries_for,
@@ -30,10 +28,10 @@ from mcp_django.auth.foreign import (
     principal_of,
     refuse,
 )
-from mcp_django.auth.jwt_shape import issuer_in
+from mcp_django.auth.credentials import Credentials, issuer_in
+from mcp_django.auth.outbound import TIMEOUT_SECONDS, FetchFailed, fetch_json
 from mcp_django.auth.principal import Principal
-from mcp_django.conf import get_settings
-from mcp_django.conf_auth import IntrospectionIssuer
+from mcp_django.conf import IntrospectionIssuer, get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
 from mcp_django.models import TOKEN_PREFIX
 
@@ -109,13 +107,13 @@ def _entry_for(bearer: str, server: str) -> IntrospectionIssuer | None:
 def _claims(entry: IntrospectionIssuer, bearer: str, digest: str) -> dict[str, Any] | None:
     """What the issuer says of a token, now or a minute ago; ``None`` if it is not active."""
     name = f"{entry.url} {entry.client_id} {digest}"
-    answer = shared.get("introspection", name)
+    answer = outbound.get("introspection", name)
     if answer is None:
         lock = _LOCKS[int(digest[:2], 16) % len(_LOCKS)]
         if not lock.acquire(timeout=TIMEOUT_SECONDS):
             raise _unavailable()
         try:
-            answer = shared.get("introspection", name)
+            answer = outbound.get("introspection", name)
             if answer is None:
                 answer = _asked(entry, bearer)
                 _keep(entry, name, answer)
@@ -131,7 +129,7 @@ def _keep(entry: IntrospectionIssuer, name: str, answer: dict[str, Any]) -> None
     elif _is_number(answer.get("exp")):
         seconds = min(seconds, answer["exp"] - time.time())
     if seconds > 0:
-        shared.put("introspection", name, answer, seconds=seconds)
+        outbound.put("introspection", name, answer, seconds=seconds)
 
 
 @sensitive_variables("bearer", "form", "headers")
@@ -141,7 +139,7 @@ def _asked(entry: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
     Raises:
         AuthenticationUnavailable: it gives none, or did so a moment ago and is left alone.
     """
-    if shared.get("introspection-down", entry.url) is not None:
+    if outbound.get("introspection-down", entry.url) is not None:
         raise _unavailable()
     form = {"token": bearer, "token_type_hint": "access_token"}
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -155,7 +153,7 @@ def _asked(entry: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
         return fetch_json(entry.url, body=urlencode(form).encode(), headers=headers)
     except FetchFailed as exc:
         logger.error("The issuer %s cannot be asked about tokens: %s", entry.issuer, exc)  # noqa: TRY400 - the traceback would show the token
-        shared.put("introspection-down", entry.url, 1, seconds=DOWN_SECONDS)
+        outbound.put("introspection-down", entry.url, 1, seconds=DOWN_SECONDS)
         raise _unavailable() from None
 
 

@@ -10,14 +10,14 @@ from weakref import WeakKeyDictionary
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.components.component import Component
+from mcp_django.core.catalog import Offered
+from mcp_django.core.component import Component
+from mcp_django.core.registry import Registry
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.managed.exposures.exposed_model import register_model
 from mcp_django.managed.exposures.exposed_view import register_view
 from mcp_django.managed.exposures.scratch import Scratch
 from mcp_django.managed.exposures.spec import ExposureSpec
-from mcp_django.offered import Offered
-from mcp_django.registry import Registry
 from mcp_django.sources.models.declaration import ModelComponents
 
 logger = logging.getLogger("mcp_django")

@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
 
 from mcp_django.auth.permissions import BasePermission, HasCodename
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.managed.exposures.options import ACTIONS, ModelOptions
 from mcp_django.managed.exposures.safety import closed_model, closed_path, decides_access
 from mcp_django.managed.exposures.scratch import Scratch

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.managed.exposures.options import ViewOptions
 from mcp_django.managed.exposures.safety import closed_form, closed_route
 from mcp_django.managed.exposures.scratch import Scratch

@@ -12,7 +12,7 @@ from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.db.models import BinaryField, Field, Model
 
-from mcp_django.schema.secrecy import names_secret
+from mcp_django.schema.secrets import names_secret
 from mcp_django.sources.models.paths import FieldPath
 
 ShownByCode: TypeAlias = Callable[[type[Model]], Collection[str]]

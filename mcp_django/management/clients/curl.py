@@ -9,7 +9,7 @@ from typing import Any
 
 from mcp_django.management.clients.entries import authorization_of
 from mcp_django.management.clients.target import Target
-from mcp_django.protocol import meta
+from mcp_django.protocol import envelope as meta
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import LATEST
 

@@ -13,10 +13,9 @@ from typing import Any
 from django.conf import settings
 from django.utils.translation import override
 
-from mcp_django.components.component import Component
-from mcp_django.components.prompt import Prompt
-from mcp_django.components.resource import ResourceTemplate
-from mcp_django.components.tool import Tool
+from mcp_django.core.component import Component, Prompt
+from mcp_django.core.resource import ResourceTemplate
+from mcp_django.core.tool import Tool
 from mcp_django.management.contract.canonical import sealed
 from mcp_django.management.guards import guard_names
 from mcp_django.management.kinds import KINDS

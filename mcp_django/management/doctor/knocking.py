@@ -9,8 +9,8 @@ from mcp_django import __version__
 from mcp_django.management.doctor.chart import Chart
 from mcp_django.management.doctor.hosts import Host
 from mcp_django.management.doctor.messages import Answer, Door, DoorError, Request, post_json
+from mcp_django.protocol import envelope as meta
 from mcp_django.protocol import headers as names
-from mcp_django.protocol import meta
 from mcp_django.protocol.revisions import REVISIONS
 
 NAME = "endpoint"

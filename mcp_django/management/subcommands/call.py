@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from django.core.management.base import BaseCommand, CommandError
 
 from mcp_django.auth.principal import Principal
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
 from mcp_django.management.answers import Prepared
 from mcp_django.management.command_errors import SEE_WHERE, command_error, name_and_text

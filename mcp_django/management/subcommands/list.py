@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from mcp_django.auth.principal import Principal
-from mcp_django.components.component import Component
-from mcp_django.components.resource import ReadableComponent
+from mcp_django.core.component import Component
+from mcp_django.core.resource import ReadableComponent
 from mcp_django.management.addresses import urls
 from mcp_django.management.facts import ESTIMATE, estimated_tokens, facts, flags, total_tokens
 from mcp_django.management.guards import guard_names, may_enter, may_see

@@ -16,7 +16,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from mcp_django.auth.local import LocalCaller
+from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
 from mcp_django.management.guards import naming_permissions

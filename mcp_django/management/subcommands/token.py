@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from mcp_django.components.component import SCOPE
+from mcp_django.core.component import SCOPE
 from mcp_django.management.lookups import find_servers, find_user
 from mcp_django.models import AccessToken
 from mcp_django.models.tokens import validate_networks

@@ -26,8 +26,8 @@ from django.urls import (
 )
 from django.utils.module_loading import import_string
 
-from mcp_django.auth.metadata import protected_resource
-from mcp_django.auth.sign_in_page import HINT, has_sign_in_page
+from mcp_django.auth.challenges import protected_resource
+from mcp_django.auth.pages import HINT, has_sign_in_page
 from mcp_django.conf import get_settings
 from mcp_django.oauth.checks.readiness import when_ready
 from mcp_django.oauth.redirects import LOOPBACK

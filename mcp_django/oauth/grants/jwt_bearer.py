@@ -15,12 +15,11 @@ from django.contrib.auth import get_user_model
 from django.http import HttpRequest
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.auth import events
-from mcp_django.auth.connecting import can_connect
-from mcp_django.auth.resources import canonical, find_server, known
-from mcp_django.auth.subjects import user_of
-from mcp_django.conf import get_settings
-from mcp_django.conf_auth import JWTIssuer, TrustedIssuer
+from mcp_django.auth import security_log
+from mcp_django.auth.backends.external import user_of
+from mcp_django.auth.endpoints import canonical, find_server, known
+from mcp_django.auth.permissions import can_connect
+from mcp_django.conf import JWTIssuer, TrustedIssuer, get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import AuthEvent, ExternalIdentity
 from mcp_django.oauth import clients, scopes
@@ -54,7 +53,7 @@ def issue(request: HttpRequest) -> dict[str, Any]:
     see_upstream(user, resources)
     # Last, so that what is refused for another reason can be put right and sent again.
     if not import_signed().use(claims):
-        events.record(
+        security_log.record(
             AuthEvent.Kind.REPLAY,
             request=request,
             user=user,
@@ -108,7 +107,7 @@ def _claims(request: HttpRequest, client: Any) -> tuple[dict[str, Any], TrustedI
 
 
 def _keys(entry: TrustedIssuer) -> Any:
-    from mcp_django.auth.jwks import Keys, key_store
+    from mcp_django.auth.backends.jwt import Keys, key_store
 
     if entry.jwks is not None:
         listed = [key for key in entry.jwks.get("keys", ()) if isinstance(key, dict)]

@@ -16,7 +16,7 @@ from django.db import DatabaseError
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.auth.resources import origin_of
+from mcp_django.auth.endpoints import origin_of
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import ElicitationUnavailable, ToolError, UpstreamNotConnected
 from mcp_django.oauth.models import UpstreamGrant
@@ -27,7 +27,7 @@ from mcp_django.oauth.upstream.outside import outside
 from mcp_django.oauth.upstream.sealing import unseal
 
 if TYPE_CHECKING:
-    from mcp_django.context import Context
+    from mcp_django.core.context import Context
 
 
 def upstream_of(ctx: Context, name: str) -> Upstream:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from mcp_django.auth import shared
+from mcp_django.auth import outbound
 from mcp_django.oauth.upstream.conf import ProviderSettings
 from mcp_django.oauth.upstream.errors import UpstreamUnavailable
 from mcp_django.oauth.upstream.http import fetch_json
@@ -64,10 +64,10 @@ def _is_complete(settings: ProviderSettings, given: dict[str, str]) -> bool:
 
 def _metadata(settings: ProviderSettings) -> dict[str, Any]:
     place = settings.metadata_url or settings.issuer
-    said = shared.get("upstream-metadata", place)
+    said = outbound.get("upstream-metadata", place)
     if said is None:
         said = _fetch(settings)
-        shared.put("upstream-metadata", place, said, seconds=CACHE_SECONDS)
+        outbound.put("upstream-metadata", place, said, seconds=CACHE_SECONDS)
     return dict(said)
 
 

@@ -14,7 +14,7 @@ from django.db.models import Q
 from django.views.decorators.debug import sensitive_variables
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
-from mcp_django.auth.events import record
+from mcp_django.auth.security_log import record
 from mcp_django.conf import get_settings
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant

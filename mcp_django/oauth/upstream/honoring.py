@@ -17,7 +17,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.views.decorators.debug import sensitive_variables
 from oauth2_provider.models import get_refresh_token_model
 
-from mcp_django.auth.resources import server_of
+from mcp_django.auth.endpoints import server_of
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired, AuthenticationUnavailable
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant

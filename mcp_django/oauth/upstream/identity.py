@@ -12,7 +12,7 @@ from typing import Any
 import jwt
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.auth import shared
+from mcp_django.auth import outbound
 from mcp_django.oauth.upstream.conf import ProviderSettings
 from mcp_django.oauth.upstream.discovery import endpoints_of
 from mcp_django.oauth.upstream.errors import UpstreamRefused, UpstreamUnavailable
@@ -93,7 +93,7 @@ def _claims(settings: ProviderSettings, token: str, *, required: list[str]) -> d
 def _key_for(settings: ProviderSettings, token: str) -> jwt.PyJWK:
     kid = jwt.get_unverified_header(token).get("kid")
     found = _pick(_keys(settings), kid)
-    if found is None and shared.is_first(
+    if found is None and outbound.is_first(
         "upstream-refetched", settings.issuer, seconds=REFETCH_SECONDS
     ):
         found = _pick(_keys(settings, anew=True), kid)
@@ -110,11 +110,11 @@ def _pick(keys: list[jwt.PyJWK], kid: Any) -> jwt.PyJWK | None:
 
 def _keys(settings: ProviderSettings, *, anew: bool = False) -> list[jwt.PyJWK]:
     """The provider's signing keys, fetched at most every ten minutes unless a new one turns up."""
-    cached = None if anew else shared.get("upstream-keys", settings.issuer)
+    cached = None if anew else outbound.get("upstream-keys", settings.issuer)
     if cached is None:
         address = endpoints_of(settings).jwks_uri
         cached = fetch_json("GET", address, headers={"Accept": "application/json"})
-        shared.put("upstream-keys", settings.issuer, cached, seconds=KEYS_SECONDS)
+        outbound.put("upstream-keys", settings.issuer, cached, seconds=KEYS_SECONDS)
     listed = cached.get("keys")
     try:
         known = jwt.PyJWKSet.from_dict({"keys": listed if isinstance(listed, list) else []}).keys

@@ -19,8 +19,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.auth.events import record
-from mcp_django.auth.resources import origin_of
+from mcp_django.auth.endpoints import origin_of
+from mcp_django.auth.security_log import record
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import UpstreamGrant, UpstreamTransaction
 from mcp_django.oauth.upstream.errors import UpstreamRefused, UpstreamUnavailable

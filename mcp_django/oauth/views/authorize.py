@@ -20,8 +20,8 @@ from django.views import View
 from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2 import FatalClientError, OAuth2Error
 
-from mcp_django.auth import events, limits
-from mcp_django.auth.brute_force import counted_for
+from mcp_django.auth import limits, security_log
+from mcp_django.auth.limits import counted_for
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import consenting
 from mcp_django.oauth.authorization_reading import check_client, check_query, read
@@ -180,7 +180,9 @@ def _fetching_for(request: HttpRequest) -> Iterator[None]:
         signed_in.reset(token)
         for client_id, reason in noted.items():
             kind = AuthEvent.Kind.DOCUMENT
-            events.record_some(kind, request=request, user=user, client_id=client_id, reason=reason)
+            security_log.record_some(
+                kind, request=request, user=user, client_id=client_id, reason=reason
+            )
 
 
 def _busy(request: HttpRequest) -> HttpResponse | None:
@@ -189,7 +191,7 @@ def _busy(request: HttpRequest) -> HttpResponse | None:
     seconds = limits.take("authorize", key, limit=limit, seconds=SECONDS)
     if not seconds:
         return None
-    events.record_some(AuthEvent.Kind.RATE_LIMIT, request=request, user=user, at="authorize")
+    security_log.record_some(AuthEvent.Kind.RATE_LIMIT, request=request, user=user, at="authorize")
     response = show_error(
         request,
         title=_("Too many requests"),

@@ -16,7 +16,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
-from mcp_django.auth.resources import find_server
+from mcp_django.auth.endpoints import find_server
 from mcp_django.oauth.consenting import title_of
 from mcp_django.oauth.models import Consent
 from mcp_django.oauth.pages import guarded, show

@@ -23,8 +23,8 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_post_parameters
 from oauthlib.oauth2.rfc6749.errors import OAuth2Error
 
-from mcp_django.auth import events, limits
-from mcp_django.auth.brute_force import counted_for, limited_address
+from mcp_django.auth import limits, security_log
+from mcp_django.auth.limits import counted_for, limited_address
 from mcp_django.exceptions import AuthenticationUnavailable
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.refusals import Refused
@@ -110,7 +110,7 @@ class FormEndpoint(View):
             for key, limit in self._counted(request):
                 if limits.take(self.limit, key, limit=limit - 1, seconds=WINDOW_SECONDS):
                     kind = AuthEvent.Kind.RATE_LIMIT
-                    events.record_some(kind, request=request, limit=self.limit)
+                    security_log.record_some(kind, request=request, limit=self.limit)
         headers = {}
         if refused.retry_after:
             headers["Retry-After"] = str(refused.retry_after)

@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.urls import get_script_prefix, reverse
 
-from mcp_django.auth.resources import all_resources, prefix_of, quoted
-from mcp_django.conf import get_settings
-from mcp_django.conf_auth import ALGORITHMS
+from mcp_django.auth.endpoints import all_resources, prefix_of, quoted
+from mcp_django.conf import ALGORITHMS, get_settings
 from mcp_django.oauth.issuer import issuer_of
 from mcp_django.oauth.scopes import OFFLINE_ACCESS
 from mcp_django.oauth.views.cors import error, open_to_browsers

@@ -16,10 +16,9 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
-from mcp_django.auth.addresses import client_ip, wide_network_of
-from mcp_django.auth.brute_force import UNKNOWN, counted_for
-from mcp_django.auth.events import record
-from mcp_django.auth.limits import take
+from mcp_django.auth.credentials import client_ip, wide_network_of
+from mcp_django.auth.limits import UNKNOWN, counted_for, take
+from mcp_django.auth.security_log import record
 from mcp_django.conf import get_settings
 from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent, digest
 from mcp_django.oauth.pruning import never_used_clients

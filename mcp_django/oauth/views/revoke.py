@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.debug import sensitive_variables
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
-from mcp_django.auth import events
+from mcp_django.auth import security_log
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import clients
 from mcp_django.oauth.families import end_family, end_token, family_of
@@ -54,7 +54,7 @@ def _end(token: str, client: Any, request: HttpRequest) -> None:
         honoring.release(checksums=[checksum])
         ended = end_token(checksum)
     if ended:
-        events.record(
+        security_log.record(
             AuthEvent.Kind.REVOKE,
             request=request,
             user=found.user,

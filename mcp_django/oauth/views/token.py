@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from oauth2_provider.models import get_grant_model
 from oauth2_provider.views import TokenView as ToolkitTokenView
 
-from mcp_django.auth.resources import known
+from mcp_django.auth.endpoints import known
 from mcp_django.conf import get_settings
 from mcp_django.oauth import replaying
 from mcp_django.oauth.grants import client_credentials, jwt_bearer

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from mcp_django.auth.interactions import belongs_to
+from mcp_django.auth.pages import belongs_to
 from mcp_django.oauth.models import UpstreamGrant, UsedAssertion
 from mcp_django.oauth.pages import guarded, show
 from mcp_django.oauth.upstream import endings, flow, transactions

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from asgiref.sync import sync_to_async
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.runtime.governor.call import GovernedCall
 from mcp_django.runtime.journal.entry import Entry
 

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 from django.db import connections
 
-from mcp_django.components.component import Component
 from mcp_django.conf import get_settings
+from mcp_django.core.component import Component
 from mcp_django.runtime.governor.enforcement import Enforcement
 from mcp_django.runtime.governor.postgresql import PostgreSQL
 from mcp_django.runtime.governor.spending import Spending

@@ -7,8 +7,8 @@ import re
 from collections import Counter
 from typing import Literal, NoReturn
 
-from mcp_django.components.component import Component
 from mcp_django.conf import Limits
+from mcp_django.core.component import Component
 from mcp_django.exceptions import ToolError
 
 logger = logging.getLogger("mcp_django")

@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from mcp_django.components.completion import Completion
-from mcp_django.components.prompt import Prompt
-from mcp_django.components.resource import ResourceTemplate
+from mcp_django.core.component import Completion, Prompt
+from mcp_django.core.resource import ResourceTemplate
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.runtime import failures, results

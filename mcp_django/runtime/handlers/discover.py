@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcp_django.offered import Offered
+from mcp_django.core.catalog import Offered, Server
 from mcp_django.protocol import revisions
 from mcp_django.runtime.extensions import advertised
 from mcp_django.runtime.incoming import Incoming
-from mcp_django.runtime.ports import Server
 
 
 def capabilities(server: Server, *, can_stream: bool) -> dict[str, Any]:

@@ -15,12 +15,10 @@ from typing import Any, ClassVar
 
 from django.core.exceptions import PermissionDenied
 
-from mcp_django.auth.principal import Principal
-from mcp_django.auth.scopes import missing
-from mcp_django.components.component import Component
-from mcp_django.components.function import ComponentFunction
-from mcp_django.components.resource import Entry, Resource, ResourceTemplate
-from mcp_django.context import Context
+from mcp_django.auth.principal import Principal, missing
+from mcp_django.core.component import Component, ComponentFunction
+from mcp_django.core.context import Context
+from mcp_django.core.resource import Entry, Resource, ResourceTemplate
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.cursors import decode_cursor, encode_cursor
 from mcp_django.protocol.jsonrpc import read_params

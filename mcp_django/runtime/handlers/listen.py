@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mcp_django.exceptions import MethodNotFound, MissingCapability
-from mcp_django.protocol.extensions import TASKS, requirement
+from mcp_django.protocol.errors import TASKS, required_extension
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.runtime.handlers.discover import capabilities
@@ -47,7 +47,7 @@ def listen(incoming: Incoming) -> Listening:
     if wanted.task_ids and not knows_tasks(incoming):
         raise MissingCapability(
             f"taskIds needs the extension {TASKS}.",
-            data={"requiredCapabilities": requirement(TASKS)},
+            data={"requiredCapabilities": required_extension(TASKS)},
         )
     verdicts = Verdicts(incoming.principal)
     flags = {

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.protocol.cursors import paginate
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.runtime.icons import published

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from mcp_django.components.prompt import Prompt, PromptArgument
+from mcp_django.core.component import Prompt, PromptArgument
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.jsonrpc import encode, read_params
 from mcp_django.runtime import failures, results

@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mcp_django.components.resource import ReadableComponent, Resource, ResourceTemplate
-from mcp_django.components.ui_resource import UIResource
+from mcp_django.core.resource import ReadableComponent, Resource, ResourceTemplate, UIResource
 from mcp_django.exceptions import (
     AccessRefused,
     AuthenticationRequired,

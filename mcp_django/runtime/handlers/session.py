@@ -14,7 +14,7 @@ from mcp_django.exceptions import (
     ResourceNotFound,
 )
 from mcp_django.protocol.jsonrpc import read_params
-from mcp_django.protocol.log_levels import severity
+from mcp_django.protocol.revisions import severity
 from mcp_django.runtime.handlers.resources import admit_reading, is_readable
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.session import ClientSession

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any
 
 from mcp_django.auth.principal import Principal
-from mcp_django.components.resource import Resource
-from mcp_django.components.skill import SkillFile, Skills
+from mcp_django.core.resource import Resource, SkillFile, Skills
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.cursors import paginate
 from mcp_django.protocol.jsonrpc import read_params

@@ -15,6 +15,7 @@ import msgspec
 from django.db.models import Q, QuerySet, Subquery
 
 from mcp_django.auth.authentication import with_user_anew
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import (
     AccessRefused,
     InvalidParams,
@@ -23,15 +24,13 @@ from mcp_django.exceptions import (
     MissingCapability,
 )
 from mcp_django.protocol.cursors import decode_cursor, encode_cursor
-from mcp_django.protocol.errors import clip
-from mcp_django.protocol.extensions import TASKS, requirement
+from mcp_django.protocol.errors import TASKS, clip, required_extension
 from mcp_django.protocol.jsonrpc import read_params
 from mcp_django.runtime.askable import NO_STREAM
 from mcp_django.runtime.handlers.paging import ListParams, scope_of
 from mcp_django.runtime.incoming import Awaiting, Incoming
 from mcp_django.runtime.input_responses import read_response
 from mcp_django.runtime.policy import is_open
-from mcp_django.runtime.ports import Server
 from mcp_django.runtime.reasons import Verdicts
 from mcp_django.runtime.signer import CURSORS
 from mcp_django.runtime.tasks import describing
@@ -216,7 +215,7 @@ def _check(incoming: Incoming) -> None:
     if incoming.revision.extensions and not knows_tasks(incoming):
         raise MissingCapability(
             f"{incoming.request.method} needs a client with {TASKS}.",
-            data={"requiredCapabilities": requirement(TASKS)},
+            data={"requiredCapabilities": required_extension(TASKS)},
         )
     if not offers_tasks(incoming.server.offered):
         raise MethodNotFound("No tool of this server runs as a task.")

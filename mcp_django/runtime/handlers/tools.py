@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import msgspec
 
 from mcp_django.auth.principal import Principal
-from mcp_django.components.tool import Tool
+from mcp_django.core.catalog import Offered
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import (
     AuthenticationRequired,
     InvalidParams,
     MissingCapability,
 )
-from mcp_django.offered import Offered
 from mcp_django.protocol import headers
 from mcp_django.protocol.jsonrpc import Request, read_params
 from mcp_django.runtime import failures, results

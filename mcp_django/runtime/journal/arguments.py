@@ -17,11 +17,10 @@ import msgspec
 from django.conf import settings
 from django.utils.encoding import force_bytes
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.protocol.errors import clip
-from mcp_django.protocol.text import storable
-from mcp_django.runtime.visible import one_line
-from mcp_django.schema.secrecy import HIDDEN, hides_secret, is_secret, without_secrets
+from mcp_django.protocol.text import one_line, storable
+from mcp_django.schema.secrets import HIDDEN, hides_secret, is_secret, without_secrets
 from mcp_django.schema.structure import Path, Schema
 
 SALT = "mcp_django.calls.arguments"

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from mcp_django.auth.principal import Principal, anonymous
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, Busy
 from mcp_django.protocol.envelope import Envelope, revision_of
 from mcp_django.protocol.jsonrpc import Batch, Request
@@ -24,7 +25,6 @@ from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.journal import keeping
 from mcp_django.runtime.journal.entry import KINDS, Entry
 from mcp_django.runtime.pools import BoundedPool, with_request_signals
-from mcp_django.runtime.ports import Server
 
 T = TypeVar("T")
 

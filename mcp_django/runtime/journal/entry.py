@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from django.utils import timezone
 
 from mcp_django.auth.principal import Principal
-from mcp_django.components.component import Component
-from mcp_django.components.tool import Tool
 from mcp_django.conf import get_settings
+from mcp_django.core.component import Component
+from mcp_django.core.tool import Tool
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.errors import clip
 from mcp_django.runtime.journal import outcomes
 from mcp_django.runtime.journal.outcomes import Meaning
 from mcp_django.schema.arguments import Problem, UnknownName
-from mcp_django.schema.secrecy import without_secrets
+from mcp_django.schema.secrets import without_secrets
 
 if TYPE_CHECKING:
     from mcp_django.runtime.governor.spending import Spending

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mcp_django.components.resource import ResourceTemplate
+from mcp_django.core.resource import ResourceTemplate
 from mcp_django.protocol.errors import clip, code_in
+from mcp_django.protocol.text import one_line
 from mcp_django.runtime.journal import arguments
 from mcp_django.runtime.journal.entry import Entry
 from mcp_django.runtime.journal.outcomes import Meaning
-from mcp_django.runtime.visible import one_line
-from mcp_django.schema.secrecy import without_secrets
+from mcp_django.schema.secrets import without_secrets
 
 STARTED = Meaning("started")
 _END_OF_HOST = re.compile("[/?#]")

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from mcp_django.components.tool import Tool
-from mcp_django.context import CurrentTask
+from mcp_django.core.context import CurrentTask
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import InternalError, InvalidParams, RateLimited, TooManyRequests
 from mcp_django.runtime.incoming import Incoming, Invocation
 from mcp_django.runtime.interaction import Interaction

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from mcp_django.components.tool import Tool
+from mcp_django.core.catalog import Offered
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import MethodNotFound, MissingCapability
-from mcp_django.offered import Offered
-from mcp_django.protocol.extensions import TASKS, declares, requirement
+from mcp_django.protocol.errors import TASKS, declares_extension, required_extension
 from mcp_django.runtime.incoming import Incoming
 
 Way: TypeAlias = Literal["", "task", "handle"]
@@ -25,7 +25,9 @@ def offers_tasks(offered: Offered) -> bool:
 
 def knows_tasks(incoming: Incoming) -> bool:
     """Whether the client of an extension's revision declared it in this request."""
-    return incoming.revision.extensions and declares(incoming.envelope.client_capabilities, TASKS)
+    return incoming.revision.extensions and declares_extension(
+        incoming.envelope.client_capabilities, TASKS
+    )
 
 
 def way_of(incoming: Incoming, tool: Tool, *, is_asked_for: bool) -> Way:
@@ -49,7 +51,7 @@ def way_of(incoming: Incoming, tool: Tool, *, is_asked_for: bool) -> Way:
         raise MethodNotFound(f"The tool {tool.name!r} runs as a task alone; send params.task.")
     raise MissingCapability(
         f"The tool {tool.name!r} runs as a task alone, and needs a client with {TASKS}.",
-        data={"requiredCapabilities": requirement(TASKS)},
+        data={"requiredCapabilities": required_extension(TASKS)},
     )
 
 

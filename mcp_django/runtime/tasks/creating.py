@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from mcp_django.auth.brute_force import network_of
-from mcp_django.components.tool import Tool
+from mcp_django.auth.limits import network_of
 from mcp_django.conf import get_settings
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import InternalError
 from mcp_django.protocol.envelope import kept_capabilities, kept_client
 from mcp_django.runtime.incoming import Incoming

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 from django.utils import timezone
 
+from mcp_django.core.catalog import Server
 from mcp_django.exceptions import InternalError, MCPError
 from mcp_django.protocol import shapes
 from mcp_django.protocol.content import Text
-from mcp_django.protocol.meta import MODEL_IMMEDIATE_RESPONSE, RELATED_TASK
-from mcp_django.runtime.ports import Server
+from mcp_django.protocol.envelope import MODEL_IMMEDIATE_RESPONSE, RELATED_TASK
 from mcp_django.store import tasks
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
-from mcp_django.collection import Collection
-from mcp_django.components import declare
-from mcp_django.context import Context
+from mcp_django.core import declare
+from mcp_django.core.catalog import Collection
+from mcp_django.core.context import Context
 from mcp_django.exceptions import AlreadyRegistered, ToolError
 from mcp_django.protocol.content import ToolResult
 from mcp_django.runtime.tasks import engine

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from mcp_django.auth.interactions import new_interaction
-from mcp_django.components.tool import Tool
+from mcp_django.auth.pages import new_interaction
+from mcp_django.core.questions import MalformedAnswer, Question
+from mcp_django.core.tool import Tool
 from mcp_django.protocol.jsonrpc import encode
-from mcp_django.questions import MalformedAnswer, Question
 from mcp_django.runtime.incoming import Incoming
 from mcp_django.runtime.input_responses import RoundParams, Unanswered
 from mcp_django.runtime.interaction import Interaction

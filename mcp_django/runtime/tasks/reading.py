@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mcp_django.auth.principal import Principal
-from mcp_django.offered import Offered
+from mcp_django.core.catalog import Offered
 from mcp_django.runtime.policy import admit, visible
 from mcp_django.runtime.reasons import Verdicts
 

@@ -14,8 +14,9 @@ from django.urls import get_resolver
 from django.utils.module_loading import import_string
 
 from mcp_django.auth.principal import Principal
-from mcp_django.components.tool import Tool
-from mcp_django.context import Cancellation, CurrentTask
+from mcp_django.core.catalog import Server
+from mcp_django.core.context import Cancellation, CurrentTask
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import (
     AuthenticationRequired,
     InternalError,
@@ -30,7 +31,6 @@ from mcp_django.runtime.approving import gate_of
 from mcp_django.runtime.incoming import Incoming, Invocation
 from mcp_django.runtime.journal import keeping
 from mcp_django.runtime.policy import admit, admit_connection
-from mcp_django.runtime.ports import Server
 from mcp_django.runtime.tasks.caller import principal_of
 from mcp_django.runtime.tasks.interaction import TaskInteraction
 from mcp_django.schema.arguments import ArgumentSource, InvalidArguments

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import InterfaceError, OperationalError, close_old_connections, connections
 
-from mcp_django.context import Cancellation
+from mcp_django.core.context import Cancellation
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, InternalError, MCPError
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
 from mcp_django.protocol.jsonrpc import encode

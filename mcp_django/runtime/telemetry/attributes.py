@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.protocol.errors import clip
 from mcp_django.protocol.jsonrpc import RequestId
 from mcp_django.protocol.methods import REQUESTS
+from mcp_django.protocol.text import one_line
 from mcp_django.runtime.journal import arguments
-from mcp_django.runtime.visible import one_line
 
 OTHER = "_OTHER"
 NOTIFICATIONS = frozenset({"notifications/initialized", "notifications/cancelled"})

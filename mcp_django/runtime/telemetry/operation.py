@@ -20,7 +20,7 @@ from mcp_django.runtime.journal import outcomes
 from mcp_django.runtime.telemetry import attributes
 
 if TYPE_CHECKING:
-    from mcp_django.components.component import Component
+    from mcp_django.core.component import Component
     from mcp_django.runtime.telemetry.otel import Instruments, Span
 
 TOOL_ERROR = "tool_error"

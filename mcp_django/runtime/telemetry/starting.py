@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from mcp_django.auth.addresses import client_ip
+from mcp_django.auth.credentials import client_ip
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.envelope import read_handshake_meta
 from mcp_django.protocol.jsonrpc import Notification, Request

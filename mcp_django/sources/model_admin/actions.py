@@ -21,13 +21,13 @@ from pydantic import Field
 
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
-from mcp_django.components.tool import Tool
-from mcp_django.context import Context
+from mcp_django.core.context import Context
+from mcp_django.core.declare import Argument, arguments, function
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.protocol.content import ToolResult
 from mcp_django.schema.arguments import quote
 from mcp_django.sources.model_admin.requests import admin_request, list_path, widest
-from mcp_django.sources.models.generated import Argument, arguments, function
 from mcp_django.sources.models.guarding import permitted
 from mcp_django.sources.models.paths import nearest
 from mcp_django.sources.site import results

@@ -16,8 +16,8 @@ from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured, PermissionDenied
 from django.db.models import FileField, Model, QuerySet
 
-from mcp_django.components.component import Component
-from mcp_django.context import Context
+from mcp_django.core.component import Component
+from mcp_django.core.context import Context
 from mcp_django.sources.model_admin.fields import AdminFields
 from mcp_django.sources.model_admin.inputs import AdminInputs, plain
 from mcp_django.sources.model_admin.requests import admin_request, widest

@@ -15,7 +15,7 @@ from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import ImproperlyConfigured
 from django.forms import PasswordInput
 
-from mcp_django.schema.secrecy import names_secret
+from mcp_django.schema.secrets import names_secret
 from mcp_django.sources.models.columns import Column
 from mcp_django.sources.models.lookups import SHORT_TEXT, default_lookups
 from mcp_django.sources.models.paths import FieldPath, resolve

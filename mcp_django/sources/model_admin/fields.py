@@ -16,9 +16,9 @@ from django.db.models import Model
 from django.utils.safestring import SafeData
 from django.utils.translation import override
 
-from mcp_django.context import Context
-from mcp_django.schema.jsonable import jsonable
+from mcp_django.core.context import Context
 from mcp_django.schema.structure import Schema
+from mcp_django.schema.values import jsonable
 from mcp_django.sources.models.exposed import ExposedFields
 from mcp_django.sources.models.paths import resolve
 from mcp_django.sources.site.markup import plain

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.utils.translation import gettext
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.schema.arguments import InvalidArguments, Problem, unknown_argument
 from mcp_django.sources.models.form_inputs import FormInputs
 

@@ -13,7 +13,7 @@ from django.contrib.messages.storage.base import BaseStorage, Message
 from django.urls import NoReverseMatch, Resolver404, resolve, reverse
 
 from mcp_django.auth.principal import Principal
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.sources.site.fresh import FreshRequest, Pairs, Sending, fresh_request
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field as Rule
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
+from mcp_django.core.declare import Argument, arguments
 from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, Problem, format_path
-from mcp_django.schema.decoding import decode_arguments, drop_nulls, unknown_members
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.structure import Path, Schema
-from mcp_django.sources.models.generated import Argument, arguments
+from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
 from mcp_django.sources.models.keys import Key
 from mcp_django.sources.models.values import without_nul
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mcp_django.components.resource import ResourceTemplate
-from mcp_django.context import Context
+from mcp_django.core import declare
+from mcp_django.core.context import Context
+from mcp_django.core.resource import ResourceTemplate
 from mcp_django.exceptions import ToolError
 from mcp_django.protocol.content import ResourceContents
 from mcp_django.protocol.uritemplate import URITemplate
-from mcp_django.sources.models import generated
 from mcp_django.sources.models.columns import Column
 from mcp_django.sources.models.finding import find
 from mcp_django.sources.models.paths import nearest
@@ -45,7 +45,7 @@ def _template(declaration: ModelResource[Any], name: str) -> ResourceTemplate:
         title=f"{declaration.noun.capitalize()}: {declaration.exposed.columns[name].verbose_name}",
         description=f"{words} Of one {declaration.noun}, at most {declaration.max_blob_bytes} "
         "bytes.",
-        function=generated.function(partial(read, declaration, name), name=name),
+        function=declare.function(partial(read, declaration, name), name=name),
         template=URITemplate(f"{declaration.uri}/{name}", is_lookup=True),
         arguments=declaration.variables,
         subscribe=declaration.subscribe,

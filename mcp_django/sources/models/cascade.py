@@ -12,7 +12,7 @@ from typing import Any
 from django.db.models import Model, Q, QuerySet
 from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
 from mcp_django.sources.models.related import viewable
 

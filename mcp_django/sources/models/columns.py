@@ -20,8 +20,8 @@ from django.utils.translation import override
 from pydantic import AfterValidator, IPvAnyAddress
 from pydantic import Field as Rule
 
-from mcp_django.schema.jsonable import jsonable
 from mcp_django.schema.structure import Schema
+from mcp_django.schema.values import jsonable
 from mcp_django.sources.models.paths import key_column
 from mcp_django.sources.models.values import (
     MAX_TEXT,

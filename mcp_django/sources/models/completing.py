@@ -11,12 +11,9 @@ from uuid import UUID
 from django.db.models import CharField, Q, QuerySet
 from django.db.models.functions import Cast
 
-from mcp_django.components.completion import Completion
-from mcp_django.components.component import Component
-from mcp_django.components.function import ComponentFunction
-from mcp_django.components.prompt import Prompt
-from mcp_django.context import Context
-from mcp_django.sources.models import generated
+from mcp_django.core import declare
+from mcp_django.core.component import Completion, Component, ComponentFunction, Prompt
+from mcp_django.core.context import Context
 from mcp_django.sources.models.columns import Column
 from mcp_django.sources.models.guarding import sees_all
 from mcp_django.sources.models.listing import present, visible
@@ -48,9 +45,9 @@ def completions(declaration: ModelResource[Any], component: Component) -> Iterat
 
 def _function(declaration: ModelResource[Any], name: str) -> ComponentFunction:
     """A function whose first parameter is the typed value and whose others are the chosen ones."""
-    made = generated.function(partial(suggestions, declaration, name), name=name)
+    made = declare.function(partial(suggestions, declaration, name), name=name)
     names = [name, *(one for one in declaration.variables.paths if one != name)]
-    names.append(generated.CONTEXT)
+    names.append(declare.CONTEXT)
     keyword = inspect.Parameter.KEYWORD_ONLY
     made.function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(one, keyword) for one in names]

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from django.db.models import Avg, Count, F, Max, Min, QuerySet, Sum
 
-from mcp_django.components.tool import Tool
-from mcp_django.context import Context
+from mcp_django.core import declare
+from mcp_django.core.context import Context
+from mcp_django.core.declare import Argument
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.schema.structure import Schema
-from mcp_django.sources.models import generated, guarding
+from mcp_django.sources.models import guarding
 from mcp_django.sources.models.columns import Column
 from mcp_django.sources.models.describing import count_words
 from mcp_django.sources.models.filters import Filters
-from mcp_django.sources.models.generated import Argument
 from mcp_django.sources.models.grouping import Grouping, groupings
 from mcp_django.sources.models.guarding import permitted, sees_all
 from mcp_django.sources.models.labels import labels
@@ -43,9 +44,9 @@ def count_tool(declaration: ModelTools[Any]) -> Tool:
     return Tool(
         name=name,
         description=count_words(declaration),
-        function=generated.function(counting.count, name=name),
-        arguments=generated.arguments(name, counting.arguments),
-        output=generated.MadeHere(counting.schema),
+        function=declare.function(counting.count, name=name),
+        arguments=declare.arguments(name, counting.arguments),
+        output=declare.MadeHere(counting.schema),
         permission=declaration.guards("view"),
         scopes=declaration.needed_scopes("view"),
         read_only=True,

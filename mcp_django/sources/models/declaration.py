@@ -18,9 +18,8 @@ from django.db.models import Model, QuerySet
 from django.utils.text import slugify
 from django.utils.translation import override
 
-from mcp_django.components.completion import Completion
-from mcp_django.components.component import Component
-from mcp_django.context import Context
+from mcp_django.core.component import Completion, Component
+from mcp_django.core.context import Context
 from mcp_django.sources.models.exposed import ExposedFields
 from mcp_django.sources.models.guarding import ModelPermission, may, may_some
 from mcp_django.sources.models.keys import Key, find_key

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Field, Model, QuerySet
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.schema.portable import portable_output
 from mcp_django.schema.structure import Schema
 from mcp_django.sources.models.labels import Blanks

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Q, QuerySet
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
+from mcp_django.core.declare import Argument
 from mcp_django.sources.models.columns import Column
-from mcp_django.sources.models.generated import Argument
 from mcp_django.sources.models.lookups import annotation, default_lookups, known_lookups, words
 from mcp_django.sources.models.paths import FieldPath, nearest
 from mcp_django.sources.models.related import gate

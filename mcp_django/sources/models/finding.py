@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Model
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.sources.models.guarding import may_this
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import models
 from django.utils import timezone
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.schema.arguments import InvalidArguments, Problem
-from mcp_django.schema.forms import FormArguments, widget_entries
-from mcp_django.schema.rewriting import with_sentence
+from mcp_django.schema.django_forms import FormArguments, widget_entries
+from mcp_django.schema.portable import with_sentence
+from mcp_django.schema.problems import of_kind, wrong_kind
 from mcp_django.schema.structure import Schema
-from mcp_django.schema.wording import of_kind, wrong_kind
 from mcp_django.sources.models.forms import WriteForm, write_form
 from mcp_django.sources.models.limits import with_limits
 from mcp_django.sources.models.linking import (

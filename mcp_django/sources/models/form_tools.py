@@ -15,12 +15,12 @@ from django import forms
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import FileField, Manager, Model, QuerySet
 
-from mcp_django.components.tool import Tool
-from mcp_django.context import Context
-from mcp_django.schema.secrecy import names_secret
+from mcp_django.core.context import Context
+from mcp_django.core.declare import declared_by
+from mcp_django.core.tool import Tool
+from mcp_django.schema.secrets import names_secret
 from mcp_django.sources.models.declaration import Action, snake_case
 from mcp_django.sources.models.form_inputs import FormInputs
-from mcp_django.sources.models.generated import declared_by
 from mcp_django.sources.models.guarding import may
 from mcp_django.sources.models.tools import ModelTools
 from mcp_django.sources.models.write_tools import create_tool, update_tool

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.auth.principal import Principal
-from mcp_django.components.component import Component
-from mcp_django.components.tool import Tool
+from mcp_django.core.component import Component
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.runtime.policy import visible
 from mcp_django.sources.models.tools import ModelTools

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from mcp_django.auth.principal import Principal, anonymous
-from mcp_django.components.tool import Tool
+from mcp_django.core.tool import Tool
 from mcp_django.runtime.policy import admit, visible
 from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
@@ -25,9 +25,9 @@ from mcp_django.schema.arguments import (
     quote,
     unknown_argument,
 )
-from mcp_django.schema.decoding import decode_arguments
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.structure import Schema
+from mcp_django.schema.values import decode_arguments
 from mcp_django.sources.models.generic import Member
 from mcp_django.sources.models.generic_shapes import Shape
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcp_django.auth.principal import Principal
-from mcp_django.components.tool import Tool
+from mcp_django.core.tool import Tool
 from mcp_django.schema.structure import Schema
 from mcp_django.sources.models.arguments import PREVIEW
 from mcp_django.sources.models.generic import Member

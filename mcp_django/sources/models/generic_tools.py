@@ -8,11 +8,11 @@ from typing import Any
 
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
-from mcp_django.components.tool import Tool
-from mcp_django.context import Context
+from mcp_django.core.context import Context
+from mcp_django.core.declare import MadeHere, function
+from mcp_django.core.tool import Tool
 from mcp_django.runtime.policy import visible
 from mcp_django.schema.structure import Schema
-from mcp_django.sources.models.generated import MadeHere, function
 from mcp_django.sources.models.generic import Member
 from mcp_django.sources.models.generic_arguments import GenericArguments, GenericCall
 from mcp_django.sources.models.generic_describing import describe

@@ -12,7 +12,7 @@ from django.db.models.query import ModelIterable
 
 from mcp_django.auth.permissions import BasePermission, permissions
 from mcp_django.auth.principal import Principal
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 
 if TYPE_CHECKING:
     from mcp_django.sources.models.declaration import Action, ModelComponents

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from django.db.models import Model
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.sources.models import log
 from mcp_django.sources.models.declaration import ModelComponents
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Model, Q
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.sources.models.related import viewable
 
 if TYPE_CHECKING:

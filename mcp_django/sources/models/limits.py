@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core import validators
 
-from mcp_django.schema.rewriting import RULES, with_sentence
+from mcp_django.schema.portable import RULES, with_sentence
 from mcp_django.schema.structure import Schema
 
 # Bounds of a column's type, which say nothing about what it is for.

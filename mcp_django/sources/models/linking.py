@@ -12,7 +12,7 @@ from typing import Any
 from django import forms
 from django.db.models import Model, Q, QuerySet
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.schema.arguments import Problem
 from mcp_django.sources.models.related import gate, limited
 from mcp_django.sources.models.repair import related_noun

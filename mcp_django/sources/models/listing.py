@@ -15,8 +15,8 @@ from django.db.models import Model, Q, QuerySet
 from django.db.models.functions import Length
 from django.utils import timezone
 
-from mcp_django.components.resource import Entry, EntryPage
-from mcp_django.context import Context
+from mcp_django.core.context import Context
+from mcp_django.core.resource import Entry, EntryPage
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.content import Annotations
 from mcp_django.sources.models.columns import Column

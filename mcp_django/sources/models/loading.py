@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import BooleanField, Prefetch, QuerySet, Value
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.sources.models.guarding import MAX_ASKED
 from mcp_django.sources.models.keys import has_meaningless_key
 from mcp_django.sources.models.paths import accessor

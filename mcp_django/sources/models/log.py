@@ -8,7 +8,7 @@ from typing import Any, Literal
 from django.apps import apps
 from django.db.models import Model
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 
 Deed = Literal["add", "change", "delete"]
 # django.contrib.admin.models has the same numbers, and cannot be imported without the admin.

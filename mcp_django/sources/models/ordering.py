@@ -15,8 +15,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import F, Model
 from django.db.models.expressions import OrderBy
 
+from mcp_django.core.declare import Argument
 from mcp_django.sources.models.columns import Column
-from mcp_django.sources.models.generated import Argument
 from mcp_django.sources.models.keys import is_short, tie_breaker
 from mcp_django.sources.models.lookups import SHORT_TEXT
 from mcp_django.sources.models.paths import FieldPath, accessor

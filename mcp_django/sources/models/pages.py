@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Model, QuerySet
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.sources.models import paging
 from mcp_django.sources.models.filters import Filters
 from mcp_django.sources.models.guarding import may_see_some, may_this, sees_all

@@ -13,11 +13,11 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.exceptions import InvalidParams, ToolError
 from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, decode_cursor, encode_cursor
 from mcp_django.runtime.signer import CURSORS
-from mcp_django.schema.jsonable import jsonable
+from mcp_django.schema.values import jsonable
 from mcp_django.sources.models.ordering import Term
 
 Position = list[Any]

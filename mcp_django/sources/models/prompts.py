@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.http import Http404
 
-from mcp_django.components.prompt import Prompt
-from mcp_django.context import Context
+from mcp_django.core import declare
+from mcp_django.core.component import Prompt
+from mcp_django.core.context import Context
 from mcp_django.exceptions import InvalidParams
 from mcp_django.protocol.content import EmbeddedResource, Message
 from mcp_django.runtime.results import to_text
-from mcp_django.sources.models import generated
 from mcp_django.sources.models.finding import find
 from mcp_django.sources.models.listing import Listing
 from mcp_django.sources.models.paths import nearest
@@ -83,7 +83,7 @@ class ObjectPrompt:
             name=f"{self._name}_{declaration.singular}",
             title=f"{words} {declaration.noun}".capitalize(),
             description=self._filled({"object": f"one {declaration.noun}"}),
-            function=generated.function(self.messages, name=self._name),
+            function=declare.function(self.messages, name=self._name),
             arguments=declaration.variables,
             permission=declaration.guards("view"),
             scopes=declaration.needed_scopes("view"),

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from django.db.models import Model, QuerySet
 from pydantic import Field
 
-from mcp_django.components.tool import Tool
-from mcp_django.context import Context
+from mcp_django.core import declare
+from mcp_django.core.context import Context
+from mcp_django.core.declare import Argument
+from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH
 from mcp_django.schema.arguments import quote
 from mcp_django.schema.structure import Schema
-from mcp_django.sources.models import generated
 from mcp_django.sources.models.describing import get_words, list_words
 from mcp_django.sources.models.filters import Filters
-from mcp_django.sources.models.generated import Argument
 from mcp_django.sources.models.guarding import may_this
 from mcp_django.sources.models.ordering import Ordering
 from mcp_django.sources.models.pages import Listing
@@ -43,9 +43,9 @@ def list_tool(declaration: ModelTools[Any]) -> Tool:
     return Tool(
         name=name,
         description=list_words(declaration),
-        function=generated.function(listing.page, name=name),
-        arguments=generated.arguments(name, named),
-        output=generated.MadeHere(_page_schema(declaration)),
+        function=declare.function(listing.page, name=name),
+        arguments=declare.arguments(name, named),
+        output=declare.MadeHere(_page_schema(declaration)),
         permission=declaration.guards("view"),
         scopes=declaration.needed_scopes("view"),
         read_only=True,
@@ -59,11 +59,11 @@ def get_tool(declaration: ModelTools[Any]) -> Tool:
     return Tool(
         name=name,
         description=get_words(declaration),
-        function=generated.function(partial(_get, declaration), name=name),
-        arguments=generated.arguments(
+        function=declare.function(partial(_get, declaration), name=name),
+        arguments=declare.arguments(
             name, {key.name: Argument(annotation=key.annotation, required=True)}
         ),
-        output=generated.MadeHere(declaration.exposed.schema),
+        output=declare.MadeHere(declaration.exposed.schema),
         permission=declaration.guards("view"),
         scopes=declaration.needed_scopes("view"),
         read_only=True,

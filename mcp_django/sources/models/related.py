@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import Model, Q, QuerySet
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.sources.models.guarding import (
     asking,
     codename,

@@ -13,8 +13,8 @@ from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 
 from mcp_django.schema.arguments import MISSING, Problem
+from mcp_django.schema.problems import of_kind, one_of
 from mcp_django.schema.structure import Schema
-from mcp_django.schema.wording import of_kind, one_of
 
 _BY_FORMAT = {
     "date": "must be a date like 2026-12-31",

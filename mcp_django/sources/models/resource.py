@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
 
-from mcp_django.components.completion import Completion
-from mcp_django.components.component import Component
+from mcp_django.core.component import Completion, Component
 from mcp_django.sources.models.changes import Changes
 from mcp_django.sources.models.declaration import ModelComponents
 from mcp_django.sources.models.variables import Variables

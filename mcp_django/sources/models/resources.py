@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mcp_django.components.completion import Completion
-from mcp_django.components.component import Component
-from mcp_django.components.resource import ResourceTemplate
-from mcp_django.context import Context
-from mcp_django.sources.models import blobs, completing, generated, prompts
+from mcp_django.core import declare
+from mcp_django.core.component import Completion, Component
+from mcp_django.core.context import Context
+from mcp_django.core.resource import ResourceTemplate
+from mcp_django.sources.models import blobs, completing, prompts
 from mcp_django.sources.models.finding import find
 from mcp_django.sources.models.listing import Listing
 
@@ -46,7 +46,7 @@ def template(declaration: ModelResource[Any]) -> ResourceTemplate:
         name=declaration.singular,
         title=declaration.noun.capitalize(),
         description=declaration.doc or _description(declaration),
-        function=generated.function(partial(read, declaration), name=declaration.singular),
+        function=declare.function(partial(read, declaration), name=declaration.singular),
         template=declaration.variables.template,
         arguments=declaration.variables,
         mime_type=JSON,

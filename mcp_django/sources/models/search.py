@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from django.db.models import Q, QuerySet
 from pydantic import AfterValidator, Field
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
+from mcp_django.core.declare import Argument
 from mcp_django.exceptions import ToolError
 from mcp_django.sources.models.columns import Column
 from mcp_django.sources.models.filters import visible_on_the_way
-from mcp_django.sources.models.generated import Argument
 from mcp_django.sources.models.paths import FieldPath
 from mcp_django.sources.models.values import without_nul
 

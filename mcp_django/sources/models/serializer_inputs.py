@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.schema.arguments import InvalidArguments, Problem
 from mcp_django.schema.serializers import explained, shape_of, writable_fields
 from mcp_django.schema.structure import Schema

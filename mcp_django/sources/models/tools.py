@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from django.db.models import Model
 
-from mcp_django.components.component import Component
-from mcp_django.components.tool import Tool
+from mcp_django.core.component import Component
+from mcp_django.core.tool import Tool
 from mcp_django.sources.models.hooks import WriteHooks
 from mcp_django.sources.models.paths import nearest
 

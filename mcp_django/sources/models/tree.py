@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Model, QuerySet
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.schema.structure import Schema
 from mcp_django.sources.models.columns import Column
 from mcp_django.sources.models.labels import Blank, Blanks

@@ -8,11 +8,11 @@ from django.db import DEFAULT_DB_ALIAS, router
 from django.db.models import FileField
 from django.utils.translation import override
 
-from mcp_django.components.tool import Tool
+from mcp_django.core.declare import MadeHere, function
+from mcp_django.core.tool import Tool
 from mcp_django.schema.structure import Schema
 from mcp_django.sources.models.arguments import CLEAR, PREVIEW, Inputs, Previewing, WriteArguments
 from mcp_django.sources.models.form_inputs import FormInputs
-from mcp_django.sources.models.generated import MadeHere, function
 from mcp_django.sources.models.hooks import WriteHooks
 from mcp_django.sources.models.preview import NOT_SHOWN, not_shown
 from mcp_django.sources.models.required import check_filled

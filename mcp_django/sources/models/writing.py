@@ -19,7 +19,7 @@ from django.db import DataError, IntegrityError, connections, router, transactio
 from django.db.models import AutoField, BigAutoField, Model, SmallAutoField
 from django.db.models.deletion import ProtectedError, RestrictedError
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
 from mcp_django.protocol.content import ToolResult
 from mcp_django.schema.arguments import InvalidArguments, describe

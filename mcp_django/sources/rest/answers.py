@@ -18,8 +18,8 @@ from rest_framework.response import Response
 from mcp_django.exceptions import ToolError
 from mcp_django.protocol.content import ToolResult
 from mcp_django.schema.arguments import describe
-from mcp_django.schema.jsonable import jsonable
 from mcp_django.schema.serializers import explained
+from mcp_django.schema.values import jsonable
 from mcp_django.sources.rest.inputs import RestArguments, Values
 from mcp_django.sources.rest.request import RestRequest
 from mcp_django.sources.site import results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mcp_django.components.tool import Tool
+from mcp_django.core.tool import Tool
 from mcp_django.sources.rest.actions import api_view_endpoints
 from mcp_django.sources.rest.naming import (
     api_view_tool_name,

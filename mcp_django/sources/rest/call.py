@@ -9,8 +9,8 @@ from django.http.response import HttpResponseBase
 from rest_framework.versioning import AcceptHeaderVersioning, QueryParameterVersioning
 from rest_framework.views import APIView
 
-from mcp_django.components.function import ComponentFunction
-from mcp_django.context import Context
+from mcp_django.core.component import ComponentFunction
+from mcp_django.core.context import Context
 from mcp_django.protocol.content import ToolResult
 from mcp_django.sources.rest import answers
 from mcp_django.sources.rest.body import encode

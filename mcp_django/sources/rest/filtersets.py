@@ -11,8 +11,7 @@ from django_filters.fields import BaseCSVField
 from django_filters.filters import AllValuesFilter, AllValuesMultipleFilter
 from django_filters.widgets import SuffixedMultiWidget
 
-from mcp_django.schema.fields import described
-from mcp_django.schema.form_fields import field_schema
+from mcp_django.schema.django_forms import described, field_schema
 from mcp_django.schema.structure import Schema
 from mcp_django.sources.rest.query import QueryParameter
 

@@ -17,11 +17,11 @@ from rest_framework import fields, serializers
 
 from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, Problem
 from mcp_django.schema.compiled import CompiledSchema
-from mcp_django.schema.decoding import decode_arguments, drop_nulls, unknown_members
 from mcp_django.schema.portable import portable_input
+from mcp_django.schema.problems import one_of, wrong_kind
 from mcp_django.schema.serializers import shape_of, writable_fields
 from mcp_django.schema.structure import Schema
-from mcp_django.schema.wording import one_of, wrong_kind
+from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
 from mcp_django.sources.rest.clearing import CLEAR, clear_schema, contradictions, emptied
 from mcp_django.sources.rest.endpoint import Endpoint
 from mcp_django.sources.rest.query import QueryParameter, query_parameters

@@ -22,7 +22,7 @@ from rest_framework.pagination import (
 from rest_framework.renderers import JSONRenderer
 from rest_framework.views import APIView
 
-from mcp_django.schema.fields import key_schema
+from mcp_django.schema.django_forms import key_schema
 from mcp_django.schema.portable import portable_output
 from mcp_django.schema.structure import Schema, map_children
 from mcp_django.sources.rest.endpoint import Endpoint

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mcp_django.components.tool import Tool
-from mcp_django.registry import Registry
+from mcp_django.core.registry import Registry
+from mcp_django.core.tool import Tool
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView

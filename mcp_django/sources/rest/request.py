@@ -13,9 +13,8 @@ from typing import Any
 from django.utils.crypto import salted_hmac
 from rest_framework.settings import api_settings
 
-from mcp_django.auth.principal import Principal
-from mcp_django.auth.scopes import missing
-from mcp_django.context import Context
+from mcp_django.auth.principal import Principal, missing
+from mcp_django.core.context import Context
 from mcp_django.sources.rest.routing import Place
 from mcp_django.sources.site.fresh import FreshRequest, Sending, fresh_request
 

@@ -9,8 +9,8 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from rest_framework.versioning import NamespaceVersioning, URLPathVersioning
 
-from mcp_django.components.tool import Tool
-from mcp_django.schema.raw_output import RawOutput
+from mcp_django.core.tool import Tool
+from mcp_django.schema.compiled import RawOutput
 from mcp_django.sources.rest.body import media_type_of
 from mcp_django.sources.rest.call import RestCall
 from mcp_django.sources.rest.endpoint import Endpoint

@@ -14,7 +14,7 @@ from uuid import UUID
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from rest_framework.settings import api_settings
 
-from mcp_django.schema.fields import key_schema
+from mcp_django.schema.django_forms import key_schema
 from mcp_django.schema.structure import Schema
 from mcp_django.sources.rest.endpoint import Endpoint
 

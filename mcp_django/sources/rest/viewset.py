@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.components.tool import Tool
+from mcp_django.core.tool import Tool
 from mcp_django.sources.rest.actions import viewset_endpoints
 from mcp_django.sources.rest.endpoint import Endpoint
 from mcp_django.sources.rest.naming import (

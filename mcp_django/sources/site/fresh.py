@@ -25,7 +25,7 @@ from django.urls import get_script_prefix
 from django.utils.translation import get_language
 
 from mcp_django.conf import get_settings
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.sources.site.routes import Route
 
 Pairs = list[tuple[str, str]]

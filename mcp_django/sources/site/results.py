@@ -27,7 +27,7 @@ from mcp_django.protocol.content import (
 )
 from mcp_django.runtime import budget
 from mcp_django.runtime.results import to_text
-from mcp_django.schema.jsonable import jsonable
+from mcp_django.schema.values import jsonable
 from mcp_django.sources.site.answers import Answer
 from mcp_django.sources.site.readable import readable
 

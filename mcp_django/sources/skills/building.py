@@ -7,14 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from mcp_django.components.function import ComponentFunction
-from mcp_django.components.skill import (
-    MAX_BYTES,
-    MAX_FILES,
-    SCHEME,
-    SkillFile,
-    digest_of,
-)
+from mcp_django.core.component import ComponentFunction
+from mcp_django.core.resource import MAX_BYTES, MAX_FILES, SCHEME, SkillFile, digest_of
 from mcp_django.sources.skills.problems import SkillError
 
 # Without the tables of the machine, so that every process says the same.

@@ -14,7 +14,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.autoreload import autoreload_started
 
-from mcp_django.components.skill import MAX_BYTES, MAX_FILES, SKILL_MD, SkillFile, is_name
+from mcp_django.core.resource import MAX_BYTES, MAX_FILES, SKILL_MD, SkillFile, is_name
 from mcp_django.sources.skills import frontmatter
 from mcp_django.sources.skills.building import build
 from mcp_django.sources.skills.problems import SkillError

@@ -10,13 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mcp_django.components.skill import (
-    MAX_COMPATIBILITY,
-    MAX_DESCRIPTION,
-    MAX_NAME,
-    RESERVED,
-    is_name,
-)
+from mcp_django.core.resource import MAX_COMPATIBILITY, MAX_DESCRIPTION, MAX_NAME, RESERVED, is_name
 from mcp_django.sources.skills import core_schema
 from mcp_django.sources.skills.problems import SkillError
 

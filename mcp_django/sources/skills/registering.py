@@ -10,9 +10,9 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from mcp_django.conf import parse_all
+from mcp_django.core.registry import Registry
 from mcp_django.exceptions import AlreadyRegistered
-from mcp_django.rates import parse_all
-from mcp_django.registry import Registry
 
 
 class RegisteringSkills(Registry):

@@ -18,8 +18,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.urls import NoReverseMatch, URLResolver
 
 from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, Problem
-from mcp_django.schema.decoding import decode_arguments, drop_nulls, unknown_members
 from mcp_django.schema.structure import Schema
+from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
 from mcp_django.sources.site.fresh import Sending
 from mcp_django.sources.site.routes import Route, resolver_of
 from mcp_django.sources.views.posting import FormValues

@@ -13,7 +13,7 @@ from django.http import Http404
 from django.http.response import HttpResponseBase
 from django.urls import Resolver404
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.sources.site.answers import Answer, read_answer
 from mcp_django.sources.site.fresh import FreshRequest, Sending, fresh_request
 from mcp_django.sources.site.handler import SiteHandler, release, visit

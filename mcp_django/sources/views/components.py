@@ -9,11 +9,9 @@ from typing import Any, Literal
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.functional import lazystr
 
-from mcp_django.components.component import Component
-from mcp_django.components.function import ComponentFunction
-from mcp_django.components.prompt import Prompt
-from mcp_django.components.resource import Resource, ResourceTemplate
-from mcp_django.components.tool import Tool
+from mcp_django.core.component import Component, ComponentFunction, Prompt
+from mcp_django.core.resource import Resource, ResourceTemplate
+from mcp_django.core.tool import Tool
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.sources.views.source import ViewSource
 

@@ -21,8 +21,8 @@ from django.views.generic.edit import (
     ModelFormMixin,
 )
 
-from mcp_django.components.component import Component
-from mcp_django.context import Context
+from mcp_django.core.component import Component
+from mcp_django.core.context import Context
 from mcp_django.sources.models.declaration import snake_case
 from mcp_django.sources.site import results
 from mcp_django.sources.site.answers import Answer

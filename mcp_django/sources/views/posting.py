@@ -11,7 +11,7 @@ from django import forms
 from django.forms.models import BaseModelForm
 
 from mcp_django.schema.arguments import InvalidArguments, Problem
-from mcp_django.schema.forms import FormArguments, FormClass, widget_entries
+from mcp_django.schema.django_forms import FormArguments, FormClass, widget_entries
 from mcp_django.schema.structure import Schema
 from mcp_django.sources.site.fresh import Pairs
 from mcp_django.sources.site.shown import is_shown, shown_value

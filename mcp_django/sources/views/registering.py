@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.core.exceptions import ImproperlyConfigured
 
+from mcp_django.core.registry import Registry
 from mcp_django.protocol.content import Icon
-from mcp_django.registry import Registry
 
 if TYPE_CHECKING:
     from django.forms import BaseForm

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.context import Context
+from mcp_django.core.context import Context
 from mcp_django.exceptions import ToolError
 from mcp_django.schema.arguments import InvalidArguments
 from mcp_django.sources.site import results

@@ -19,12 +19,11 @@ from pydantic_core import SchemaError
 from typing_extensions import TypedDict
 
 from mcp_django.schema.arguments import InvalidArguments
-from mcp_django.schema.generator import json_schema_of, reason_of
-from mcp_django.schema.jsonable import jsonable
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.problems import explain
-from mcp_django.schema.references import inline
-from mcp_django.schema.structure import Schema
+from mcp_django.schema.signature import json_schema_of, reason_of
+from mcp_django.schema.structure import Schema, inline
+from mcp_django.schema.values import jsonable
 from mcp_django.sources.site.fresh import Pairs
 
 _CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False)

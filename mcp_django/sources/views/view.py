@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.components.component import Component
+from mcp_django.core.component import Component
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.sources.site.routes import routes_called
 from mcp_django.sources.views.components import Kind, component_of

@@ -21,7 +21,7 @@ from mcp_django import (
 )
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.exceptions import ElicitationDeclined
-from mcp_django.schema.jsonable import jsonable
+from mcp_django.schema.values import jsonable
 from tests.interop.asking_site.forms import Complaint, Refund, Trip
 from tests.interop.asking_site.pages import connected
 

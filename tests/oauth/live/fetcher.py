@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from mcp_django.auth.outbound import Answer, FetchError, Target
 from mcp_django.oauth import cimd
-from mcp_django.oauth.fetching import Answer, FetchError, Target
 from tests.oauth.live.documents import DOCUMENTS
 
 PUBLIC_ADDRESS = "93.184.215.14"

@@ -17,7 +17,7 @@ from django.urls import clear_url_caches, path
 from django.utils import timezone
 
 from mcp_django import Context, MCPServer
-from mcp_django.auth.interactions import new_interaction
+from mcp_django.auth.pages import new_interaction
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import anonymous, principal_for
 from mcp_django.exceptions import UpstreamNotConnected

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Permission
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from mcp_django.schema.raw_output import RawOutput
+from mcp_django.schema.compiled import RawOutput
 from mcp_django.test import MCPClient
 from tests.servers import person
 from tests.sources.models.building import (

@@ -114,7 +114,7 @@ def test_a_moment_without_time_zones_has_no_offset() -> None:
 
 
 def test_what_is_listed_fits_the_published_schema() -> None:
-    from mcp_django.schema.raw_output import RawOutput
+    from mcp_django.schema.compiled import RawOutput
 
     Passport.objects.create(customer=customer("Ada"), country="DE", number="1")
     made = order(customer=Customer.objects.get(name="Ada"))

@@ -1,0 +1,307 @@
+"""Tokens of other issuers: their claims, however they were verified, and the users they stand for.
+
+A token is verified by its signature or by its issuer. Claims are those of RFC 7519, RFC 9068 and
+RFC 7662, and what Entra, Okta, Keycloak and Cognito write in their place. No claim is trusted
+before the token was verified.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any, NoReturn, TypeVar
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, router, transaction
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.module_loading import import_string
+from django.utils.timezone import make_naive
+
+from mcp_django.auth.credentials import Credentials
+from mcp_django.auth.endpoints import canonical
+from mcp_django.auth.principal import Principal, key_of, principal_for
+from mcp_django.conf import ExternalIssuer
+from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.models import ExternalIdentity, digest
+
+logger = logging.getLogger("mcp_django.security")
+
+# A principal's key is a column of tables, and begins with the user's.
+MAX_KEY_CLIENT = 60
+_LAST_DATE = 253_402_300_799  # the end of the year 9999
+_CLIENT_CLAIMS = ("azp", "client_id", "appid", "cid")
+# What tokens of other kinds carry: ID tokens (OpenID Connect Core, section 2), logout tokens and
+# security events (RFC 8417).
+_FOREIGN_CLAIMS = ("nonce", "at_hash", "c_hash", "s_hash", "events")
+# The payload's own word for the kind: Keycloak's ``typ``, Cognito's and Hydra's ``token_use``.
+_KINDS = {"typ": {"bearer", "at+jwt", "jwt"}, "token_use": {"access", "access_token"}}
+
+Entry = TypeVar("Entry", bound=ExternalIssuer)
+
+
+def entries_for(entries: Iterable[Entry], server: str) -> list[Entry]:
+    """The entries that are for a server, by its name."""
+    return [entry for entry in entries if not entry.servers or server in entry.servers]
+
+
+def refuse(entry: ExternalIssuer, reason: str) -> NoReturn:
+    """End the request: the token is this issuer's and does not hold.
+
+    Raises:
+        AuthenticationRequired: always.
+    """
+    logger.info("A token of %s was refused: %s", entry.issuer, reason)
+    raise AuthenticationRequired(reason, error="invalid_token")
+
+
+def check_kind(entry: ExternalIssuer, claims: Mapping[str, Any]) -> None:
+    """Let nothing pass but an access token that anybody may carry.
+
+    Raises:
+        AuthenticationRequired: it is an ID token, a refresh or logout token, or is bound to a key
+            whose possession nobody has proven (RFC 7800).
+    """
+    if any(claims.get(name) is not None for name in _FOREIGN_CLAIMS):
+        refuse(entry, "The token is no access token, but an ID token or another kind.")
+    for name, allowed in _KINDS.items():
+        kind = claims.get(name)
+        if kind is not None and str(kind).lower() not in allowed:
+            refuse(entry, "The token is no access token, but an ID token or another kind.")
+    if claims.get("cnf") is not None:
+        refuse(entry, "The token is bound to a key; this server takes bearer tokens alone.")
+
+
+def check_audience(
+    entry: ExternalIssuer, claims: Mapping[str, Any], resource: str, *, is_typed: bool = False
+) -> None:
+    """Make sure that the token was issued for this endpoint (RFC 8707).
+
+    ``is_typed`` says that the token names itself an access token (RFC 9068). Of another one that
+    is meant for its own client, nobody can tell that it is no ID token.
+
+    Raises:
+        AuthenticationRequired: it was issued for something else, or for nothing in particular.
+    """
+    if not resource:
+        # What cannot be named (an impossible port, a dot segment) has no rules for its clients.
+        refuse(entry, "The address names no resource; call the server by its own.")
+    named = [one for one in _listed(claims.get("aud")) if isinstance(one, str)]
+    meant = [one for one in named if one in entry.audiences or _is(one, resource)]
+    if not meant:
+        refuse(entry, "The token was not issued for this server.")
+    if not is_typed and all(one == client_of(claims) for one in meant):
+        refuse(entry, "The token was issued for its own client, as ID tokens are.")
+
+
+def _is(audience: str, resource: str) -> bool:
+    return canonical(audience) == resource
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def client_of(claims: Mapping[str, Any]) -> str:
+    """The client that the token was issued to; empty if it does not say."""
+    values = (claims.get(name) for name in _CLIENT_CLAIMS)
+    return next((value for value in values if isinstance(value, str) and value), "")
+
+
+def scopes_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
+    """What the token may be used for, in the site's own words."""
+    names = [entry.scope_claim] if entry.scope_claim else ["scope", "scp"]
+    found = next((claims[name] for name in names if claims.get(name) is not None), "")
+    said = found.split() if isinstance(found, str) else _listed(found)
+    return frozenset(
+        meant
+        for scope in said
+        if isinstance(scope, str)
+        for meant in entry.scopes.get(scope, (scope,))
+    )
+
+
+def moment(seconds: float) -> datetime:
+    """A time of a claim (seconds since the epoch) as the site's ``timezone.now()`` would say it."""
+    found = datetime.fromtimestamp(min(seconds, _LAST_DATE - 86_400), tz=UTC)
+    return found if settings.USE_TZ else make_naive(found)
+
+
+def principal_of(
+    entry: ExternalIssuer,
+    claims: Mapping[str, Any],
+    credentials: Credentials,
+    *,
+    backend: str,
+    credential: str,
+    expires_at: float,
+) -> Principal:
+    """The caller whom verified claims name. Uses the database: one query for a known subject.
+
+    Raises:
+        AuthenticationRequired: the subject is nobody here, or somebody who is inactive.
+    """
+    user, client = user_of(entry, claims), client_of(claims)
+    return principal_for(
+        user,
+        key=f"{key_of(user)}@{_key_client(entry.issuer, client)}",
+        backend=backend,
+        scopes=scopes_of(entry, claims),
+        client_id=client,
+        issuer=entry.issuer,
+        subject=str(claims["sub"]),
+        audience=credentials.resource,
+        claims=MappingProxyType(dict(claims)),
+        credential=credential,
+        expires_at=moment(expires_at),
+    )
+
+
+def _key_client(issuer: str, client: str) -> str:
+    """What tells a client from those of other issuers, within the length of a session's column."""
+    name = f"{issuer.partition('://')[2]}#{client}"
+    return name if len(name) <= MAX_KEY_CLIENT else digest(name)[:40]
+
+
+def is_known(entries: Iterable[ExternalIssuer], principal: Principal) -> bool:
+    """Whether the issuer is still trusted and the subject still an active user: one query."""
+    if all(entry.issuer != principal.issuer for entry in entries):
+        return False
+    same = Q(issuer=principal.issuer, subject=principal.subject, user=principal.user.pk)
+    return ExternalIdentity.objects.filter(same, user__is_active=True).exists()
+
+
+# Users of other issuers ---------------------------------------------------------------------------
+
+# A subject is an ``ExternalIdentity`` after the first time, so a name that changes hands at the
+# issuer moves no account. An unknown subject is refused, unless the issuer's entry says
+# otherwise.
+
+MAX_SUBJECT = 255
+LAST_USED_RESOLUTION = timedelta(minutes=1)
+
+
+def user_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
+    """The active user that the ``sub`` of verified claims stands for.
+
+    One query for a known subject, one more where the entry maps groups.
+
+    Raises:
+        AuthenticationRequired: nobody, or somebody who is inactive. Both answer alike.
+    """
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
+        raise _nobody()
+    identity = _known(entry, subject) or _introduced(entry, subject, claims)
+    if not identity.user.is_active:
+        raise _nobody()
+    _touch(identity)
+    if entry.groups:
+        _sync_groups(entry, identity.user, claims)
+    return identity.user
+
+
+def _nobody() -> AuthenticationRequired:
+    return AuthenticationRequired(
+        "The token's subject has no active account here; ask the site's administrators.",
+        error="invalid_token",
+    )
+
+
+def _introduced(entry: ExternalIssuer, subject: str, claims: Mapping[str, Any]) -> ExternalIdentity:
+    """The identity of somebody who comes for the first time, kept if the entry lets him in."""
+    with suppress(IntegrityError), transaction.atomic(using=router.db_for_write(ExternalIdentity)):
+        user = _resolved(entry, claims) or _named(entry, claims)
+        if user is not None and user.is_active:
+            identity, is_new = ExternalIdentity.objects.get_or_create(
+                issuer=entry.issuer, subject=subject, defaults={"user": user}
+            )
+            if is_new:
+                logger.info("%s is the user %s from now on.", identity, user.pk)
+            return identity
+    # Another request may have brought the same subject meanwhile, and taken the name.
+    found = _known(entry, subject)
+    if found is None:
+        raise _nobody()
+    return found
+
+
+def _known(entry: ExternalIssuer, subject: str) -> ExternalIdentity | None:
+    identities = ExternalIdentity.objects.select_related("user")
+    return identities.filter(issuer=entry.issuer, subject=subject).first()
+
+
+def _resolved(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
+    return import_string(entry.user)(claims, entry.issuer) if entry.user else None
+
+
+def _named(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
+    """The user by the name in a claim: one who exists, or a new one, as the entry allows."""
+    name = claims.get(entry.username_claim)
+    if entry.unknown_users == "refuse" or not isinstance(name, str) or not name:
+        return None
+    if entry.username_claim == "email" and claims.get("email_verified") is not True:
+        return None
+    model = get_user_model()
+    name = model.normalize_username(name)
+    user = model._default_manager.filter(**{model.USERNAME_FIELD: name}).first()
+    if user is not None:
+        return user if "link" in entry.unknown_users else None
+    return _created(name, claims) if "create" in entry.unknown_users else None
+
+
+def _created(name: str, claims: Mapping[str, Any]) -> Any:
+    """A user without a password and without permissions; ``None`` for a name that is none."""
+    model = get_user_model()
+    user = model(**{model.USERNAME_FIELD: name})
+    email = claims.get("email")
+    if claims.get("email_verified") is True and isinstance(email, str):
+        setattr(user, model.get_email_field_name(), email)
+    user.set_unusable_password()
+    try:
+        user.full_clean(exclude=["password"])
+    except ValidationError as exc:
+        logger.info("No user can be made of a token's claims: %s", ", ".join(exc.message_dict))
+        return None
+    user.save(force_insert=True)
+    return user
+
+
+def _touch(identity: ExternalIdentity) -> None:
+    """Note the use, at most once a minute: else each read would be a write."""
+    now = timezone.now()
+    if identity.last_used_at is None or now - identity.last_used_at >= LAST_USED_RESOLUTION:
+        ExternalIdentity.objects.filter(pk=identity.pk).update(last_used_at=now)
+
+
+def _sync_groups(entry: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -> None:
+    """Give and take the groups that the entry maps; a missing claim takes them all."""
+    said = _claim(claims, entry.groups_claim)
+    said = said if isinstance(said, list) else [said]
+    wanted = {entry.groups[one] for one in said if isinstance(one, str) and one in entry.groups}
+    mapped = set(entry.groups.values())
+    held = set(user.groups.filter(name__in=mapped).values_list("name", flat=True))
+    if wanted == held:
+        return
+    given = list(Group.objects.filter(name__in=wanted - held))
+    user.groups.add(*given)
+    user.groups.remove(*Group.objects.filter(name__in=held - wanted))
+    absent = wanted - held - {group.name for group in given}
+    if absent:
+        logger.warning("%s maps to groups that do not exist: %s", entry.issuer, sorted(absent))
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> Any:
+    """A claim by its name; where there is none of that name, dots lead into objects."""
+    if path in claims:
+        return claims[path]
+    found: Any = claims
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found

@@ -1,0 +1,157 @@
+"""The site's own credentials: access tokens, and the session cookie of a browser.
+
+Access tokens are issued once, stored as a digest and looked up on every request.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.contrib.sessions.backends.base import SessionBase
+from django.http import HttpRequest, HttpResponse
+from django.middleware.csrf import CsrfViewMiddleware
+from django.utils import timezone
+from django.views.decorators.debug import sensitive_variables
+
+from mcp_django.auth.backends import BaseBackend
+from mcp_django.auth.credentials import Credentials, client_ip
+from mcp_django.auth.endpoints import origin_of
+from mcp_django.auth.principal import Principal, key_of, principal_for
+from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.models import TOKEN_PREFIX, AccessToken, digest
+
+# Writing the time of last use on every request would make every read a write.
+LAST_USED_RESOLUTION = timedelta(minutes=1)
+
+
+class TokenBackend(BaseBackend):
+    """Looks a bearer up among the access tokens: one query."""
+
+    @sensitive_variables("bearer")
+    def authenticate(self, credentials: Credentials) -> Principal | None:
+        """The token's user, with the token's scopes; ``None`` for an unknown bearer.
+
+        An unknown bearer may belong to a later backend, so only the last word refuses it.
+        """
+        bearer = credentials.bearer
+        if bearer is None or not bearer.startswith(TOKEN_PREFIX):
+            return None
+        token = AccessToken.objects.select_related("user").filter(digest=digest(bearer)).first()
+        if token is None or not token.is_usable:
+            return None
+        if (token.servers or token.networks) and not token.allows(
+            server=credentials.server, address=client_ip(credentials.request())
+        ):
+            return None
+        self._touch(token)
+        return principal_for(
+            token.user,
+            # One token is one client: the session of another, with other scopes, is not its own.
+            key=f"{key_of(token.user)}@token:{token.pk}",
+            backend="tokens",
+            scopes=frozenset(token.scopes),
+            client_id=f"token:{token.pk}",
+            credential=token.credential,
+            expires_at=token.expires_at,
+        )
+
+    def is_current(self, principal: Principal) -> bool:
+        """Whether the token still holds."""
+        token = AccessToken.objects.select_related("user").filter(pk=principal.credential).first()
+        return token is not None and token.is_usable
+
+    def _touch(self, token: AccessToken) -> None:
+        now = timezone.now()
+        if token.last_used_at is None or now - token.last_used_at >= LAST_USED_RESOLUTION:
+            AccessToken.objects.filter(pk=token.pk).update(last_used_at=now)
+
+
+# The session cookie of a browser ------------------------------------------------------------------
+
+# The site's own login, for pages of the site itself. A browser sends the cookie along with
+# requests that any page causes, and the endpoint is exempt from Django's CSRF check. So a request
+# that changes something has to carry the CSRF token in its header, as a page of this origin alone
+# can read it, and an ``Origin`` has to be the site's own: origins in ``ALLOWED_ORIGINS`` may call
+# with a token, and never with a login.
+
+
+class SessionBackend(BaseBackend):
+    """Takes the user that is logged in with the request's session cookie."""
+
+    def authenticate(self, credentials: Credentials) -> Principal | None:
+        """The logged-in user, ``None`` when nobody is.
+
+        A request with a token speaks for the token's user: a revoked one must not pass because
+        the browser happens to be logged in.
+
+        Raises:
+            AuthenticationRequired: somebody is logged in, and the request may be another site's.
+        """
+        if credentials.bearer is not None:
+            return None
+        request = credentials.request()
+        user = _logged_in_user(request)
+        if not user.is_authenticated or not user.is_active:
+            return None
+        if not _is_same_origin(request):
+            raise AuthenticationRequired(
+                "A login counts for pages of this site itself; send a token."
+            )
+        if not _has_csrf_token(request):
+            raise AuthenticationRequired(
+                f"A login needs the CSRF token of its cookie in the header {_csrf_header()}."
+            )
+        return principal_for(user, backend="session")
+
+
+def _logged_in_user(request: HttpRequest) -> Any:
+    """The request's user, also where no middleware has looked (the raw mount)."""
+    if not hasattr(request, "user"):
+        request.session = _open_session(request)
+        return get_user(request)
+    return request.user
+
+
+def _open_session(request: HttpRequest) -> SessionBase:
+    engine = import_module(settings.SESSION_ENGINE)
+    store: SessionBase = engine.SessionStore(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
+    return store
+
+
+def _is_same_origin(request: HttpRequest) -> bool:
+    """Whether the browser says that a page of this origin asks; a reading one need not say so."""
+    site = request.headers.get("Sec-Fetch-Site", "same-origin")
+    if site not in {"same-origin", "none"}:
+        return False
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return True
+    parts = urlsplit(origin_of(request))
+    return origin.lower() == f"{parts.scheme}://{parts.netloc}"
+
+
+class _Check(CsrfViewMiddleware):
+    """Django's check, which says why instead of answering."""
+
+    def _reject(self, request: HttpRequest, reason: str) -> HttpResponse:
+        return HttpResponse(reason, status=403)
+
+
+def _has_csrf_token(request: HttpRequest) -> bool:
+    check = _Check(lambda request: HttpResponse())
+    check.process_request(request)
+    return check.process_view(request, _view, (), {}) is None
+
+
+def _view(request: HttpRequest) -> HttpResponse:
+    """Stands for the endpoint, which is exempt from the check: this one is not."""
+    return HttpResponse()
+
+
+def _csrf_header() -> str:
+    return settings.CSRF_HEADER_NAME.removeprefix("HTTP_").replace("_", "-").title()

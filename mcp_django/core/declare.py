@@ -1,0 +1,293 @@
+"""From a decorated function and its options to a component."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Final, get_args
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Model
+from pydantic import Field
+
+from mcp_django import conf
+from mcp_django.conf import Rate
+from mcp_django.core.component import (
+    Completion,
+    Component,
+    ComponentFunction,
+    Prompt,
+    inspect_function,
+)
+from mcp_django.core.context import Context
+from mcp_django.core.resource import ReadableComponent, Resource, ResourceTemplate
+from mcp_django.core.tool import UI, Tool
+from mcp_django.protocol.uritemplate import URITemplate
+from mcp_django.schema.arguments import ArgumentSource
+from mcp_django.schema.compiled import RawArguments, RawOutput
+from mcp_django.schema.portable import portable_output
+from mcp_django.schema.signature import (
+    OutputAdapter,
+    SignatureArguments,
+    output_adapter,
+    read_parameters,
+)
+from mcp_django.schema.structure import Schema
+
+SCHEMA_SOURCES = ("input_schema", "form", "serializer")
+OWN_OPTIONS = ("output_schema", "strict_schema")
+DERIVED = frozenset({"function", "arguments", "output", "mirrored", "rates"})
+
+
+def tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
+    """A tool from a function."""
+    looked_at = inspect_function(function)
+    given = _known(Tool, options, *SCHEMA_SOURCES, *OWN_OPTIONS)
+    strict = given.pop("strict_schema", False)
+    sources = {name: given.pop(name, None) for name in SCHEMA_SOURCES}
+    output_schema = given.pop("output_schema", None)
+    given["ui"] = UI.of(given.get("ui"))
+    return Tool(
+        **_common(looked_at, given),
+        arguments=_arguments(looked_at, sources, strict=strict),
+        output=_output(looked_at, output_schema),
+        **given,
+    )
+
+
+def resource(function: Callable[..., Any], options: Mapping[str, Any]) -> ReadableComponent:
+    """A resource, or a resource template when the URI has variables."""
+    looked_at = inspect_function(function)
+    given = dict(options)
+    uri, size = given.pop("uri"), given.pop("size")
+    common = _common(looked_at, given)
+    try:
+        template = URITemplate(uri)
+    except ValueError as exc:
+        raise ImproperlyConfigured(f"resource {uri!r}: {exc}") from None
+    arguments = SignatureArguments(function, skip=looked_at.internal_parameters)
+    _match_parameters(looked_at, uri, template, arguments)
+    if not template.variables:
+        return Resource(**common, **given, uri=uri, size=size)
+    if size is not None:
+        raise ImproperlyConfigured(f"{uri!r} is a template; size belongs to a fixed resource.")
+    return ResourceTemplate(**common, **given, template=template, arguments=arguments)
+
+
+def prompt(function: Callable[..., Any], options: Mapping[str, Any]) -> Prompt:
+    """A prompt from a function."""
+    looked_at = inspect_function(function)
+    given = _known(Prompt, options)
+    arguments = SignatureArguments(function, skip=looked_at.internal_parameters)
+    return Prompt(**_common(looked_at, given), arguments=arguments, **given)
+
+
+def completion(
+    target: Prompt | ResourceTemplate, argument: str, function: Callable[..., Any]
+) -> Completion:
+    """A completion for one argument of a prompt or template."""
+    known = tuple(target.arguments.json_schema.get("properties", {}))
+    if argument not in known:
+        raise ImproperlyConfigured(
+            f"{target} has no argument {argument!r}; it has {', '.join(known) or 'none'}."
+        )
+    looked_at = inspect_function(function)
+    names = [one.name for one in read_parameters(function, skip=looked_at.internal_parameters)]
+    if not names:
+        raise ImproperlyConfigured(
+            f"{looked_at.name}() completes {argument!r}: its first parameter is the typed value."
+        )
+    for name in names[1:]:
+        if name not in known:
+            raise ImproperlyConfigured(
+                f"{looked_at.name}() takes {name!r}, which is no argument of {target}; "
+                f"it has {', '.join(known)}."
+            )
+    return Completion(
+        kind="prompt" if isinstance(target, Prompt) else "resource template",
+        key=target.key,
+        argument=argument,
+        function=looked_at,
+    )
+
+
+def _known(kind: type[Component], options: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    """The options, each of which the decorator has."""
+    known = [*(field.name for field in fields(kind)), "rate", *more]
+    for name in options:
+        if name not in known or name in DERIVED:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(known)}."
+            raise ImproperlyConfigured(f"A {kind.kind} has no option {name!r}; {hint}")
+    return dict(options)
+
+
+def _common(function: ComponentFunction, given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of every component, taken out of the options or derived from the function."""
+    return {
+        "function": function,
+        "name": given.pop("name", None) or function.name,
+        "title": given.pop("title", ""),
+        "description": given.pop("description", "") or function.doc,
+        "icons": _sequence("icons", given.pop("icons", ())),
+        "meta": _mapping("meta", given.pop("meta", None) or {}),
+        "permission": given.pop("permission", None),
+        "scopes": _sequence("scopes", given.pop("scopes", ())),
+        "needs": _sequence("needs", given.pop("needs", ())),
+        "rates": _rates(given.pop("rate", ())),
+        "sensitive": _sequence("sensitive", given.pop("sensitive", ())),
+        "aliases": _sequence("aliases", given.pop("aliases", ())),
+    }
+
+
+def _sequence(name: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ImproperlyConfigured(f"{name} is a list: write {name}=[{value!r}].")
+    return tuple(value)
+
+
+def _rates(value: str | Sequence[str]) -> tuple[Rate, ...]:
+    try:
+        return conf.parse_all(value)
+    except ValueError as exc:
+        raise ImproperlyConfigured(f"rate: {exc}.") from None
+
+
+def _mapping(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ImproperlyConfigured(f"{name} is a dictionary, not {value!r}.")
+    return dict(value)
+
+
+def _arguments(
+    function: ComponentFunction, sources: Mapping[str, Any], *, strict: bool
+) -> ArgumentSource:
+    used = [name for name, source in sources.items() if source is not None]
+    if len(used) > 1:
+        raise ImproperlyConfigured(
+            f"{function.name}() has several schemas ({', '.join(used)}); keep one."
+        )
+    if not used:
+        return SignatureArguments(
+            function.function, skip=function.internal_parameters, strict=strict
+        )
+    parameters = inspect.signature(function.function).parameters
+    if used == ["input_schema"]:
+        schema = _mapping("input_schema", sources["input_schema"])
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        return RawArguments(schema, closed=not takes_any)
+    if used[0] not in parameters:
+        raise ImproperlyConfigured(
+            f"{function.name}() has no parameter {used[0]!r}, which takes the valid {used[0]}."
+        )
+    if used == ["form"]:
+        from mcp_django.schema.django_forms import FormArguments
+
+        return FormArguments(sources["form"])
+    # Django REST framework is optional and cannot be imported before settings exist.
+    from mcp_django.schema.serializers import SerializerArguments
+
+    return SerializerArguments(sources["serializer"])
+
+
+def _output(function: ComponentFunction, schema: Mapping[str, Any] | None) -> OutputAdapter | None:
+    if schema is not None:
+        return RawOutput(_mapping("output_schema", schema))
+    _refuse_models(function)
+    return output_adapter(function.returns)
+
+
+def _refuse_models(function: ComponentFunction) -> None:
+    """Say now what would fail at every call: which fields of a model go out is not guessed."""
+    for hint in (function.returns, *get_args(function.returns)):
+        if isinstance(hint, type) and issubclass(hint, Model):
+            raise ImproperlyConfigured(
+                f"{function.name}() returns {hint.__name__}, a model, which has fields that are "
+                "nobody's business; return a dataclass, a dict or .values('id', …) of the fields "
+                "that callers may see."
+            )
+
+
+def _match_parameters(
+    function: ComponentFunction, uri: str, template: URITemplate, arguments: SignatureArguments
+) -> None:
+    properties = set(arguments.json_schema.get("properties", {}))
+    variables = set(template.variables)
+    for name in sorted(variables - properties):
+        known = ", ".join(sorted(properties)) or "none"
+        raise ImproperlyConfigured(
+            f"{uri!r} has a variable {name!r}, and {function.name}() has no such parameter; "
+            f"it has {known}."
+        )
+    for name in sorted(set(arguments.json_schema.get("required", ())) - variables):
+        raise ImproperlyConfigured(
+            f"The parameter {name!r} of {function.name}() has no default and {uri!r} has no such "
+            "variable."
+        )
+
+
+# Generated tools ----------------------------------------------------------------------------------
+
+# What a generated tool is made of: arguments, a function, and answers that are JSON already.
+
+# No field of a model ends in an underscore, so no argument has this name.
+CONTEXT: Final = "ctx_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument of a generated tool; left out it is ``None``, unless it is required."""
+
+    annotation: Any
+    description: str = ""
+    required: bool = False
+    default: Any = None
+
+    def parameter(self, name: str) -> Parameter:
+        """The parameter of a function that would ask for it."""
+        hint = self.annotation
+        if self.description:
+            hint = Annotated[hint, Field(description=self.description)]
+        default = Parameter.empty if self.required else self.default
+        return Parameter(name, Parameter.KEYWORD_ONLY, annotation=hint, default=default)
+
+
+def arguments(of: str, named: Mapping[str, Argument]) -> SignatureArguments:
+    """Read these arguments as if a function ``of`` had declared them."""
+
+    def declared() -> None:
+        """Stand for the function."""
+
+    declared.__name__ = declared.__qualname__ = of
+    signature = Signature([one.parameter(name) for name, one in named.items()])
+    declared.__signature__ = signature  # type: ignore[attr-defined]
+    return SignatureArguments(declared)
+
+
+def function(call: Callable[[Context, dict[str, Any]], Any], *, name: str) -> ComponentFunction:
+    """The component function of ``call(ctx, arguments)``."""
+
+    def generated(ctx_: Context, **given: Any) -> Any:
+        return call(ctx_, given)
+
+    generated.__name__ = generated.__qualname__ = name
+    return ComponentFunction(function=generated, is_async=False, context_parameter=CONTEXT)
+
+
+def declared_by(function: Callable[..., Any], declaration: object) -> None:
+    """Note which registration a generated function belongs to, for whoever looks for its code."""
+    function.declared_by = declaration  # type: ignore[attr-defined]
+
+
+class MadeHere:
+    """Answers that were made to fit their schema, and so are not checked once more."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.json_schema = portable_output(schema)
+
+    def dump(self, value: Any) -> Any:
+        """The value, which is plain JSON."""
+        return value

@@ -1,0 +1,237 @@
+"""``Registry``: what a server offers, and the decorators that put it there.
+
+The twin of the admin's site object without its URLs. It knows no caller: who may see or use a
+component is decided by ``runtime.policy``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar, overload
+
+from django.core.exceptions import ImproperlyConfigured
+
+from mcp_django.core import declare
+from mcp_django.core.catalog import Collection
+from mcp_django.core.component import Component, Prompt
+from mcp_django.core.resource import ResourceTemplate
+from mcp_django.core.tool import UI, Approval, TaskAsking, TaskSupport
+from mcp_django.exceptions import NotRegistered
+from mcp_django.protocol.content import Annotations, Icon
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Registry(Collection):
+    """The components of one server, and the decorators."""
+
+    # Declaring --------------------------------------------------------------------------------
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(
+        self,
+        name: str | None = None,
+        /,
+        *,
+        title: str = "",
+        description: str = "",
+        read_only: bool | None = None,
+        enforce: bool = True,
+        destructive: bool | None = None,
+        idempotent: bool | None = None,
+        open_world: bool | None = None,
+        permission: Any = None,
+        scopes: Sequence[str] = (),
+        icons: Sequence[Icon] = (),
+        meta: Mapping[str, Any] | None = None,
+        atomic: bool | None = None,
+        timeout: float | None = None,
+        rate: str | Sequence[str] = (),
+        log_arguments: bool | None = None,
+        sensitive: Sequence[str] = (),
+        approval: Approval = "",
+        task: TaskSupport = "",
+        ask: TaskAsking = "during",
+        handle: bool = False,
+        task_ttl: float | None = None,
+        ui: UI | str | None = None,
+        slow: bool = False,
+        needs: Sequence[str] = (),
+        aliases: Sequence[str] = (),
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        form: type[Any] | None = None,
+        serializer: type[Any] | None = None,
+        strict_schema: bool = False,
+    ) -> Callable[[F], F]: ...
+
+    def tool(self, target: Any = None, /, **options: Any) -> Any:
+        """Offer a function as a tool; works bare and called.
+
+        The name is the function's, the description its docstring and the schema its signature,
+        unless ``input_schema`` (raw JSON Schema), ``form`` or ``serializer`` says otherwise. ``ui``
+        is the Django template in which hosts with MCP Apps show what it answers.
+
+        Raises:
+            AlreadyRegistered: the server has a tool of this name.
+            ImproperlyConfigured: the declaration cannot work; the message says what to write.
+        """
+        return self._decorate(target, options, declare.tool)
+
+    def resource(
+        self,
+        uri: str,
+        /,
+        *,
+        name: str | None = None,
+        title: str = "",
+        description: str = "",
+        mime_type: str | None = None,
+        size: int | None = None,
+        icons: Sequence[Icon] = (),
+        annotations: Annotations | None = None,
+        meta: Mapping[str, Any] | None = None,
+        permission: Any = None,
+        scopes: Sequence[str] = (),
+        subscribe: bool = True,
+        cache_ttl: timedelta = timedelta(0),
+        cache_public: bool = False,
+        read_only: bool | None = None,
+        enforce: bool = True,
+        atomic: bool | None = None,
+        timeout: float | None = None,
+        rate: str | Sequence[str] = (),
+        log_arguments: bool | None = None,
+        sensitive: Sequence[str] = (),
+        slow: bool = False,
+        needs: Sequence[str] = (),
+        aliases: Sequence[str] = (),
+    ) -> Callable[[F], F]:
+        """Offer a function as the resource of this URI, or of all URIs of this template.
+
+        ``{name}`` matches one path segment, ``{+name}`` any number of them, ``{?a,b}`` an
+        optional query (RFC 6570). The function returns text, bytes, a JSON value, one
+        ``ResourceContents`` or several of them. ``read_only=True`` has it refused to write.
+        """
+        options = {
+            "uri": uri,
+            "name": name,
+            "title": title,
+            "description": description,
+            "mime_type": mime_type,
+            "size": size,
+            "icons": icons,
+            "annotations": annotations,
+            "meta": meta,
+            "permission": permission,
+            "scopes": scopes,
+            "subscribe": subscribe,
+            "cache_ttl": cache_ttl,
+            "cache_public": cache_public,
+            "read_only": read_only,
+            "enforce": enforce,
+            "atomic": atomic,
+            "timeout": timeout,
+            "rate": rate,
+            "log_arguments": log_arguments,
+            "sensitive": sensitive,
+            "slow": slow,
+            "needs": needs,
+            "aliases": aliases,
+        }
+
+        if not isinstance(uri, str):
+            raise ImproperlyConfigured(
+                f"A resource begins with its URI: @mcp.resource('shop://about'), not {uri!r}."
+            )
+
+        def decorator(function: F) -> F:
+            self.add(declare.resource(function, options))
+            return function
+
+        return decorator
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+
+    @overload
+    def prompt(
+        self,
+        name: str | None = None,
+        /,
+        *,
+        title: str = "",
+        description: str = "",
+        template: str | None = None,
+        read_only: bool | None = None,
+        enforce: bool = True,
+        icons: Sequence[Icon] = (),
+        meta: Mapping[str, Any] | None = None,
+        permission: Any = None,
+        scopes: Sequence[str] = (),
+        atomic: bool | None = None,
+        timeout: float | None = None,
+        rate: str | Sequence[str] = (),
+        log_arguments: bool | None = None,
+        sensitive: Sequence[str] = (),
+        slow: bool = False,
+        needs: Sequence[str] = (),
+        aliases: Sequence[str] = (),
+    ) -> Callable[[F], F]: ...
+
+    def prompt(self, target: Any = None, /, **options: Any) -> Any:
+        """Offer a function as a prompt; works bare and called.
+
+        The function returns text, one ``Message`` or a list of both; with ``template`` it returns
+        the context for that Django template, which becomes one message of the user.
+        """
+        return self._decorate(target, options, declare.prompt)
+
+    def completion(self, ref: Callable[..., Any] | str, argument: str, /) -> Callable[[F], F]:
+        """Suggest values for an argument of a prompt or template.
+
+        ``ref`` is the decorated function, a prompt's name or a URI template.
+        """
+        target = self._completable(ref)
+
+        def decorator(function: F) -> F:
+            self.add_completion(declare.completion(target, argument, function))
+            return function
+
+        return decorator
+
+    def _decorate(
+        self, target: Any, options: dict[str, Any], build: Callable[..., Component]
+    ) -> Any:
+        if callable(target):
+            if options:
+                raise ImproperlyConfigured(
+                    f"Give {target!r} last: decorator({', '.join(options)}=…)(function)."
+                )
+            self.add(build(target, {}))
+            return target
+        if target is not None and not isinstance(target, str):
+            raise ImproperlyConfigured(f"Expected a function or a name, not {target!r}.")
+
+        def decorator(function: F) -> F:
+            self.add(build(function, {"name": target, **options}))
+            return function
+
+        return decorator
+
+    def _completable(self, ref: Callable[..., Any] | str) -> Prompt | ResourceTemplate:
+        candidates: list[Prompt | ResourceTemplate] = [
+            *self.prompts.values(),
+            *self.templates.values(),
+        ]
+        for component in candidates:
+            if ref in (component.callable, component.key):
+                return component
+        raise NotRegistered(
+            f"No prompt or resource template {ref!r} is registered here; declare it before its "
+            "completions."
+        )

@@ -1,0 +1,274 @@
+"""What the site owner set in the admin: overrides, exposed models and views, prompts and skills.
+
+Rows name servers, groups, permissions and scopes by their names. After a group is renamed, a row
+that names it admits no users; a foreign key whose row was lost would drop the restriction and
+admit all. Also, no foreign key crosses a database.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from mcp_django.conf import parse_all
+
+# Prompts and skills: common fields ----------------------------------------------------------------
+
+# What prompts and skills that are written in the admin have in common, with their versions.
+
+
+class Written(models.Model):
+    """What is written for a server; what it says is its newest version."""
+
+    server = models.CharField(_("server"), max_length=100)
+    is_enabled = models.BooleanField(_("enabled"), default=True)
+    groups = models.JSONField(_("groups"), default=list, blank=True)
+    permissions = models.JSONField(_("permissions"), default=list, blank=True)
+    scopes = models.JSONField(_("scopes"), default=list, blank=True)
+    version = models.PositiveIntegerField(_("version"), default=0, editable=False)
+    changed_at = models.DateTimeField(_("changed"), auto_now=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["server", "name"]
+
+    def __str__(self) -> str:
+        return str(self.name)  # type: ignore[attr-defined]  # as long as each kind allows
+
+
+class WrittenVersion(models.Model):
+    """What it said from some moment on, and who had it say so."""
+
+    number = models.PositiveIntegerField(_("version"))
+    content = models.JSONField(_("content"))
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        related_name="+",
+        verbose_name=_("author"),
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["-number"]
+
+
+# Overrides ----------------------------------------------------------------------------------------
+
+
+class Narrowing(models.Model):
+    """What both a server and a component can be narrowed by; empty means as in code."""
+
+    is_enabled = models.BooleanField(_("enabled"), default=True)
+    title = models.CharField(_("title"), max_length=200, blank=True)
+    groups = models.JSONField(_("groups"), default=list, blank=True)
+    permissions = models.JSONField(_("permissions"), default=list, blank=True)
+    rate = models.CharField(_("rate"), max_length=200, blank=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def rates(self) -> tuple[Any, ...]:
+        """The rates."""
+        return parse_all(self.rate)
+
+
+class Server(Narrowing):
+    """One ``MCPServer`` of the code, and what narrows it."""
+
+    name = models.CharField(_("name"), max_length=100, unique=True)
+    instructions = models.TextField(_("instructions"), blank=True)
+
+    class Meta:
+        verbose_name = _("server")
+        verbose_name_plural = _("servers")
+        ordering = ["name"]
+        permissions = [
+            ("try_components", _("Can try components as oneself")),
+            ("try_as_another", _("Can try components as another user")),
+            ("view_as_another", _("Can see what another user's client sees")),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Component(Narrowing):
+    """One tool, resource, resource template or prompt of a server, and what narrows it.
+
+    What code says of it is kept too, for the list, and for the day when code says it no more.
+    """
+
+    class Kind(models.TextChoices):
+        TOOL = "tool", _("tool")
+        RESOURCE = "resource", _("resource")
+        TEMPLATE = "resource template", _("resource template")
+        PROMPT = "prompt", _("prompt")
+
+    class Approval(models.TextChoices):
+        AS_IN_CODE = "", _("As in code")
+        CALLER = "caller", _("The caller approves each call")
+        STAFF = "staff", _("Staff approve each call")
+
+    server = models.CharField(_("server"), max_length=100)
+    kind = models.CharField(_("kind"), max_length=20, choices=Kind)
+    key = models.CharField(_("key"), max_length=500)
+    description = models.TextField(_("description"), blank=True)
+    scopes = models.JSONField(_("scopes"), default=list, blank=True)
+    approval = models.CharField(_("approval"), max_length=10, choices=Approval, blank=True)
+
+    name = models.CharField(_("name"), max_length=500, editable=False)
+    app = models.CharField(_("app"), max_length=100, editable=False)
+    origin = models.CharField(_("origin"), max_length=500, editable=False)
+    is_read_only = models.BooleanField(_("read-only"), null=True, editable=False)
+    is_destructive = models.BooleanField(_("destructive"), null=True, editable=False)
+    guarded_by = models.CharField(_("permission in code"), max_length=500, editable=False)
+    added_at = models.DateTimeField(_("added"), auto_now_add=True)
+    missing_since = models.DateTimeField(_("missing since"), null=True, editable=False)
+
+    class Meta:
+        verbose_name = _("component")
+        verbose_name_plural = _("components")
+        ordering = ["server", "kind", "key"]
+        constraints = [
+            models.UniqueConstraint(fields=["server", "kind", "key"], name="mcp_component_once")
+        ]
+
+    def __str__(self) -> str:
+        # A row may have been written past the admin.
+        return f"{dict(self.Kind.choices).get(self.kind, self.kind)} {self.key}"
+
+
+class Exposure(models.Model):
+    """A model or a view that is offered because somebody said so in the admin."""
+
+    class Kind(models.TextChoices):
+        MODEL = "model", _("model")
+        VIEW = "view", _("view")
+
+    kind = models.CharField(_("kind"), max_length=5, choices=Kind, editable=False)
+    server = models.CharField(_("server"), max_length=100)
+    target = models.CharField(_("target"), max_length=300)
+    name = models.CharField(_("name"), max_length=100, blank=True)
+    is_enabled = models.BooleanField(_("enabled"), default=True)
+    options = models.JSONField(_("options"), default=dict, blank=True)
+    groups = models.JSONField(_("groups"), default=list, blank=True)
+    permissions = models.JSONField(_("permissions"), default=list, blank=True)
+    scopes = models.JSONField(_("scopes"), default=list, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    changed_at = models.DateTimeField(_("changed"), auto_now=True)
+
+    class Meta:
+        verbose_name = _("exposure")
+        verbose_name_plural = _("exposures")
+        ordering = ["server", "kind", "target", "name"]
+
+    def __str__(self) -> str:
+        return f"{self.target} ({self.server})"
+
+
+class ModelExposure(Exposure):
+    """A model that is offered as tools and resources."""
+
+    class Meta:
+        proxy = True
+        verbose_name = _("model exposure")
+        verbose_name_plural = _("model exposures")
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Keep it as one of its kind."""
+        self.kind = Exposure.Kind.MODEL
+        super().save(*args, **kwargs)
+
+
+class ViewExposure(Exposure):
+    """A view that is offered as a tool, a resource or a prompt."""
+
+    class Meta:
+        proxy = True
+        verbose_name = _("view exposure")
+        verbose_name_plural = _("view exposures")
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Keep it as one of its kind."""
+        self.kind = Exposure.Kind.VIEW
+        super().save(*args, **kwargs)
+
+
+class PromptText(Written):
+    """A prompt that was written in the admin; what it says is its newest version."""
+
+    name = models.CharField(_("name"), max_length=128)
+    title = models.CharField(_("title"), max_length=200, blank=True)
+    description = models.TextField(_("description"), blank=True)
+    # Each: name, description, required, choices.
+    arguments = models.JSONField(_("arguments"), default=list, blank=True)
+    text = models.TextField(_("text"))
+
+    class Meta(Written.Meta):
+        verbose_name = _("prompt")
+        verbose_name_plural = _("prompts")
+        constraints = [
+            models.UniqueConstraint(fields=["server", "name"], name="mcp_prompt_text_once")
+        ]
+
+
+class PromptVersion(WrittenVersion):
+    """What a prompt said from some moment on, and who had it say so."""
+
+    prompt = models.ForeignKey(PromptText, models.CASCADE, related_name="versions")
+
+    class Meta(WrittenVersion.Meta):
+        verbose_name = _("version of a prompt")
+        verbose_name_plural = _("versions of prompts")
+        constraints = [
+            models.UniqueConstraint(fields=["prompt", "number"], name="mcp_prompt_version_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.prompt} {self.number}"
+
+
+# Skills -------------------------------------------------------------------------------------------
+
+
+class Skill(Written):
+    """A skill that was written in the admin; what it says is its newest version.
+
+    ``text`` is what follows the frontmatter, which is made of the other columns.
+    ``supporting_files`` holds the files beside it, each under a line with its name.
+    """
+
+    name = models.CharField(_("name"), max_length=64)
+    description = models.TextField(_("description"))
+    license = models.CharField(_("license"), max_length=200, blank=True)
+    compatibility = models.CharField(_("compatibility"), max_length=500, blank=True)
+    text = models.TextField(_("instructions"))
+    supporting_files = models.TextField(_("files"), blank=True)
+
+    class Meta(Written.Meta):
+        verbose_name = _("skill")
+        verbose_name_plural = _("skills")
+        constraints = [models.UniqueConstraint(fields=["server", "name"], name="mcp_skill_once")]
+
+
+class SkillVersion(WrittenVersion):
+    """What a skill said from some moment on, and who had it say so."""
+
+    skill = models.ForeignKey(Skill, models.CASCADE, related_name="versions")
+
+    class Meta(WrittenVersion.Meta):
+        verbose_name = _("version of a skill")
+        verbose_name_plural = _("versions of skills")
+        constraints = [
+            models.UniqueConstraint(fields=["skill", "number"], name="mcp_skill_version_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.skill} {self.number}"

@@ -1,0 +1,365 @@
+"""Arguments declared by a Django form, and validated by it.
+
+The function receives the bound, valid form as ``form``: ``form.cleaned_data`` to read,
+``form.save()`` for a model form. What the form leaves out of HTML it leaves out here: disabled
+fields have no argument, and an argument left out takes the field's initial value.
+
+The database is not touched for the schema: a choice among rows is described by the type of its
+key, and choices that are computed are checked when the form is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS, ImproperlyConfigured
+from django.db import models
+from django.forms.utils import pretty_name
+from django.utils.choices import CallableChoiceIterator, flatten_choices
+from django.utils.dateparse import parse_date, parse_datetime, parse_time
+from django.utils.html import strip_tags
+
+from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, MISSING, InvalidArguments, Problem, quote
+from mcp_django.schema.portable import RULES, portable_input, with_sentence
+from mcp_django.schema.problems import wrong_kind
+from mcp_django.schema.structure import JSON_TYPES, Schema
+from mcp_django.schema.values import decode_arguments, drop_nulls, jsonable, unknown_members
+
+FormClass = type[forms.BaseForm]
+
+
+class FormArguments:
+    """Reads arguments through a form class, which may be a model form.
+
+    With ``is_made_elsewhere`` a view makes the form, and may do so from more than data.
+    ``without`` names fields that no argument fills.
+    """
+
+    def __init__(
+        self,
+        form_class: FormClass,
+        *,
+        is_made_elsewhere: bool = False,
+        without: Collection[str] = (),
+    ) -> None:
+        if not is_made_elsewhere:
+            _check_constructor(form_class)
+        self._form_class = form_class
+        fields: dict[str, forms.Field] = form_class.base_fields  # type: ignore[attr-defined]
+        self._fields = {
+            name: field
+            for name, field in fields.items()
+            if not field.disabled and name not in without
+        }
+        self._shape = _form_schema(form_class, self._fields)
+        self.json_schema = portable_input(self._shape)
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        """Return the valid form under the name `form`; may query the database.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        arguments = self.check(decode_arguments(raw))
+        form = self._form_class(data=self.data(arguments, prefix=self._form_class.prefix))
+        if not form.is_valid():
+            raise InvalidArguments(self.problems(form, arguments))
+        return {"form": form}
+
+    def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of those kinds that the schema names; the form is not asked.
+
+        Raises:
+            InvalidArguments: a name or a kind is wrong.
+        """
+        known: dict[str, Any] = drop_nulls(arguments, self._shape, self._shape)
+        if problems := [
+            *islice(unknown_members(known, self._shape), MAX_KEPT_PROBLEMS),
+            *self._wrong_kinds(known),
+        ]:
+            raise InvalidArguments(problems)
+        return known
+
+    def _wrong_kinds(self, arguments: dict[str, Any]) -> Iterator[Problem]:
+        for name, value in arguments.items():
+            rule = wrong_kind(value, self.json_schema["properties"].get(name, {}))
+            if rule is not None:
+                yield Problem(path=name, value=value, message=rule)
+
+    def data(self, arguments: dict[str, Any], *, prefix: str | None = None) -> dict[str, Any]:
+        """Return what the form's widgets would send, by the names of its inputs."""
+        data: dict[str, Any] = {}
+        for name, field in self._fields.items():
+            value = form_value(field, arguments[name]) if name in arguments else _initial(field)
+            key = f"{prefix}-{name}" if prefix else name
+            if value is not None:
+                data |= widget_entries(field.widget, key, value)
+        return data
+
+    def problems(self, form: forms.BaseForm, arguments: dict[str, Any]) -> Iterator[Problem]:
+        """What the form found wrong, in terms of the arguments."""
+        for name, errors in form.errors.get_json_data().items():
+            schema = self._shape["properties"].get(name, {})
+            is_shown = name in arguments and not schema.get("writeOnly")
+            for error in errors:
+                yield Problem(
+                    path="" if name == NON_FIELD_ERRORS else name,
+                    value=arguments[name] if is_shown else MISSING,
+                    message=_rule(error),
+                )
+
+
+def _check_constructor(form_class: FormClass) -> None:
+    try:
+        inspect.signature(form_class).bind(data={})
+    except TypeError as exc:
+        raise ImproperlyConfigured(
+            f"{form_class.__qualname__} cannot be made from data alone ({exc}). Give its other "
+            "parameters defaults, or write a function that makes the form itself."
+        ) from exc
+
+
+def _form_schema(form_class: FormClass, fields: dict[str, forms.Field]) -> Schema:
+    properties: dict[str, Schema] = {}
+    required: list[str] = []
+    for name, field in fields.items():
+        try:
+            schema = field_schema(field)
+        except ImproperlyConfigured as exc:
+            raise ImproperlyConfigured(f"{form_class.__qualname__}.{name}: {exc}") from exc
+        if field.initial is None:
+            required += [name] if field.required else []
+        elif not callable(field.initial):
+            schema = with_default(schema, field.prepare_value(field.initial))
+        if isinstance(field.widget, forms.PasswordInput):
+            schema = {**schema, "writeOnly": True}
+        properties[name] = described(schema, name, label=field.label, help_text=field.help_text)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def widget_entries(widget: forms.Widget, key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(widget, forms.MultiWidget):
+        return {key: value}
+    # What could not be read stays text, and goes where the form will say so.
+    suffixes: list[str] = widget.widgets_names  # type: ignore[attr-defined]
+    parts = [value] * len(suffixes) if isinstance(value, str) else widget.decompress(value) or []
+    return {f"{key}{suffix}": part for suffix, part in zip(suffixes, parts, strict=True)}
+
+
+def _initial(field: forms.Field) -> Any:
+    initial = field.initial() if callable(field.initial) else field.initial
+    return field.prepare_value(initial)
+
+
+def _rule(error: dict[str, str]) -> str:
+    return "is required" if error["code"] == "required" else error["message"].rstrip(".")
+
+
+# Form and serializer fields -----------------------------------------------------------------------
+
+# What both have in common: words, choices, keys.
+
+MAX_LABELS = 40
+
+
+def described(schema: Schema, name: str, *, label: Any, help_text: Any) -> Schema:
+    """Return the schema with what a person would have read beside the field."""
+    text = "" if label is None or _is_name(str(label), name) else str(label)
+    for sentence in (strip_tags(str(help_text or "")), schema.get("description", "")):
+        text = with_sentence(text, sentence) if sentence else text
+    return {**schema, "description": text} if text else schema
+
+
+def choice_schema(choices: Iterable[tuple[Any, Any]]) -> Schema:
+    """Return an enumeration of values, with their labels where those say more."""
+    pairs = [
+        (_json_or_text(value), str(label)) for value, label in choices if value not in ("", None)
+    ]
+    if not pairs:
+        return {"type": "string"}
+    schema: Schema = {"enum": [value for value, _ in pairs]}
+    labels = [
+        f"{quote(value)} = {label}" for value, label in pairs if not _is_name(label, str(value))
+    ]
+    if 0 < len(labels) <= MAX_LABELS:
+        schema["description"] = f"Values: {', '.join(labels)}."
+    return schema
+
+
+def key_schema(field: models.Field[Any, Any]) -> Schema:
+    """Return the schema of what identifies a database object: its key, not the object."""
+    while isinstance(field, models.ForeignKey):
+        field = field.target_field
+    if isinstance(field, models.IntegerField):
+        return {"type": "integer"}
+    return {"type": "string", **({"format": "uuid"} if isinstance(field, models.UUIDField) else {})}
+
+
+def decimal_schema(field: Any) -> Schema:
+    """Return the schema of a decimal field, whose bounds no keyword can say of a string."""
+    rules = [
+        words.format(value)
+        for words, value in (
+            ("at least {}", field.min_value),
+            ("at most {}", field.max_value),
+            ("of at most {} digits", field.max_digits),
+            ("of at most {} decimal places", field.decimal_places),
+        )
+        if value is not None
+    ]
+    schema = {"type": "string", "format": "decimal"}
+    return {**schema, RULES: ", ".join(rules)} if rules else schema
+
+
+def bounded(schema: Schema, **bounds: Any) -> Schema:
+    """Return the schema with those bounds that a field has."""
+    return schema | {keyword: bound for keyword, bound in bounds.items() if bound is not None}
+
+
+def with_default(schema: Schema, default: Any) -> Schema:
+    """Return the schema with a default, unless JSON cannot say it."""
+    try:
+        return {**schema, "default": jsonable(default)}
+    except (TypeError, ValueError):
+        return schema
+
+
+def _json_or_text(value: Any) -> Any:
+    return value if type(value) in JSON_TYPES else str(value)
+
+
+def _is_name(label: str, name: str) -> bool:
+    return label.strip().casefold() in {name.casefold(), pretty_name(name).casefold()}
+
+
+# Form fields --------------------------------------------------------------------------------------
+
+# The schema of one Django form field, and a JSON value in the form that the field reads.
+
+
+def field_schema(field: forms.Field) -> Schema:
+    """Return the schema of the values that a field accepts.
+
+    Raises:
+        ImproperlyConfigured: no JSON value can fill such a field.
+    """
+    for kind in type(field).__mro__:
+        if kind in _SCHEMAS:
+            return _SCHEMAS[kind](field)
+    return {"type": "string"}
+
+
+def form_value(field: forms.Field, value: Any) -> Any:
+    """Return a JSON value as the field's widget would hand it over."""
+    for kind in type(field).__mro__:
+        if kind in _VALUES:
+            return _VALUES[kind](value)
+    return [_text_of(item) for item in value] if isinstance(value, list) else _text_of(value)
+
+
+def _text_of(value: Any) -> Any:
+    """Return numbers as text, as some fields expect it from HTML."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else value
+
+
+def _string(**more: Any) -> Callable[[Any], Schema]:
+    return lambda field: _text(field) | more
+
+
+def _text(field: Any) -> Schema:
+    return bounded({"type": "string"}, minLength=field.min_length, maxLength=field.max_length)
+
+
+def _plain(**schema: Any) -> Callable[[Any], Schema]:
+    return lambda field: dict(schema)
+
+
+def _number(kind: str) -> Callable[[Any], Schema]:
+    return lambda field: bounded({"type": kind}, minimum=field.min_value, maximum=field.max_value)
+
+
+def _boolean(field: Any) -> Schema:
+    # A required checkbox is one that has to be ticked.
+    return {"type": "boolean"} | ({RULES: "true"} if field.required else {})
+
+
+def _choice(field: Any) -> Schema:
+    if isinstance(field.choices, CallableChoiceIterator):
+        return {"type": "string"}
+    return choice_schema(flatten_choices(field.choices))
+
+
+def _row(field: Any) -> Schema:
+    options = field.queryset.model._meta
+    name = field.to_field_name
+    return key_schema(options.get_field(name) if name else options.pk)
+
+
+def _array_of(item: Callable[[Any], Schema]) -> Callable[[Any], Schema]:
+    return lambda field: {"type": "array", "items": item(field)}
+
+
+def _refuse(field: Any) -> Schema:
+    raise ImproperlyConfigured(
+        f"A {type(field).__name__} cannot be filled with JSON. Leave it out of the form, or take "
+        "its contents in fields of their own."
+    )
+
+
+_SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
+    forms.CharField: _text,
+    forms.EmailField: _string(format="email"),
+    forms.URLField: _string(format="uri"),
+    forms.SlugField: _text,
+    forms.UUIDField: _plain(type="string", format="uuid"),
+    forms.JSONField: _plain(),
+    forms.IntegerField: _number("integer"),
+    forms.FloatField: _number("number"),
+    forms.DecimalField: decimal_schema,
+    forms.BooleanField: _boolean,
+    forms.NullBooleanField: _plain(type="boolean"),
+    forms.DateField: _plain(type="string", format="date"),
+    forms.DateTimeField: _plain(type="string", format="date-time"),
+    forms.SplitDateTimeField: _plain(type="string", format="date-time"),
+    forms.TimeField: _plain(type="string", format="time"),
+    forms.DurationField: _plain(type="string", format="duration"),
+    forms.ChoiceField: _choice,
+    forms.MultipleChoiceField: _array_of(_choice),
+    forms.ModelChoiceField: _row,
+    forms.ModelMultipleChoiceField: _array_of(_row),
+    forms.MultiValueField: _refuse,
+    forms.FileField: _refuse,
+}
+
+
+def _parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+    """A field may read other formats only; ISO 8601 is what the schema asks for."""
+
+    def convert(value: Any) -> Any:
+        text = str(value)
+        try:
+            return parse(text) or text
+        except ValueError:
+            return text
+
+    return convert
+
+
+_VALUES: Mapping[type, Callable[[Any], Any]] = {
+    forms.JSONField: json.dumps,
+    forms.DateField: _parsed(parse_date),
+    forms.DateTimeField: _parsed(parse_datetime),
+    forms.SplitDateTimeField: _parsed(parse_datetime),
+    forms.TimeField: _parsed(parse_time),
+}

@@ -1,0 +1,347 @@
+"""Values between JSON text and Python: decoding arguments, and writing results as plain JSON.
+
+Numbers keep every digit (RFC 8259, section 6, leaves precision to the implementation), so that an
+amount of money is never rounded through a float. Of a repeated name the last one counts, as it
+does everywhere in this package.
+
+Hosts and models take liberties that JSON Schema would not: no arguments at all, ``null`` for an
+argument left out. Both are accepted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import io
+import json
+import math
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from decimal import Decimal
+from enum import Enum
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import PurePath
+from typing import Any, Self
+from uuid import UUID
+
+from django.db.models import Manager, Model, QuerySet
+from django.db.models.query import ModelIterable
+from django.http.response import HttpResponseBase
+from django.utils.functional import Promise
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from mcp_django.protocol import content
+from mcp_django.schema.arguments import InvalidArguments, Problem, format_path, unknown_argument
+from mcp_django.schema.structure import Path, Schema, accepts_null, alternatives
+
+# What a form, a serializer or a person nests; beyond it the functions here would run out of stack.
+MAX_DEPTH = 64
+TOO_DEEP = f"the arguments are nested deeper than {MAX_DEPTH} levels"
+
+
+class _NoNumberError(ValueError):
+    """Something that stands for a number and is none."""
+
+
+class ExactFloat(float):
+    """A float that still knows how it was written; `str` gives that text to a `Decimal`."""
+
+    __slots__ = ("text",)
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        self = super().__new__(cls, text)
+        self.text = text
+        return self
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def is_empty(raw: bytes) -> bool:
+    """Tell whether a call came without arguments."""
+    return raw.strip() in {b"", b"null"}
+
+
+def decode_arguments(
+    raw: bytes, *, parse_float: Callable[[str], Any] = ExactFloat
+) -> dict[str, Any]:
+    """Return the arguments as plain JSON values.
+
+    Raises:
+        InvalidArguments: the text is no JSON object.
+    """
+    if is_empty(raw):
+        return {}
+    try:
+        arguments = json.loads(raw, parse_float=parse_float, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as exc:
+        problem = Problem(path="", message=f"the arguments are not valid JSON: {_reason(exc)}")
+        raise InvalidArguments([problem]) from exc
+    if is_too_deep(raw, arguments):
+        raise InvalidArguments([Problem(path="", message=TOO_DEEP)])
+    if not isinstance(arguments, dict):
+        problem = Problem(path="", value=arguments, message="the arguments must be an object")
+        raise InvalidArguments([problem])
+    return arguments
+
+
+def is_too_deep(raw: bytes, value: Any) -> bool:
+    """Tell whether lists and objects are nested deeper than `MAX_DEPTH`."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(one.values())
+            elif isinstance(one, list):
+                inner.extend(one)
+        level = [one for one in inner if isinstance(one, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, RecursionError):
+        return "it is nested too deep"
+    if isinstance(exc, json.JSONDecodeError | UnicodeDecodeError | _NoNumberError):
+        return str(exc)
+    # What is left are integers of many digits, which Python refuses in terms of its own settings.
+    return "a number is too large"
+
+
+def finite_float(text: str) -> float:
+    """Return a number as a float, unless it is too large for one."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise _NoNumberError("a number is too large")
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise _NoNumberError(f"{name} is no JSON number")
+
+
+def drop_nulls(value: Any, schema: Any, root: Schema) -> Any:
+    """Return `value` without the members that are `null`, may be left out and may not be `null`."""
+    if isinstance(value, list):
+        items = schema.get("items") if isinstance(schema, dict) else None
+        return [drop_nulls(item, items, root) for item in value]
+    if not isinstance(value, dict):
+        return value
+    objects = [member for member in alternatives(root, schema) if "properties" in member]
+    if len(objects) != 1:
+        return value
+    properties, required = objects[0]["properties"], objects[0].get("required", ())
+    return {
+        name: drop_nulls(member, properties.get(name), root)
+        for name, member in value.items()
+        if member is not None
+        or name not in properties
+        or name in required
+        or accepts_null(root, properties[name])
+    }
+
+
+def unknown_members(value: Any, schema: Any, path: Path = ()) -> Iterator[Problem]:
+    """Yield a problem for each name in `value` for which a closed schema has no property."""
+    if not isinstance(schema, dict):
+        return
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from unknown_members(item, schema.get("items"), (*path, index))
+    elif isinstance(value, dict) and "properties" in schema:
+        properties = schema["properties"]
+        for name, member in value.items():
+            if name in properties:
+                yield from unknown_members(member, properties[name], (*path, name))
+            elif schema.get("additionalProperties") is False:
+                yield unknown_argument(name, properties, path=format_path(path))
+
+
+# Results without a declared type ------------------------------------------------------------------
+
+# They are written as plain JSON. This takes what Django code usually has at hand and refuses what
+# has no single meaning as data, saying what to return instead: a model instance, for one, may
+# hold columns that the caller must not see.
+
+_SOME_FIELDS = "the fields that the caller may see, as with .values('id', 'name')"
+
+CONTENT_CLASSES = (
+    content.Text,
+    content.Image,
+    content.Audio,
+    content.EmbeddedResource,
+    content.ResourceLink,
+    content.Message,
+    content.ResourceContents,
+    content.ToolResult,
+)
+
+
+def jsonable(value: Any) -> Any:
+    """Return the value as None, bool, int, float, str, list and dict, whatever it was made of.
+
+    Raises:
+        TypeError: something in it is no data; the message says what to return instead.
+        ValueError: NaN, Infinity, or nesting without an end.
+    """
+    return _convert(value, ())
+
+
+def check_finite(value: Any, path: Path = ()) -> None:
+    """Refuse NaN and Infinity in what is plain JSON otherwise.
+
+    Raises:
+        ValueError: naming the place.
+    """
+    if isinstance(value, float):
+        _float(value, path)
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            check_finite(member, (*path, name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            check_finite(item, (*path, index))
+
+
+def _convert(value: Any, path: Path) -> Any:
+    if len(path) > MAX_DEPTH:
+        raise ValueError(f"{_place(path[:3])}… is nested deeper than {MAX_DEPTH} levels.")
+    exact = _EXACT.get(type(value))
+    if exact is not None:
+        return exact(value, path)
+    for kinds, convert in _CONVERSIONS:
+        if isinstance(value, kinds):
+            return convert(value, path)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _mapping({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, path)
+    raise _refusal(value, path, "a dict, a list, a dataclass or text")
+
+
+def _place(path: Path) -> str:
+    return format_path(("result", *path))
+
+
+def _refusal(value: Any, path: Path, instead: str) -> TypeError:
+    name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    return TypeError(f"{_place(path)} is of type {name}, which is no data; return {instead}.")
+
+
+def _unchanged(value: Any, path: Path) -> Any:
+    return value
+
+
+def _float(value: float, path: Path) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{_place(path)} is {value}, which JSON cannot say; return None instead.")
+    return float(value)
+
+
+def _decimal(value: Decimal, path: Path) -> str:
+    if not value.is_finite():
+        raise ValueError(f"{_place(path)} is {value}, which is no amount; return None instead.")
+    return str(value)
+
+
+def _mapping(value: Mapping[Any, Any], path: Path) -> dict[str, Any]:
+    named = ((_key(key, path), member) for key, member in value.items())
+    return {name: _convert(member, (*path, name)) for name, member in named}
+
+
+def _key(key: Any, path: Path) -> str:
+    if type(key) is str:
+        return key
+    plain = _convert(key, path)
+    if isinstance(plain, dict | list):
+        raise TypeError(f"{_place(path)} has {key!r} for a key; JSON has only strings.")
+    return plain if isinstance(plain, str) else json.dumps(plain)
+
+
+def _items(value: Any, path: Path) -> list[Any]:
+    return [_convert(item, (*path, index)) for index, item in enumerate(value)]
+
+
+def _set(value: AbstractSet[Any], path: Path) -> list[Any]:
+    try:
+        # The order of a set of strings differs from process to process.
+        return _items(sorted(value), path)
+    except TypeError:
+        return _items(value, path)
+
+
+def _tuple(value: tuple[Any, ...], path: Path) -> Any:
+    return _mapping(value._asdict(), path) if hasattr(value, "_asdict") else _items(value, path)
+
+
+def _queryset(value: QuerySet[Any], path: Path) -> list[Any]:
+    if issubclass(value._iterable_class, ModelIterable):
+        raise _refusal(value, path, _SOME_FIELDS)
+    return _items(value, path)
+
+
+def _model(value: BaseModel, path: Path) -> Any:
+    try:
+        plain = to_jsonable_python(value, by_alias=True)
+    except (PydanticSerializationError, UnicodeDecodeError) as exc:
+        raise TypeError(f"{_place(path)} cannot be written as JSON: {exc}") from exc
+    return _convert(plain, path)
+
+
+def _moment(value: dt.date | dt.time, path: Path) -> str:
+    """A moment in UTC ends in Z, as in results with a declared type (RFC 3339, section 5.6)."""
+    return value.isoformat().replace("+00:00", "Z")
+
+
+_Convert = Callable[[Any, Path], Any]
+
+
+def _refuse(instead: str) -> _Convert:
+    def convert(value: Any, path: Path) -> Any:
+        raise _refusal(value, path, instead)
+
+    return convert
+
+
+_EXACT: Mapping[type, _Convert] = {
+    type(None): _unchanged,
+    bool: _unchanged,
+    int: _unchanged,
+    str: _unchanged,
+    float: _float,
+    dict: _mapping,
+    list: _items,
+}
+
+# Content classes are dataclasses, bytes are a collection, a member of TextChoices is a string, and
+# a query can be iterated asynchronously: what is narrower comes first.
+_CONVERSIONS: tuple[tuple[Any, _Convert], ...] = (
+    (Model, _refuse("the fields that the caller may see, in a dict or a dataclass")),
+    (Manager, _refuse(_SOME_FIELDS)),
+    (CONTENT_CLASSES, _refuse("content by itself or in a list, with nothing else around it")),
+    ((bytes, bytearray, memoryview), _refuse("Image, Audio or EmbeddedResource, or text")),
+    (HttpResponseBase, _refuse("the data that the response was made of")),
+    (io.IOBase, _refuse("what the file holds, as text or an EmbeddedResource")),
+    (Awaitable, _refuse("what it gives when awaited")),
+    (QuerySet, _queryset),
+    (AsyncIterable, _refuse("a list of what it gives: [item async for item in ...]")),
+    (Enum, lambda value, path: _convert(value.value, path)),
+    (Promise, lambda value, path: str(value)),
+    (str, lambda value, path: str.__str__(value)),
+    (int, lambda value, path: int(value)),
+    (float, _float),
+    (Decimal, _decimal),
+    ((dt.date, dt.time), _moment),
+    (dt.timedelta, lambda value, path: to_jsonable_python(value)),
+    ((UUID, PurePath, IPv4Address, IPv6Address), lambda value, path: str(value)),
+    (BaseModel, _model),
+    (Mapping, _mapping),
+    (tuple, _tuple),
+    (AbstractSet, _set),
+    ((Collection, Iterator), _items),
+)
