@@ -712,15 +712,18 @@ NAMED = re.compile(r"`((?:\w+/)*\w+)\.py`")
 def named_edits(plan: Plan, text: str) -> Iterator[tuple[int, int, str]]:
     """Files that a page of ours names from the package, or by their names alone."""
     by_name = defaultdict(set)
-    for old, new in plan.target.items():
-        by_name[old.rpartition(".")[2]].add(new)
+    for old in plan.files:
+        by_name[old.rpartition(".")[2]].add(old)
     for match in NAMED.finditer(text):
         path = match.group(1)
         old = ".".join([PACKAGE, *path.split("/")])
-        news = {plan.target[old]} if old in plan.target else by_name.get(path, set())
-        if len(news) != 1:
+        olds = {old} if old in plan.files else by_name.get(path, set())
+        if not olds & plan.target.keys():
             continue
-        result = f"`{'/'.join(next(iter(news)).split('.')[1:])}.py`"
+        if len(olds) != 1:
+            plan.notes.append(f"a page says {match.group(0)}, which is one of {len(olds)}")
+            continue
+        result = f"`{'/'.join(plan.target[olds.pop()].split('.')[1:])}.py`"
         if result != match.group(0):
             start = len(text[: match.start()].encode())
             yield start, start + len(match.group(0).encode()), result
