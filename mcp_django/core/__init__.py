@@ -1,1 +1,1 @@
-"""What a developer declares: tools, resources, resource templates, prompts and completions."""
+"""What a developer declares and works with: components, their context, questions, registries."""

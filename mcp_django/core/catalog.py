@@ -3,6 +3,7 @@
 A ``Collection`` holds what code declares. The site owner adds to that and restricts it in the
 admin (``mcp_django.overrides``); the result is ``Offered``, from which callers are served. It is
 a snapshot: code that took one goes on with it, however the registry or the rows change meanwhile.
+``Server`` is what the runtime asks of the server that they belong to.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from mcp_django.conf import Rate
 from mcp_django.core.component import Completion, Component, Prompt
 from mcp_django.core.resource import (
+    ReadableComponent,
     Resource,
     ResourceTemplate,
     Skills,
@@ -24,9 +26,6 @@ from mcp_django.core.resource import (
 )
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
-
-if TYPE_CHECKING:
-    from mcp_django.core.resource import ReadableComponent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,6 @@ class Offered:
     """The skills among the resources."""
     former: Mapping[tuple[str, str], Component] = field(init=False, repr=False, compare=False)
     """What answers to a former name, by kind and that name."""
-
     embeds: bool = field(init=False, repr=False, compare=False)
     """Whether a tool or a prompt says that it puts contents of resources into its answers."""
 
@@ -142,11 +140,9 @@ def _find(
 
 # Components that code declares --------------------------------------------------------------------
 
-# The components of one server, by kind and name.
-
 
 class Collection:
-    """What code declares of one server."""
+    """What code declares of one server: its components, by kind and name."""
 
     name = "default"
     """What the server is called, in the addresses that are made of it."""
@@ -274,11 +270,12 @@ def _is_meant(component: Component, target: Callable[..., Any] | Component) -> b
 
 # The ``Server`` protocol --------------------------------------------------------------------------
 
-# What the runtime asks of a server; ``mcp_django.server.MCPServer`` implements it.
-
 
 class Server(Protocol):
-    """The components of a server and what it says of itself."""
+    """The components of a server and what it says of itself.
+
+    ``mcp_django.server.MCPServer`` implements it.
+    """
 
     name: str
     permission: Any

@@ -29,7 +29,7 @@ from mcp_django.schema.signature import positional_names, read_parameters, retur
 # The component's function -------------------------------------------------------------------------
 
 QUESTIONS = frozenset({"ask", "elicit", "elicit_url", "list_roots", "sample"})
-EMBEDDED = "EmbeddedResource"
+_EMBEDDED = "EmbeddedResource"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class ComponentFunction:
     @property
     def name(self) -> str:
         """The function's own name."""
-        return function_name(self.function)
+        return _function_name(self.function)
 
     @property
     def doc(self) -> str:
@@ -85,12 +85,12 @@ def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
     contexts = _context_parameters(function)
     if len(contexts) > 1:
         raise ImproperlyConfigured(
-            f"{function_name(function)}() takes {len(contexts)} parameters annotated as Context "
+            f"{_function_name(function)}() takes {len(contexts)} parameters annotated as Context "
             f"({', '.join(contexts)}); keep one."
         )
     if not contexts and _has_bare_context(function):
         raise ImproperlyConfigured(
-            f"{function_name(function)}() takes ctx without an annotation, so clients would have "
+            f"{_function_name(function)}() takes ctx without an annotation, so clients would have "
             "to pass it; write ctx: Context."
         )
     names, returns = set(_names(function)), return_annotation(function)
@@ -100,11 +100,11 @@ def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
         context_parameter=contexts[0] if contexts else None,
         returns=returns,
         asks=bool(contexts) and not QUESTIONS.isdisjoint(names),
-        embeds=EMBEDDED in names or EMBEDDED in str(returns),
+        embeds=_EMBEDDED in names or _EMBEDDED in str(returns),
     )
 
 
-def function_name(function: Callable[..., Any]) -> str:
+def _function_name(function: Callable[..., Any]) -> str:
     """A callable's name, also for partial objects and instances with ``__call__``."""
     target = _unwrapped(function)
     return getattr(target, "__name__", type(target).__name__)
@@ -276,9 +276,7 @@ class Component:
         return str(declaration or self.callable.__module__)
 
 
-# Prompts ------------------------------------------------------------------------------------------
-
-# Messages that a person picks and a function or a Django template writes.
+# Prompts and completions --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +290,10 @@ class PromptArgument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt(Component):
-    """A prompt. With ``template`` the function returns that Django template's context."""
+    """Messages that a person picks and a function or a Django template writes.
+
+    With ``template`` the function returns that Django template's context.
+    """
 
     kind: ClassVar[str] = "prompt"
 
@@ -308,11 +309,6 @@ class Prompt(Component):
             PromptArgument(name=name, schema=spec, required=name in required)
             for name, spec in schema.get("properties", {}).items()
         ]
-
-
-# Completions --------------------------------------------------------------------------------------
-
-# Suggestions for the arguments of a prompt or of a resource template.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

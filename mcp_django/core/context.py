@@ -21,7 +21,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from mcp_django.conf import get_settings
-from mcp_django.core.questions import Elicit, ElicitURL, ListRoots, Question, Root, Sample
+from mcp_django.core.questions import (
+    Elicit,
+    ElicitURL,
+    ListRoots,
+    Question,
+    Root,
+    Said,
+    Sample,
+    SampledMessage,
+)
 from mcp_django.exceptions import ElicitationUnavailable
 from mcp_django.protocol.errors import check_askable, requirement
 from mcp_django.protocol.revisions import LOG_LEVELS
@@ -29,7 +38,6 @@ from mcp_django.protocol.revisions import LOG_LEVELS
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from mcp_django.core.questions import Said, SampledMessage
     from mcp_django.protocol.content import ResourceContents
 
 
@@ -211,9 +219,9 @@ class Asking:
 
 logger = logging.getLogger("mcp_django")
 
-
 # Of an optional app, which may import this module and not the other way round.
 UPSTREAM = "mcp_django.oauth.upstream.access.upstream_of"
+_is_told = threading.Event()
 
 
 class ClientPort(Protocol):
@@ -290,9 +298,6 @@ class Unstreamed(Silence):
                 "WSGI, which has no streams. Serve the site over ASGI; docs/deploy.md says how. "
                 "This is said once."
             )
-
-
-_is_told = threading.Event()
 
 
 class Cancellation:

@@ -13,8 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model
 from pydantic import Field
 
-from mcp_django import conf
-from mcp_django.conf import Rate
+from mcp_django.conf import Rate, parse_all
 from mcp_django.core.component import (
     Completion,
     Component,
@@ -28,6 +27,7 @@ from mcp_django.core.tool import UI, Tool
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.compiled import RawArguments, RawOutput
+from mcp_django.schema.django_forms import FormArguments
 from mcp_django.schema.portable import portable_output
 from mcp_django.schema.signature import (
     OutputAdapter,
@@ -151,7 +151,7 @@ def _sequence(name: str, value: Any) -> tuple[Any, ...]:
 
 def _rates(value: str | Sequence[str]) -> tuple[Rate, ...]:
     try:
-        return conf.parse_all(value)
+        return parse_all(value)
     except ValueError as exc:
         raise ImproperlyConfigured(f"rate: {exc}.") from None
 
@@ -184,8 +184,6 @@ def _arguments(
             f"{function.name}() has no parameter {used[0]!r}, which takes the valid {used[0]}."
         )
     if used == ["form"]:
-        from mcp_django.schema.django_forms import FormArguments
-
         return FormArguments(sources["form"])
     # Django REST framework is optional and cannot be imported before settings exist.
     from mcp_django.schema.serializers import SerializerArguments

@@ -1,7 +1,9 @@
 """What a component may ask its client (elicitation, sampling, roots), and what an answer becomes.
 
-Sampling and roots are deprecated since 2026-07-28, and still asked as long as clients declare
-them.
+Elicitation asks the user by a form or a page to visit (MCP 2026-07-28, "Elicitation"), sampling
+asks the client's language model (2025-11-25 and 2026-07-28, "Sampling"), and roots are the folders
+that the user works in (2025-11-25, "Roots"). The last two are deprecated since 2026-07-28, and
+still asked as long as clients declare them.
 """
 
 from __future__ import annotations
@@ -90,8 +92,6 @@ class Question(ABC):
 
 # Elicitation --------------------------------------------------------------------------------------
 
-# Questions to the user: a form, or a page to visit (MCP 2026-07-28, "Elicitation").
-
 # RFC 3986, appendix A. What else is in an address is shown to the user in one way and read by his
 # browser in another.
 URL_CHARACTERS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
@@ -136,7 +136,7 @@ class Elicit(Question):
         content = answer.get("content")
         if content is None:
             content = {}
-        check_content(content)
+        _check_content(content)
         try:
             return self._form.read(content)
         except InvalidArguments as exc:
@@ -166,7 +166,7 @@ class ElicitURL(Question):
         key: str | None = None,
     ) -> None:
         super().__init__(key=key)
-        check_page(url)
+        _check_page(url)
         self.message = str(message)
         self.url = url
         self._done = done
@@ -192,18 +192,6 @@ class ElicitURL(Question):
             raise Unfinished(NOT_YET)
 
 
-def check_content(content: Any) -> None:
-    """Refuse what no form can hold, before each member is looked at.
-
-    Raises:
-        MalformedAnswer: it is no object, or has a list that nobody can have chosen.
-    """
-    if not isinstance(content, Mapping):
-        raise MalformedAnswer("content must be an object")
-    if any(isinstance(value, list) and len(value) > MAX_CHOSEN for value in content.values()):
-        raise MalformedAnswer(f"content has a list of more than {MAX_CHOSEN} choices")
-
-
 def check_accepted(answer: Mapping[str, Any]) -> None:
     """Tell a yes from everything else.
 
@@ -218,7 +206,19 @@ def check_accepted(answer: Mapping[str, Any]) -> None:
         raise MalformedAnswer("action must be accept, decline or cancel")
 
 
-def check_page(url: str) -> None:
+def _check_content(content: Any) -> None:
+    """Refuse what no form can hold, before each member is looked at.
+
+    Raises:
+        MalformedAnswer: it is no object, or has a list that nobody can have chosen.
+    """
+    if not isinstance(content, Mapping):
+        raise MalformedAnswer("content must be an object")
+    if any(isinstance(value, list) and len(value) > MAX_CHOSEN for value in content.values()):
+        raise MalformedAnswer(f"content has a list of more than {MAX_CHOSEN} choices")
+
+
+def _check_page(url: str) -> None:
     """Refuse an address that no user should be sent to.
 
     Raises:
@@ -244,8 +244,6 @@ def check_page(url: str) -> None:
 
 
 # Roots --------------------------------------------------------------------------------------------
-
-# Questions for the folders that the user works in (MCP 2025-11-25, "Roots").
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,13 +291,7 @@ def _root(described: Any) -> Root:
 
 # Sampling -----------------------------------------------------------------------------------------
 
-# Questions to the client's language model (MCP 2025-11-25 and 2026-07-28, "Sampling").
-
 TOOL_CHOICES = ("auto", "required", "none")
-_MISMATCH = (
-    "The model asked for the results of {}, and is given [{}]; after each message that uses tools "
-    "comes a list with one ToolResultBlock for each use."
-)
 MEMBERS: Mapping[str, Mapping[str, type]] = {
     "text": {"text": str},
     "image": {"data": str, "mimeType": str},
@@ -308,6 +300,10 @@ MEMBERS: Mapping[str, Mapping[str, type]] = {
 }
 """What a model says, by the type of the block; it gives no tool results."""
 PREFERENCES = ("costPriority", "speedPriority", "intelligencePriority")
+_MISMATCH = (
+    "The model asked for the results of {}, and is given [{}]; after each message that uses tools "
+    "comes a list with one ToolResultBlock for each use."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,23 +363,6 @@ class SampledMessage:
 
 
 Said: TypeAlias = str | Message | SampledMessage | Sequence[ToolResultBlock]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
-    """The parameters of a sampling request that are only there when they are set."""
-
-    systemPrompt: str | None = None  # noqa: N815 - the specification's names
-    temperature: float | None = None
-    stopSequences: list[str] = field(default_factory=list)  # noqa: N815
-    modelPreferences: dict[str, Any] | None = None  # noqa: N815
-    metadata: dict[str, Any] | None = None
-    tools: list[dict[str, Any]] = field(default_factory=list)
-    toolChoice: dict[str, str] | None = None  # noqa: N815
-
-    def to_wire(self) -> dict[str, Any]:
-        members = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in members.items() if value not in (None, [])}
 
 
 class Sample(Question):
@@ -459,6 +438,23 @@ class Sample(Question):
             model=model,
             stop_reason=stop_reason if isinstance(stop_reason, str) else "",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """The parameters of a sampling request that are only there when they are set."""
+
+    systemPrompt: str | None = None  # noqa: N815 - the specification's names
+    temperature: float | None = None
+    stopSequences: list[str] = field(default_factory=list)  # noqa: N815
+    modelPreferences: dict[str, Any] | None = None  # noqa: N815
+    metadata: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    toolChoice: dict[str, str] | None = None  # noqa: N815
+
+    def to_wire(self) -> dict[str, Any]:
+        members = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in members.items() if value not in (None, [])}
 
 
 def _checked(block: Any) -> dict[str, Any]:

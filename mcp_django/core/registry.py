@@ -26,8 +26,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Registry(Collection):
     """The components of one server, and the decorators."""
 
-    # Declaring --------------------------------------------------------------------------------
-
     @overload
     def tool(self, function: F, /) -> F: ...
 

@@ -219,7 +219,7 @@ class Skills:
         return bool(self.entries)
 
 
-NO_SKILLS = Skills(
+_NO_SKILLS = Skills(
     files=MappingProxyType({}), entries=MappingProxyType({}), directories=MappingProxyType({})
 )
 
@@ -230,7 +230,7 @@ def skills_among(resources: Iterable[Resource]) -> Skills:
         (one for one in resources if isinstance(one, SkillFile)), key=lambda one: one.uri
     )
     if not found:
-        return NO_SKILLS
+        return _NO_SKILLS
     entries = {one.uri: one for one in found if one.frontmatter is not None}
     files: dict[str, list[SkillFile]] = {uri: [] for uri in entries}
     directories: dict[str, dict[str, SkillFile | None]] = {}
@@ -250,16 +250,17 @@ def skills_among(resources: Iterable[Resource]) -> Skills:
 
 # Pages of MCP Apps --------------------------------------------------------------------------------
 
-# ``UIResource`` is the page of a tool's ``UI``, a Django template rendered for the user who reads
-# it. A host may fetch it long before the tool is called and keep it, so it holds no data of a
-# call: those reach it over the bridge. MCP Apps (SEP-1865, 2026-01-26), "UI Resource Format".
-
 logger = logging.getLogger("mcp_django")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UIResource(Resource):
-    """The page of a view. Who may not see its tool may not read it."""
+    """The page of a tool's ``UI``: a Django template, rendered for the user who reads it.
+
+    A host may fetch it long before the tool is called and keep it, so it holds no data of a call:
+    those reach it over the bridge (MCP Apps, SEP-1865, 2026-01-26, "UI Resource Format"). Who may
+    not see its tool may not read it.
+    """
 
     tool: str
     """The name of the tool that declares it."""
@@ -282,7 +283,7 @@ def resource_of(tool: Tool, server: str) -> UIResource | None:
     is_made_of_name = ui.uri == address(server, tool.name)
     return UIResource(
         name=tool.name,
-        function=inspect_function(page_function(ui, tool)),
+        function=inspect_function(_page_function(ui, tool)),
         title=tool.title,
         description=f"The view of the tool {tool.name}.",
         meta=ui.of_view(),
@@ -300,18 +301,18 @@ def resource_of(tool: Tool, server: str) -> UIResource | None:
     )
 
 
-def page_function(ui: UI, tool: Tool) -> Any:
+def _page_function(ui: UI, tool: Tool) -> Any:
     """The function behind the page, which tells where it comes from as its tool does."""
 
     def render(ctx: Context) -> ResourceContents:
-        return page(ui, tool.name, ctx)
+        return _page(ui, tool.name, ctx)
 
     render.__name__ = render.__qualname__ = tool.function.name
     render.__module__ = tool.callable.__module__
     return render
 
 
-def page(ui: UI, tool: str, ctx: Context) -> ResourceContents:
+def _page(ui: UI, tool: str, ctx: Context) -> ResourceContents:
     """The page, with what it may load from this site.
 
     The template has ``tool`` (its name), ``server``, and ``user`` and ``perms`` of the caller;
@@ -330,11 +331,11 @@ def page(ui: UI, tool: str, ctx: Context) -> ResourceContents:
     request = ctx.request
     html = str(get_template(ui.template).render(values, request))
     base = get_settings().base_url or ("" if request is None else request.build_absolute_uri("/"))
-    html, origins = with_addresses(html, base)
+    html, origins = _with_addresses(html, base)
     return ResourceContents(html, mime_type=MIME_TYPE, meta=ui.of_view(origins=origins))
 
 
-def with_addresses(html: str, base: str) -> tuple[str, tuple[str, ...]]:
+def _with_addresses(html: str, base: str) -> tuple[str, tuple[str, ...]]:
     """A page whose static and media files have whole addresses, and the origins of those.
 
     It is shown elsewhere, where ``/static/`` is another site's or nobody's. Without a ``base`` it
