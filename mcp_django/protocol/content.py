@@ -1,8 +1,8 @@
 """What tools, resources and prompts return: content blocks, messages, contents, results.
 
 Each value writes itself in the richest wire shape, that of 2026-07-28; ``shapes`` cuts it down
-for older revisions. A wrong value raises where it is made, not when it is sent. MCP 2026-07-28,
-"Tools", "Resources", "Prompts".
+for older revisions. So do the annotations and icons of a component. A wrong value raises where it
+is made, not when it is sent. MCP 2026-07-28, "Tools", "Resources", "Prompts", "Icons".
 """
 
 from __future__ import annotations
@@ -21,24 +21,9 @@ from mcp_django.protocol.uritemplate import check_uri
 
 # Annotations and icons ----------------------------------------------------------------------------
 
-# How components and content present themselves: MCP 2026-07-28, "Resources: Annotations" and
-# "Icons".
-
 Role: TypeAlias = Literal["user", "assistant"]
 
 _SIZE = re.compile(r"any|[1-9][0-9]*x[1-9][0-9]*")
-
-
-def check_role(role: str) -> None:
-    """Raise `ValueError` for anything but the two roles of a conversation."""
-    if role not in ("user", "assistant"):
-        raise ValueError(f"A role is 'user' or 'assistant', not {clip(repr(role))}")
-
-
-def _check_tuple(name: str, values: Sequence[str]) -> None:
-    # A string is a sequence of its characters, and the mistake easily made.
-    if isinstance(values, str):
-        raise ValueError(f"{name} is a tuple of strings, not the string {clip(repr(values))}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +39,7 @@ class Annotations:
     def __post_init__(self) -> None:
         _check_tuple("audience", self.audience)
         for role in self.audience:
-            check_role(role)
+            _check_role(role)
         if self.priority is not None and not 0 <= self.priority <= 1:
             raise ValueError(f"priority is from 0 to 1, not {self.priority}")
         if isinstance(self.last_modified, str):
@@ -72,6 +57,11 @@ class Annotations:
         elif self.last_modified is not None:
             wire["lastModified"] = self.last_modified
         return wire
+
+
+def _check_role(role: str) -> None:
+    if role not in ("user", "assistant"):
+        raise ValueError(f"A role is 'user' or 'assistant', not {clip(repr(role))}")
 
 
 def _check_iso_8601(text: str) -> None:
@@ -119,6 +109,12 @@ class Icon:
         if self.theme is not None:
             wire["theme"] = self.theme
         return wire
+
+
+def _check_tuple(name: str, values: Sequence[str]) -> None:
+    # A string is a sequence of its characters, and the mistake easily made.
+    if isinstance(values, str):
+        raise ValueError(f"{name} is a tuple of strings, not the string {clip(repr(values))}")
 
 
 # Content ------------------------------------------------------------------------------------------
@@ -264,7 +260,7 @@ class Message:
     role: Role = "user"
 
     def __post_init__(self) -> None:
-        check_role(self.role)
+        _check_role(self.role)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the prompt message."""

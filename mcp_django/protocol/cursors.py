@@ -64,15 +64,6 @@ def decode_cursor(cursor: str, *, scope: str, signer: Signer) -> list[Any]:
     return key
 
 
-def _digest(scope: str) -> str:
-    # The scope may name the caller, which is nobody's business who gets to see the cursor.
-    return hashlib.sha256(scope.encode()).hexdigest()[:16]
-
-
-def _invalid() -> InvalidParams:
-    return InvalidParams("The cursor is not valid here; begin again without one")
-
-
 def paginate(
     items: Sequence[T],
     *,
@@ -100,3 +91,12 @@ def paginate(
     if start + size >= len(ordered):
         return page, None
     return page, encode_cursor([key(page[-1])], scope=scope, signer=signer)
+
+
+def _digest(scope: str) -> str:
+    # The scope may name the caller, which is nobody's business who gets to see the cursor.
+    return hashlib.sha256(scope.encode()).hexdigest()[:16]
+
+
+def _invalid() -> InvalidParams:
+    return InvalidParams("The cursor is not valid here; begin again without one")

@@ -23,7 +23,7 @@ from mcp_django.protocol.errors import (
     UnsupportedProtocolVersion,
     clip,
 )
-from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, Headers, check_routing
+from mcp_django.protocol.headers import MCP_PROTOCOL_VERSION, TOKEN, Headers, check_routing
 from mcp_django.protocol.jsonrpc import (
     MAX_ID,
     Batch,
@@ -36,11 +36,9 @@ from mcp_django.protocol.jsonrpc import (
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import REVISIONS, Revision, advertised, severity
 
-# Keys of ``_meta`` and trace context --------------------------------------------------------------
+# Keys of ``_meta`` --------------------------------------------------------------------------------
 
-# Key grammar and reservations: MCP 2025-06-18 to 2026-07-28, "General fields". Trace context: W3C
-# Trace Context (level 1, section 3) and W3C Baggage (section 3.3). Tracing itself is not done
-# here.
+# Their grammar and reservations: MCP 2025-06-18 to 2026-07-28, "General fields".
 
 PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
@@ -51,7 +49,7 @@ SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 PROGRESS_TOKEN = "progressToken"
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 MODEL_IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
-TRACE_KEYS = ("traceparent", "tracestate", "baggage")
+TRACE_KEYS = frozenset({"traceparent", "tracestate", "baggage"})
 
 _LABEL = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
 _NAME = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?")
@@ -94,16 +92,10 @@ def _is_reserved(labels: list[str]) -> bool:
     return bool(_RESERVED_LABELS.intersection([*labels[:-1], *labels[1:2]]))
 
 
-_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
-_STATE_KEY = r"(?:[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
-_STATE_VALUE = r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
-_STATE_MEMBER = re.compile(rf"{_STATE_KEY}={_STATE_VALUE}")
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_BAGGAGE_VALUE = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*"
-_BAGGAGE_MEMBER = re.compile(rf"{_TOKEN}[ \t]*=[ \t]*{_BAGGAGE_VALUE}")
-_BAGGAGE_PROPERTY = re.compile(rf"{_TOKEN}(?:[ \t]*=[ \t]*{_BAGGAGE_VALUE})?")
+# Trace context ------------------------------------------------------------------------------------
 
-_TRACE_KEYS = frozenset(TRACE_KEYS)
+# W3C Trace Context (level 1, section 3) and W3C Baggage (section 3.3). The values are checked, not
+# used: tracing is not part of this layer.
 
 MAX_STATE_MEMBERS = 32
 MAX_BAGGAGE_MEMBERS = 64
@@ -112,10 +104,18 @@ MAX_TRACE_LENGTH = 8192
 MAX_PARENT_LENGTH = 512
 MAX_BAGGAGE_MEMBER_LENGTH = 4096
 
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
+_STATE_KEY = r"(?:[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
+_STATE_VALUE = r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+_STATE_MEMBER = re.compile(rf"{_STATE_KEY}={_STATE_VALUE}")
+_BAGGAGE_VALUE = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*"
+_BAGGAGE_MEMBER = re.compile(rf"{TOKEN.pattern}[ \t]*=[ \t]*{_BAGGAGE_VALUE}")
+_BAGGAGE_PROPERTY = re.compile(rf"{TOKEN.pattern}(?:[ \t]*=[ \t]*{_BAGGAGE_VALUE})?")
+
 
 def read_trace(meta: Mapping[str, Any]) -> dict[str, str]:
     """Return the trace values of `meta` that are valid; the others count as absent."""
-    if _TRACE_KEYS.isdisjoint(meta):
+    if TRACE_KEYS.isdisjoint(meta):
         return {}
     texts = {
         key: value
@@ -283,6 +283,32 @@ def read_handshake_meta(params: bytes) -> tuple[str | int | None, dict[str, str]
     return _progress_token(fields), read_trace(fields)
 
 
+def kept_client(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of what a client says of itself: all of it, or its names where that is long."""
+    if len(encode(said)) <= MAX_CLIENT_BYTES:
+        return dict(said)
+    names = {name: said[name] for name in ("name", "title", "version") if name in said}
+    return {name: clip(one) for name, one in names.items() if isinstance(one, str)}
+
+
+def kept_capabilities(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of what a client can do; where that is long, what is not standard is left out.
+
+    Raises:
+        InvalidParams: the rest is longer than is kept.
+    """
+    if len(encode(said)) <= MAX_CAPABILITIES_BYTES:
+        return dict(said)
+    standard = {name: one for name, one in said.items() if name != "experimental"}
+    size = len(encode(standard))
+    if size > MAX_CAPABILITIES_BYTES:
+        raise InvalidParams(
+            f"the capabilities have {size} bytes as JSON, and at most {MAX_CAPABILITIES_BYTES} are "
+            "kept; leave out what this server need not know"
+        )
+    return standard
+
+
 def _stateless(
     method: str,
     params: _Params,
@@ -440,29 +466,3 @@ def _progress_token(fields: Mapping[str, Any]) -> str | int | None:
         f"params._meta: {PROGRESS_TOKEN!r} must be an integer or a string of at most {MAX_ID} "
         "characters"
     )
-
-
-def kept_client(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of what a client says of itself: all of it, or its names where that is long."""
-    if len(encode(said)) <= MAX_CLIENT_BYTES:
-        return dict(said)
-    names = {name: said[name] for name in ("name", "title", "version") if name in said}
-    return {name: clip(one) for name, one in names.items() if isinstance(one, str)}
-
-
-def kept_capabilities(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of what a client can do; where that is long, what is not standard is left out.
-
-    Raises:
-        InvalidParams: the rest is longer than is kept.
-    """
-    if len(encode(said)) <= MAX_CAPABILITIES_BYTES:
-        return dict(said)
-    standard = {name: one for name, one in said.items() if name != "experimental"}
-    size = len(encode(standard))
-    if size > MAX_CAPABILITIES_BYTES:
-        raise InvalidParams(
-            f"the capabilities have {size} bytes as JSON, and at most {MAX_CAPABILITIES_BYTES} are "
-            "kept; leave out what this server need not know"
-        )
-    return standard

@@ -52,6 +52,12 @@ BUSY = -31503
 # That of the Language Server Protocol, which the official Python SDK sends, too.
 REQUEST_CANCELLED = -32800
 
+# What is decided before a method of a handshake revision runs keeps its status. The rest rides
+# on 200: those clients take a 404 for a dead session and begin again, in a loop.
+_STATUS_AT_EVERY_REVISION = frozenset(
+    {PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION, RATE_LIMITED, BUSY}
+)
+
 
 def clip(text: object, *, limit: int = 80) -> str:
     """Return `text` short enough for an error message: what a client sent may be megabytes."""
@@ -185,13 +191,6 @@ class InternalError(MCPError):
     code = INTERNAL_ERROR
 
 
-# What is decided before a method of a handshake revision runs keeps its status. The rest rides
-# on 200: those clients take a 404 for a dead session and begin again, in a loop.
-_STATUS_AT_EVERY_REVISION = frozenset(
-    {PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION, RATE_LIMITED, BUSY}
-)
-
-
 def error_object(exc: MCPError, revision: Revision | None) -> dict[str, Any]:
     """Return the `error` member for `exc`, with the code that `revision` uses for it."""
     error: dict[str, Any] = {"code": code_in(revision, exc.code), "message": exc.message}
@@ -214,12 +213,13 @@ def http_status(exc: MCPError, revision: Revision | None) -> int:
 
 # Capabilities that a client declares --------------------------------------------------------------
 
-# What a client declared that it can be asked for, and how a missing capability is reported. Names
-# are dotted as the declaration is nested: ``elicitation.url`` stands for ``{"elicitation":
-# {"url": {}}}``. MCP 2026-07-28, "Elicitation" and "Sampling", capabilities.
+# MCP 2026-07-28, "Elicitation" and "Sampling", capabilities.
 
 ASKABLE = ("elicitation", "elicitation.url", "roots", "sampling", "sampling.tools")
-"""Everything that a component may need of a client."""
+"""Everything that a component may need of a client.
+
+Names are dotted as the declaration is nested: `elicitation.url` is `{"elicitation": {"url": {}}}`.
+"""
 
 
 def check_askable(name: str) -> None:
@@ -229,7 +229,8 @@ def check_askable(name: str) -> None:
         ValueError: naming those that exist.
     """
     if name not in ASKABLE:
-        raise ValueError(f"{name!r} is nothing a client can be asked for; use {_listed(ASKABLE)}")
+        known = ", ".join(map(repr, ASKABLE))
+        raise ValueError(f"{name!r} is nothing a client can be asked for; use {known}")
 
 
 def declares(capabilities: Mapping[str, Any], name: str) -> bool:
@@ -262,10 +263,6 @@ def requirement(names: Iterable[str]) -> dict[str, Any]:
         # Beside another mode forms have to be named.
         required["elicitation"]["form"] = {}
     return required
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))
 
 
 # Extensions that a client declares ----------------------------------------------------------------

@@ -3,6 +3,9 @@
 An intermediary may route, limit or log by the headers without parsing the body, so a difference
 between them is an attack or a bug, and is refused. The headers never authorize anything. MCP
 2026-07-28, "Transports: Streamable HTTP"; field syntax: RFC 9110 section 5.
+
+A tool's schema says which of its arguments are repeated, so the keywords of JSON Schema that hold
+further schemas are listed here, too.
 """
 
 from __future__ import annotations
@@ -30,10 +33,12 @@ ANNOTATION = "x-mcp-header"
 MAX_SAFE_INTEGER = 2**53 - 1
 """Beyond it, peers that hold numbers as doubles cannot tell neighbors apart."""
 
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A name as RFC 9110, section 5.6.2, allows it."""
+
 _WHITESPACE = " \t"
 _SENTINEL_PREFIX = "=?base64?"
 _SENTINEL_SUFFIX = "?="
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,15}))(?:\.0{1,16})?")
 
 
@@ -220,7 +225,7 @@ def _annotated(
 
 def _parameter(schema: Schema, path: tuple[str, ...]) -> HeaderParameter:
     header, type_ = schema[ANNOTATION], schema.get("type")
-    if not isinstance(header, str) or not _TOKEN.fullmatch(header):
+    if not isinstance(header, str) or not TOKEN.fullmatch(header):
         raise _schema_error(path, f"{clip(repr(header))} is no header name (RFC 9110 token)")
     if type_ not in ("string", "integer", "boolean"):
         raise _schema_error(
@@ -274,9 +279,9 @@ def _is_same(text: str, value: Any) -> bool:
 
 # Subschemas of a JSON Schema ----------------------------------------------------------------------
 
-# Where a JSON Schema holds further schemas (JSON Schema 2020-12, and what draft-07 adds). A key
-# such as ``$ref`` means something only where a schema stands: below ``properties`` it is the name
-# of a property, below ``default`` or ``enum`` it is data. Walking by keyword keeps them apart.
+# JSON Schema 2020-12, and what draft-07 adds. A key such as ``$ref`` means something only where a
+# schema stands: below ``properties`` it is the name of a property, below ``default`` or ``enum`` it
+# is data. Walking by keyword keeps them apart.
 
 Schema = Mapping[str, Any]
 

@@ -75,16 +75,16 @@ class Batch(msgspec.Struct, frozen=True):
     members: tuple[Request | Notification | Response | Failure, ...]
 
 
+Message: TypeAlias = Request | Notification | Response
+Decoded: TypeAlias = Message | Batch | Failure
+
+
 def request_id_of(message: object) -> RequestId | None:
     """Return the id that a refusal of a message repeats: that of a request, a broken one included.
 
     The id of a response is one of ours, under which nothing is answered.
     """
     return message.id if isinstance(message, Request | Failure) else None
-
-
-Message: TypeAlias = Request | Notification | Response
-Decoded: TypeAlias = Message | Batch | Failure
 
 
 def request(id: RequestId, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def notification(method: str, params: Mapping[str, Any] | None = None) -> dict[s
     return message
 
 
-# Jsonrpc ------------------------------------------------------------------------------------------
+# Decoding and encoding ----------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -190,7 +190,7 @@ def _decode_valid_utf8(body: bytes) -> Decoded:
         return Failure(ParseError(f"The message is not JSON: {exc}"))
     if body.lstrip().startswith(b"["):
         return _decode_batch(body)
-    return diagnose(body)
+    return _diagnose(body)
 
 
 def _decode_typed(body: bytes) -> Message | None:
@@ -213,15 +213,11 @@ def _decode_batch(body: bytes) -> Batch | Failure:
         return Failure(InvalidRequest("A batch has at least one message"))
     if len(raws) > MAX_BATCH:
         return Failure(InvalidRequest(f"A batch has at most {MAX_BATCH} messages"))
-    members = tuple(_decode_member(raw) for raw in raws)
+    members = tuple(_decode_typed(raw) or _diagnose(raw) for raw in raws)
     answers = any(isinstance(member, Response) for member in members)
     if answers and any(isinstance(member, Request | Notification) for member in members):
         return Failure(InvalidRequest("A batch holds either responses or requests, not both"))
     return Batch(members)
-
-
-def _decode_member(member: bytes) -> Message | Failure:
-    return _decode_typed(member) or diagnose(member)
 
 
 def read_params(raw: bytes, type: type[T]) -> T:
@@ -291,18 +287,16 @@ _EXACT_FLOAT = 2**53
 
 _ID = f'"id" must be an integer or a string of at most {MAX_ID} characters'
 
-_MISSING = msgspec.Raw()
-
 
 class _Loose(msgspec.Struct):
     """Any object, with the members that decide what it is."""
 
-    jsonrpc: msgspec.Raw = _MISSING
-    method: msgspec.Raw = _MISSING
-    id: msgspec.Raw = _MISSING
-    params: msgspec.Raw = _MISSING
-    result: msgspec.Raw = _MISSING
-    error: msgspec.Raw = _MISSING
+    jsonrpc: msgspec.Raw = _ABSENT
+    method: msgspec.Raw = _ABSENT
+    id: msgspec.Raw = _ABSENT
+    params: msgspec.Raw = _ABSENT
+    result: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
 
 
 class _Error(msgspec.Struct):
@@ -318,7 +312,7 @@ _id = msgspec.json.Decoder(str | int | float)
 _error = msgspec.json.Decoder(_Error)
 
 
-def diagnose(body: bytes) -> Message | Failure:
+def _diagnose(body: bytes) -> Message | Failure:
     """Return the message in one piece of valid JSON, or why there is none."""
     try:
         loose = _loose.decode(body)

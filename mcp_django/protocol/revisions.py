@@ -3,6 +3,7 @@
 Code asks a revision for a named feature; it never compares version strings. Each revision below
 is written as its difference from the one before it, so the chain reads as the history of MCP.
 Revisions of https://modelcontextprotocol.io/specification, and the draft that preceded the last.
+The log levels are the same in all of them.
 """
 
 from __future__ import annotations
@@ -218,8 +219,6 @@ def advertised(enabled: Iterable[str], *, requested: str | None = None) -> list[
 
 
 # Log levels ---------------------------------------------------------------------------------------
-
-# The levels of log messages are those of syslog (RFC 5424).
 
 LOG_LEVELS = (
     "debug",

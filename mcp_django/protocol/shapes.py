@@ -17,176 +17,6 @@ from mcp_django.protocol.headers import Schema, map_subschemas
 from mcp_django.protocol.methods import REQUESTS, SERVER_NOTIFICATIONS
 from mcp_django.protocol.revisions import Revision
 
-# Questions to the client --------------------------------------------------------------------------
-
-# Each handshake revision writes them differently: what an older client does not know is cut off
-# or expressed in another way, and ``unsayable`` names what cannot be expressed at all.
-
-
-def project_question(
-    method: str, params: Wire, revision: Revision, *, elicitation_id: str
-) -> dict[str, Any]:
-    """Return the parameters of a question as `revision` has them.
-
-    `elicitation_id` names it where the user is sent to a page; no other question has that id.
-    """
-    projected = dict(params)
-    if method == "elicitation/create":
-        return _project_elicitation(projected, revision, elicitation_id)
-    if method == "sampling/createMessage":
-        return _project_sampling(projected, revision)
-    return projected
-
-
-def unsayable(method: str, params: Wire, revision: Revision) -> str | None:
-    """Return what in a question `revision` has no words for, `None` if it has words for all."""
-    if method == "elicitation/create" and not revision.elicitation_url:
-        for name, field in params.get("requestedSchema", {}).get("properties", {}).items():
-            if field.get("type") == "array":
-                return f"the list of choices {name!r}"
-    if method == "sampling/createMessage" and not revision.audio:
-        for message in params["messages"]:
-            if any(block["type"] == "audio" for block in _blocks(message)):
-                return "sound"
-    return None
-
-
-def _project_sampling(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
-    if not revision.sampling_tools:
-        params.pop("tools", None)
-        params.pop("toolChoice", None)
-        # A message is one block there.
-        params["messages"] = [
-            {"role": message["role"], "content": project_block(block, revision)}
-            for message in params["messages"]
-            for block in _blocks(message)
-        ]
-    return params
-
-
-def _blocks(message: Wire) -> list[Wire]:
-    content = message["content"]
-    return content if isinstance(content, list) else [content]
-
-
-def _project_elicitation(
-    params: dict[str, Any], revision: Revision, elicitation_id: str
-) -> dict[str, Any]:
-    if not revision.elicitation_url:
-        # There is one mode and no word for it (T38).
-        params.pop("mode", None)
-        params["requestedSchema"] = _older_form(params["requestedSchema"])
-    elif params.get("mode") == "url" and revision.elicitation_ids:
-        params["elicitationId"] = elicitation_id
-    return params
-
-
-def _older_form(form: Wire) -> dict[str, Any]:
-    """A form of 2025-06-18: defaults for yes or no alone, titles of choices beside the values."""
-    properties = {name: _older_field(field) for name, field in form["properties"].items()}
-    return {**{key: form[key] for key in form if key != "$schema"}, "properties": properties}
-
-
-def _older_field(field: Wire) -> dict[str, Any]:
-    older = dict(field)
-    if field.get("type") != "boolean":
-        older.pop("default", None)
-    titled = older.pop("oneOf", None)
-    if titled:
-        older["enum"] = [one["const"] for one in titled]
-        older["enumNames"] = [one["title"] for one in titled]
-    return older
-
-
-# Tasks --------------------------------------------------------------------------------------------
-
-# Built as the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28 has them: flat, durations
-# with their unit, and with their result or error. 2025-11-25 nests a new task, names durations
-# differently, fetches results by a separate method, and fails the task of a tool whose result is
-# an error.
-
-_OLDER_MEMBERS = ("taskId", "status", "statusMessage", "createdAt", "lastUpdatedAt")
-_OLDER_NAMES = {"ttlMs": "ttl", "pollIntervalMs": "pollInterval"}
-ACKNOWLEDGED = frozenset({"tasks/update", "tasks/cancel"})
-"""Methods that the extension answers with nothing."""
-
-ONE_TASK = frozenset({"tasks/get", "tasks/cancel"})
-"""Methods that 2025-11-25 answers with a task."""
-
-
-def newer_task(task: Wire, revision: Revision) -> dict[str, Any]:
-    """Return a task with its outcome inlined as the result, or the error, of a call."""
-    projected = dict(task)
-    if "result" in task:
-        projected["result"] = {"resultType": "complete", **task["result"]}
-    if "code" in task.get("error", {}):
-        error = task["error"]
-        projected["error"] = {**error, "code": code_in(revision, error["code"])}
-    return projected
-
-
-def older_task(task: Wire) -> dict[str, Any]:
-    """Return the task alone, as 2025-11-25 has it."""
-    projected = {name: task[name] for name in _OLDER_MEMBERS if name in task}
-    projected |= {older: task[name] for name, older in _OLDER_NAMES.items() if name in task}
-    result = task.get("result")
-    if task["status"] == "completed" and result is not None and result.get("isError"):
-        projected["status"] = "failed"
-        projected["statusMessage"] = _first_text(result) or "The tool reported an error."
-    return projected
-
-
-def _first_text(result: Wire) -> str:
-    texts = (block["text"] for block in result.get("content", ()) if block["type"] == "text")
-    return clip(next(texts, ""), limit=500)
-
-
-def created_task(result: Wire) -> dict[str, Any]:
-    """Return the answer that announces a task, which 2025-11-25 nests."""
-    meta = {"_meta": result["_meta"]} if "_meta" in result else {}
-    return {"task": older_task(result), **meta}
-
-
-# Wrapping output that is not an object ------------------------------------------------------------
-
-# 2025-06-18 and 2025-11-25 want ``outputSchema`` to have ``type: object`` at its root and
-# ``structuredContent`` to be an object; a list or a number travels there as ``{"result": ...}``.
-
-_PLACE = "#/properties/result"
-
-
-def is_object_schema(schema: Schema) -> bool:
-    """Return whether those revisions can have the schema as it is."""
-    return schema.get("type") == "object"
-
-
-def wrap_value(value: Any) -> dict[str, Any]:
-    """Return the object that stands for `value`."""
-    return {"result": value}
-
-
-def wrap_schema(schema: Schema) -> dict[str, Any]:
-    """Return the schema of what `wrap_value` makes of values of `schema`."""
-    inner = _moved(schema)
-    # A dialect can be named at the root only.
-    dialect = {"$schema": inner.pop("$schema")} if "$schema" in inner else {}
-    return {**dialect, "type": "object", "properties": {"result": inner}, "required": ["result"]}
-
-
-def _moved(schema: Schema) -> dict[str, Any]:
-    # Below an `$id` references count from there, wherever the schema is put.
-    if "$id" in schema:
-        return dict(schema)
-    moved = map_subschemas(schema, _moved)
-    for keyword in ("$ref", "$dynamicRef"):
-        reference = moved.get(keyword)
-        if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
-            moved[keyword] = _PLACE + reference[1:]
-    return moved
-
-
-# Shapes -------------------------------------------------------------------------------------------
-
 Wire = Mapping[str, Any]
 
 # Peers validate these strictly: at the handshake revisions they are `{}` and nothing else.
@@ -215,9 +45,9 @@ def project_result(
     if method in _EMPTY_RESULTS:
         return {}
     if result.get("resultType") == "task":
-        return created_task(result)
-    if method in ONE_TASK:
-        return older_task(result)
+        return _created_task(result)
+    if method in _ONE_TASK:
+        return _older_task(result)
     projected = {key: value for key, value in result.items() if key not in _STATELESS_MEMBERS}
     project = _PROJECTIONS.get(method)
     if project is not None:
@@ -230,10 +60,10 @@ def project_result(
 def _stateless_result(
     method: str, result: Wire, revision: Revision, identity: Wire | None
 ) -> dict[str, Any]:
-    if method in ACKNOWLEDGED:
+    if method in _ACKNOWLEDGED:
         result = {}
     elif method == "tasks/get":
-        result = newer_task(result, revision)
+        result = _newer_task(result, revision)
     projected = {"resultType": "complete", **result}
     # A task that a call became has a lifetime of the same name.
     if projected["resultType"] != "complete" and method != "tools/call":
@@ -263,9 +93,9 @@ def project_notification(
     if method == "notifications/progress" and not revision.progress_message:
         projected.pop("message", None)
     if method == "notifications/tasks":
-        projected = newer_task(projected, revision)
+        projected = _newer_task(projected, revision)
     elif method == "notifications/tasks/status":
-        projected = older_task(projected)
+        projected = _older_task(projected)
     meta = projected.get("_meta")
     if meta and revision.string_subscription_ids:
         projected["_meta"] = _with_string_id(meta)
@@ -416,17 +246,17 @@ def _without(wire: Wire, keys: Collection[str]) -> dict[str, Any]:
     return {key: value for key, value in wire.items() if key not in keys} if keys else dict(wire)
 
 
-Projection = Callable[[dict[str, Any], Revision], None]
+_Projection = Callable[[dict[str, Any], Revision], None]
 
 
-def _each(member: str, project: Callable[[Wire, Revision], dict[str, Any]]) -> Projection:
+def _each(member: str, project: Callable[[Wire, Revision], dict[str, Any]]) -> _Projection:
     def project_each(projected: dict[str, Any], revision: Revision) -> None:
         projected[member] = [project(one, revision) for one in projected[member]]
 
     return project_each
 
 
-_PROJECTIONS: Mapping[str, Projection] = {
+_PROJECTIONS: Mapping[str, _Projection] = {
     "initialize": _project_initialize,
     "tools/list": _each("tools", project_tool),
     "tools/call": _each("content", project_block),
@@ -435,5 +265,172 @@ _PROJECTIONS: Mapping[str, Projection] = {
     "resources/read": _each("contents", _project_contents),
     "prompts/list": _each("prompts", project_prompt),
     "prompts/get": _each("messages", _project_message),
-    "tasks/list": _each("tasks", lambda task, revision: older_task(task)),
+    "tasks/list": _each("tasks", lambda task, revision: _older_task(task)),
 }
+
+
+# Questions to the client --------------------------------------------------------------------------
+
+# Each handshake revision writes them differently: what an older client does not know is cut off
+# or expressed in another way, and ``unsayable`` names what cannot be expressed at all.
+
+
+def project_question(
+    method: str, params: Wire, revision: Revision, *, elicitation_id: str
+) -> dict[str, Any]:
+    """Return the parameters of a question as `revision` has them.
+
+    `elicitation_id` names it where the user is sent to a page; no other question has that id.
+    """
+    projected = dict(params)
+    if method == "elicitation/create":
+        return _project_elicitation(projected, revision, elicitation_id)
+    if method == "sampling/createMessage":
+        return _project_sampling(projected, revision)
+    return projected
+
+
+def unsayable(method: str, params: Wire, revision: Revision) -> str | None:
+    """Return what in a question `revision` has no words for, `None` if it has words for all."""
+    if method == "elicitation/create" and not revision.elicitation_url:
+        for name, field in params.get("requestedSchema", {}).get("properties", {}).items():
+            if field.get("type") == "array":
+                return f"the list of choices {name!r}"
+    if method == "sampling/createMessage" and not revision.audio:
+        for message in params["messages"]:
+            if any(block["type"] == "audio" for block in _blocks(message)):
+                return "sound"
+    return None
+
+
+def _project_sampling(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
+    if not revision.sampling_tools:
+        params.pop("tools", None)
+        params.pop("toolChoice", None)
+        # A message is one block there.
+        params["messages"] = [
+            {"role": message["role"], "content": project_block(block, revision)}
+            for message in params["messages"]
+            for block in _blocks(message)
+        ]
+    return params
+
+
+def _blocks(message: Wire) -> list[Wire]:
+    content = message["content"]
+    return content if isinstance(content, list) else [content]
+
+
+def _project_elicitation(
+    params: dict[str, Any], revision: Revision, elicitation_id: str
+) -> dict[str, Any]:
+    if not revision.elicitation_url:
+        # There is one mode and no word for it (T38).
+        params.pop("mode", None)
+        params["requestedSchema"] = _older_form(params["requestedSchema"])
+    elif params.get("mode") == "url" and revision.elicitation_ids:
+        params["elicitationId"] = elicitation_id
+    return params
+
+
+def _older_form(form: Wire) -> dict[str, Any]:
+    """A form of 2025-06-18: defaults for yes or no alone, titles of choices beside the values."""
+    properties = {name: _older_field(field) for name, field in form["properties"].items()}
+    return {**{key: form[key] for key in form if key != "$schema"}, "properties": properties}
+
+
+def _older_field(field: Wire) -> dict[str, Any]:
+    older = dict(field)
+    if field.get("type") != "boolean":
+        older.pop("default", None)
+    titled = older.pop("oneOf", None)
+    if titled:
+        older["enum"] = [one["const"] for one in titled]
+        older["enumNames"] = [one["title"] for one in titled]
+    return older
+
+
+# Tasks --------------------------------------------------------------------------------------------
+
+# Built as the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28 has them: flat, durations
+# with their unit, and with their result or error. 2025-11-25 nests a new task, names durations
+# differently, fetches results by a separate method, and fails the task of a tool whose result is
+# an error.
+
+_OLDER_MEMBERS = ("taskId", "status", "statusMessage", "createdAt", "lastUpdatedAt")
+_OLDER_NAMES = {"ttlMs": "ttl", "pollIntervalMs": "pollInterval"}
+# Methods that the extension answers with nothing.
+_ACKNOWLEDGED = frozenset({"tasks/update", "tasks/cancel"})
+# Methods that 2025-11-25 answers with a task.
+_ONE_TASK = frozenset({"tasks/get", "tasks/cancel"})
+
+
+def _newer_task(task: Wire, revision: Revision) -> dict[str, Any]:
+    """Return a task with its outcome inlined as the result, or the error, of a call."""
+    projected = dict(task)
+    if "result" in task:
+        projected["result"] = {"resultType": "complete", **task["result"]}
+    if "code" in task.get("error", {}):
+        error = task["error"]
+        projected["error"] = {**error, "code": code_in(revision, error["code"])}
+    return projected
+
+
+def _older_task(task: Wire) -> dict[str, Any]:
+    """Return the task alone, as 2025-11-25 has it."""
+    projected = {name: task[name] for name in _OLDER_MEMBERS if name in task}
+    projected |= {older: task[name] for name, older in _OLDER_NAMES.items() if name in task}
+    result = task.get("result")
+    if task["status"] == "completed" and result is not None and result.get("isError"):
+        projected["status"] = "failed"
+        projected["statusMessage"] = _first_text(result) or "The tool reported an error."
+    return projected
+
+
+def _first_text(result: Wire) -> str:
+    texts = (block["text"] for block in result.get("content", ()) if block["type"] == "text")
+    return clip(next(texts, ""), limit=500)
+
+
+def _created_task(result: Wire) -> dict[str, Any]:
+    """Return the answer that announces a task, which 2025-11-25 nests."""
+    meta = {"_meta": result["_meta"]} if "_meta" in result else {}
+    return {"task": _older_task(result), **meta}
+
+
+# Wrapping output that is not an object ------------------------------------------------------------
+
+# 2025-06-18 and 2025-11-25 want ``outputSchema`` to have ``type: object`` at its root and
+# ``structuredContent`` to be an object; a list or a number travels there as ``{"result": ...}``.
+
+_PLACE = "#/properties/result"
+
+
+def is_object_schema(schema: Schema) -> bool:
+    """Return whether those revisions can have the schema as it is."""
+    return schema.get("type") == "object"
+
+
+def wrap_value(value: Any) -> dict[str, Any]:
+    """Return the object that stands for `value`."""
+    return {"result": value}
+
+
+def wrap_schema(schema: Schema) -> dict[str, Any]:
+    """Return the schema of what `wrap_value` makes of values of `schema`."""
+    inner = _moved(schema)
+    # A dialect can be named at the root only.
+    dialect = {"$schema": inner.pop("$schema")} if "$schema" in inner else {}
+    return {**dialect, "type": "object", "properties": {"result": inner}, "required": ["result"]}
+
+
+def _moved(schema: Schema) -> dict[str, Any]:
+    # Below an `$id` references count from there, wherever the schema is put.
+    if "$id" in schema:
+        return dict(schema)
+    moved = map_subschemas(schema, _moved)
+    for keyword in ("$ref", "$dynamicRef"):
+        reference = moved.get(keyword)
+        if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+            moved[keyword] = _PLACE + reference[1:]
+    return moved

@@ -10,6 +10,11 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# What Persian and Indic writing joins letters with.
+_JOINERS = frozenset("\u200c\u200d")
+_PLAIN = _JOINERS | frozenset("\n\t")
+
 
 def storable(value: Any) -> Any:
     """A value of JSON without what a database does not store: NUL, and halves of surrogate pairs.
@@ -23,14 +28,6 @@ def storable(value: Any) -> Any:
     if isinstance(value, list):
         return [storable(one) for one in value]
     return value
-
-
-# Escaping invisible characters --------------------------------------------------------------------
-
-_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-# What Persian and Indic writing joins letters with.
-_JOINERS = frozenset("\u200c\u200d")
-_PLAIN = _JOINERS | frozenset("\n\t")
 
 
 def visible(text: str) -> str:
