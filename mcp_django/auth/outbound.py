@@ -24,7 +24,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
 from typing import Any, NoReturn
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -58,29 +57,7 @@ _HEADERS = {
 
 
 class FetchFailed(Exception):
-    """A document could not be had; the text names the address and the reason, never a secret."""
-
-
-class _NoRedirect(HTTPRedirectHandler):
-    """Takes a redirect for what it is: an answer from somebody who was not asked."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-def _opener() -> OpenerDirector:
-    """An opener of web addresses alone; the library's own also reads files and FTP."""
-    opener = OpenerDirector()
-    for handler in (
-        ProxyHandler(),
-        HTTPHandler(),
-        HTTPSHandler(),
-        _NoRedirect(),
-        HTTPDefaultErrorHandler(),
-        HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
-    return opener
+    """A document could not be had; the text says why, and holds no secret."""
 
 
 @sensitive_variables("body", "headers", "request")
@@ -102,7 +79,7 @@ def fetch_json(
     except HTTPError as exc:
         exc.close()
         raise FetchFailed(f"{url} answered with {exc.code}.") from None
-    except (URLError, HTTPException, OSError) as exc:
+    except (URLError, http.client.HTTPException, OSError) as exc:
         reason = exc.reason if isinstance(exc, URLError) else exc
         raise FetchFailed(f"{url} cannot be read: {reason}.") from None
     return _object(url, content)
@@ -135,6 +112,28 @@ def _read(request: Request) -> bytes:
             if time.monotonic() > deadline:
                 _refuse(f"it takes longer than {TIMEOUT_SECONDS} seconds")
     return content
+
+
+def _opener() -> OpenerDirector:
+    """An opener of web addresses alone; the library's own also reads files and FTP."""
+    opener = OpenerDirector()
+    for handler in (
+        ProxyHandler(),
+        HTTPHandler(),
+        HTTPSHandler(),
+        _NoRedirect(),
+        HTTPDefaultErrorHandler(),
+        HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Takes a redirect for what it is: an answer from somebody who was not asked."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -203,9 +202,8 @@ def entry_name(kind: str, name: str) -> str:
 
 # Addresses that a client chose --------------------------------------------------------------------
 
-# One GET, guarded against misuse (SSRF). Only public addresses are connected to, the very ones
-# that were looked up, by TLS with the name verified. No redirect is followed, and size and total
-# time are bounded.
+# Only public addresses are connected to, the very ones that were looked up, by TLS with the name
+# verified. No redirect is followed, and size and total time are bounded.
 
 # RFC 6052: addresses by which a network that has only IPv6 reaches those that have IPv4.
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -222,10 +220,6 @@ _STRANGER_HEADERS = {
     "User-Agent": "mcp_django",
 }
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-class FetchError(Exception):
-    """The document was not to be had; the text names the reason and no secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,15 +290,15 @@ def public_addresses(host: str, port: int, resolve: Resolve = resolve) -> list[s
     """The addresses of a host, looked up once.
 
     Raises:
-        FetchError: there is none, or one of them is not public; a name with both kinds is refused
+        FetchFailed: there is none, or one of them is not public; a name with both kinds is refused
             whole, so that it cannot lead inside by a second try.
     """
     try:
         found = resolve(host, port)
     except (OSError, UnicodeError) as exc:
-        raise FetchError(NO_PUBLIC_ADDRESS) from exc
+        raise FetchFailed(NO_PUBLIC_ADDRESS) from exc
     if not found or not all(map(is_public, found)):
-        raise FetchError(NO_PUBLIC_ADDRESS)
+        raise FetchFailed(NO_PUBLIC_ADDRESS)
     return found
 
 
@@ -314,14 +308,14 @@ def https_get(
     """Ask one address by TLS; the body has one byte more than ``max_bytes`` at most.
 
     Raises:
-        FetchError: it did not answer, or not within ``seconds`` from the first packet to the last.
+        FetchFailed: it did not answer, or not within ``seconds`` from the first packet to the last.
     """
     deadline = time.monotonic() + seconds
     context = context or ssl.create_default_context()
     try:
         plain = socket.create_connection((target.address, target.port), timeout=seconds)
     except OSError as exc:
-        raise FetchError(f"No connection: {type(exc).__name__}.") from exc
+        raise FetchFailed(f"No connection: {type(exc).__name__}.") from exc
     # A timeout of the socket starts anew with each byte, so a slow sender could hold a thread for
     # as long as it likes; the watchdog ends the connection whatever it is waiting for. It keeps a
     # handle of its own, since TLS takes the first one over.
@@ -333,7 +327,7 @@ def https_get(
         with context.wrap_socket(plain, server_hostname=target.host) as secure:
             return _ask(secure, target, max_bytes)
     except (OSError, http.client.HTTPException, ValueError) as exc:
-        raise FetchError(f"No answer: {type(exc).__name__}.") from exc
+        raise FetchFailed(f"No answer: {type(exc).__name__}.") from exc
     finally:
         watchdog.cancel()
         handle.close()

@@ -22,7 +22,7 @@ from oauth2_provider.cimd import CIMDError, SafeMetadataFetcher
 from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.auth import outbound
-from mcp_django.auth.outbound import Answer, FetchError, Resolve, Target, Transport
+from mcp_django.auth.outbound import Answer, FetchFailed, Resolve, Target, Transport
 from mcp_django.conf import get_settings
 from mcp_django.oauth import redirects
 from mcp_django.oauth.parties import printable
@@ -89,7 +89,7 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         url = _checked(client_id)
         try:
             answer = self._get(url)
-        except FetchError as exc:
+        except FetchFailed as exc:
             raise CIMDError(str(exc)) from exc
         return accepted(_document(answer), client_id), _seconds(answer)
 
@@ -97,7 +97,7 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         host, port = url.hostname or "", url.port or 443
         deadline = time.monotonic() + oauth2_settings.CIMD_FETCH_TIMEOUT_SECONDS
         path = url.path + (f"?{url.query}" if url.query else "")
-        problem = FetchError("The host does not answer in time.")
+        problem = FetchFailed("The host does not answer in time.")
         for address in outbound.public_addresses(host, port, self.resolve):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -105,7 +105,7 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
             target = Target(address=address, host=host, port=port, path=path)
             try:
                 return self.transport(target, oauth2_settings.CIMD_MAX_DOCUMENT_SIZE, left)
-            except FetchError as exc:
+            except FetchFailed as exc:
                 problem = exc
         raise problem
 

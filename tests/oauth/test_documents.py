@@ -23,7 +23,7 @@ from oauth2_provider.cimd import CIMDError, resolve_cimd_application
 from oauth2_provider.models import get_application_model
 
 from mcp_django.auth import outbound, security_log
-from mcp_django.auth.outbound import Answer, FetchError, Target, https_get, is_public
+from mcp_django.auth.outbound import Answer, FetchFailed, Target, https_get, is_public
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.cimd import Fetcher, SignedInOnly, accepted, signed_in
 from tests.oauth import documents
@@ -285,7 +285,7 @@ def test_the_next_address_is_tried() -> None:
     def second(target: Target, max_bytes: int, seconds: float) -> Answer:
         tried.append(target.address)
         if len(tried) == 1:
-            raise FetchError("No connection.")
+            raise FetchFailed("No connection.")
         return answer(document())
 
     both = lambda host, port: ["8.8.8.8", "2606:4700::1111"]  # noqa: E731
@@ -407,18 +407,18 @@ def test_threat_08_a_slow_host_is_hung_up_on(certificate: Path, chunks: tuple[by
     with Host(certificate, *chunks, drips=True) as target:
         try:
             found = https_get(target, 100_000, 0.3, context=trusting(certificate))
-        except FetchError:
+        except FetchFailed:
             return
         assert len(found.body) < 100_000
 
 
 def test_threat_08_a_host_has_to_prove_its_name(certificate: Path) -> None:
-    with Host(certificate, HEAD) as target, pytest.raises(FetchError):
+    with Host(certificate, HEAD) as target, pytest.raises(FetchFailed):
         https_get(target, 100, 20)
     other = Host(certificate, HEAD)
     with other as target:
         elsewhere = replace(target, host="other.example")
-        with pytest.raises(FetchError):
+        with pytest.raises(FetchFailed):
             https_get(elsewhere, 100, 20, context=trusting(certificate))
     assert other.request == b""
 
@@ -426,7 +426,7 @@ def test_threat_08_a_host_has_to_prove_its_name(certificate: Path) -> None:
 def test_a_closed_port_is_no_host() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(FetchError, match="No connection"):
+    with pytest.raises(FetchFailed, match="No connection"):
         https_get(Target(address="127.0.0.1", host="x", port=port, path="/"), 100, 5)
 
 

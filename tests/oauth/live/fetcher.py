@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from mcp_django.auth.outbound import Answer, FetchError, Target
+from mcp_django.auth.outbound import Answer, FetchFailed, Target
 from mcp_django.oauth import cimd
 from tests.oauth.live.documents import DOCUMENTS
 
@@ -21,6 +21,6 @@ class Fetcher(cimd.Fetcher):
 def _get(target: Target, max_bytes: int, seconds: float) -> Answer:
     document = DOCUMENTS.get(f"https://{target.host}{target.path}")
     if document is None:
-        raise FetchError("No connection.")
+        raise FetchFailed("No connection.")
     body = json.dumps(document).encode()
     return Answer(status=200, headers={"content-type": "application/json"}, body=body)
