@@ -2,7 +2,8 @@
 
 A bad token is never treated as no token: its owner has to learn that it does not work. A caller
 that was found may be kept for ``TOKEN_CACHE_SECONDS``, in the process only; this is off by
-default.
+default. ``LocalCaller`` is the caller of a process that serves one client, and ``advertised`` names
+the authorization extensions of a server.
 """
 
 from __future__ import annotations
@@ -37,8 +38,7 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
     """The caller of a request; the anonymous principal when no credentials came.
 
     Raises:
-        AuthenticationRequired: credentials came and no backend accepts them. A bad token is
-            never treated as no token: its owner has to learn that it does not work.
+        AuthenticationRequired: credentials came and no backend accepts them.
         TooManyAttempts: too many such credentials came from the same address.
     """
     if credentials.has_token_in_query:
@@ -55,7 +55,7 @@ def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
     fingerprint = limits.check(credentials)
     try:
         identify = partial(_identified, names, credentials)
-        principal = through(identify, names, credentials)
+        principal = _cached(identify, names, credentials)
     except AuthenticationRequired as exc:
         limits.note_bad(credentials, fingerprint, reason=exc.error)
         raise
@@ -149,7 +149,7 @@ class TokenCache:
 token_cache = TokenCache()
 
 
-def through(
+def _cached(
     identify: Callable[[], Principal], names: Sequence[str], credentials: Credentials
 ) -> Principal:
     """What ``identify`` finds, or found not long ago for the same bearer at the same endpoint.
@@ -180,8 +180,6 @@ def _has_expired(principal: Principal) -> bool:
 
 # The caller of a local process --------------------------------------------------------------------
 
-# A process that serves one client takes its caller from its environment (IO-9).
-
 BACKEND = "mcp_django.auth.authentication.LocalBackend"
 
 
@@ -194,7 +192,10 @@ class LocalBackend(BaseBackend):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCaller:
-    """A user by name, the owner of an access token, or nobody."""
+    """The caller of a process that serves one client, as its environment says (IO-9).
+
+    That is a user by name, the owner of an access token, or nobody.
+    """
 
     username: str = ""
     token: str = field(default="", repr=False)
@@ -231,14 +232,12 @@ class LocalCaller:
 
 # Authorization extensions -------------------------------------------------------------------------
 
-# The extensions that a server advertises (AUT-34): those that are switched on.
-
 CLIENT_CREDENTIALS = "io.modelcontextprotocol/oauth-client-credentials"
 ENTERPRISE = "io.modelcontextprotocol/enterprise-managed-authorization"
 
 
 def advertised(backends: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The extensions of a server with these backends, for its capabilities; often none."""
+    """The extensions that are switched on for a server with these backends; often none (AUT-34)."""
     if "oauth" not in backends or not apps.is_installed("mcp_django.oauth"):
         return {}
     oauth = get_settings().oauth

@@ -1,4 +1,4 @@
-"""Protected resource metadata (RFC 9728) and the ``WWW-Authenticate`` header.
+"""Protected resource metadata (RFC 9728), and ``WWW-Authenticate`` (RFC 6750, section 3).
 
 The metadata says who issues tokens for an endpoint, and with which scopes. It is public, for
 every origin, and served only for endpoints of this site whose backends have an issuer; any other
@@ -59,7 +59,7 @@ def protected_resource(request: HttpRequest, path: str | None = None) -> HttpRes
     if request.method not in {"GET", "HEAD"}:
         return _problem(405, "Use GET.", Allow=VERBS)
     found = _asked_for(request, path or "")
-    issuers = issuers_of(found[1].server, request) if found else []
+    issuers = _issuers_of(found[1].server, request) if found else []
     if found is None or not issuers:
         return _problem(404, "There is no protected resource of this site at this path.")
     url, endpoint = found
@@ -72,6 +72,31 @@ def protected_resource(request: HttpRequest, path: str | None = None) -> HttpRes
 protected_resource.login_required = False  # type: ignore[attr-defined]
 # So that a POST is told what to use, and not of cookies.
 protected_resource.csrf_exempt = True  # type: ignore[attr-defined]
+
+
+def metadata_url(server: Any, request: HttpRequest, path: str) -> str | None:
+    """Where the document of an endpoint is, ``None`` where this site serves none.
+
+    ``path`` is that of the endpoint as the client called it, script name included.
+    """
+    if not _issuers_of(server, request):
+        return None
+    prefix = prefix_of(request)
+    within = path.removeprefix(prefix)
+    try:
+        route = reverse(
+            ROUTE,
+            urlconf=getattr(request, "urlconf", None),
+            kwargs={"path": within} if within not in ("", "/") else None,
+        )
+    except NoReverseMatch:
+        return None
+    if server.resource_url:
+        parts = urlsplit(server.resource_url)
+        return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
+    # What reverse puts before it is this thread's, and outside of Django's handlers nobody's.
+    route = "/" + route.removeprefix(get_script_prefix())
+    return f"{origin_of(request)}{quoted(prefix)}{route}"
 
 
 def _document(url: str, server: Any, issuers: list[str]) -> dict[str, Any]:
@@ -107,35 +132,10 @@ def _asked_for(request: HttpRequest, path: str) -> tuple[str, Endpoint] | None:
     return (only[0][0], Endpoint(only[0][1], only[0][0])) if len(only) == 1 else None
 
 
-def issuers_of(server: Any, request: HttpRequest) -> list[str]:
+def _issuers_of(server: Any, request: HttpRequest) -> list[str]:
     """The issuers whose tokens a server takes, over all of its backends."""
     found = [one for name in server.auth for one in get_backend(name).issuers(request, server.name)]
     return list(dict.fromkeys(found))
-
-
-def metadata_url(server: Any, request: HttpRequest, path: str) -> str | None:
-    """Where the document of an endpoint is, ``None`` where this site serves none.
-
-    ``path`` is that of the endpoint as the client called it, script name included.
-    """
-    if not issuers_of(server, request):
-        return None
-    prefix = prefix_of(request)
-    within = path.removeprefix(prefix)
-    try:
-        route = reverse(
-            ROUTE,
-            urlconf=getattr(request, "urlconf", None),
-            kwargs={"path": within} if within not in ("", "/") else None,
-        )
-    except NoReverseMatch:
-        return None
-    if server.resource_url:
-        parts = urlsplit(server.resource_url)
-        return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
-    # What reverse puts before it is this thread's, and outside of Django's handlers nobody's.
-    route = "/" + route.removeprefix(get_script_prefix())
-    return f"{origin_of(request)}{quoted(prefix)}{route}"
 
 
 def _problem(status: int, description: str, **headers: str) -> HttpResponse:
@@ -152,8 +152,6 @@ def _public(response: HttpResponse) -> HttpResponse:
 
 
 # The ``WWW-Authenticate`` header ------------------------------------------------------------------
-
-# RFC 6750, section 3.
 
 OFFLINE_ACCESS = "offline_access"
 """The wish of a client for a refresh token; no operation needs it."""
@@ -180,10 +178,12 @@ def challenge(
     if needed:
         values["scope"] = " ".join(needed)
     values |= parameters or {}
-    return "Bearer " + ", ".join(f"{name}={_quoted(value)}" for name, value in values.items())
+    return "Bearer " + ", ".join(
+        f"{name}={_quoted_string(value)}" for name, value in values.items()
+    )
 
 
-def _quoted(value: str) -> str:
+def _quoted_string(value: str) -> str:
     """A quoted-string that cannot leave its quotes nor its header line."""
     printable = "".join(c for c in value if " " <= c <= "~")
     return '"' + printable.replace("\\", "").replace('"', "'") + '"'

@@ -1,4 +1,7 @@
-"""What a request presents to prove who is calling, and the request without it."""
+"""What a request presents to prove who is calling, and the request without it.
+
+Also the address that a request came from, and the issuer that a bearer names.
+"""
 
 from __future__ import annotations
 
@@ -95,10 +98,6 @@ class Credentials:
 
 # The request without credentials ------------------------------------------------------------------
 
-# The MCP request as a component sees it: with its caller as the user, without the caller's
-# credentials. A component that could read the token could pass it on, which no server may
-# (AUT-10).
-
 SECRET_META = frozenset({"HTTP_AUTHORIZATION", "HTTP_PROXY_AUTHORIZATION", "HTTP_COOKIE"})
 SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie")
 
@@ -106,7 +105,7 @@ SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie")
 def carrier(
     request: Callable[[], HttpRequest | None], principal: Principal
 ) -> Callable[[], HttpRequest | None]:
-    """A function that gives the request without credentials, the same one each time."""
+    """A function that gives the request as a component sees it, the same one each time."""
     made: list[HttpRequest | None] = []
 
     def get() -> HttpRequest | None:
@@ -121,7 +120,8 @@ def carrier(
 def without_credentials(request: HttpRequest, principal: Principal) -> HttpRequest:
     """A twin of a request that has no Authorization and no cookies, and the caller as its user.
 
-    What middleware put on the request is on the twin as well; the session is the same object.
+    A component that could read the token could pass it on, which no server may (AUT-10). What
+    middleware put on the request is on the twin as well; the session is the same object.
     """
     # copy.copy() pickles, and leaves out what a request cannot be pickled with.
     twin: Any = object.__new__(type(request))
@@ -197,11 +197,12 @@ def wide_network_of(source: str) -> str:
 
 # The issuer of a bearer token ---------------------------------------------------------------------
 
-# Read from the token without verifying it: only to choose which issuer to ask.
-
 
 def issuer_in(bearer: str) -> str | None:
-    """The ``iss`` of a JWT, unverified; ``None`` if the bearer is no JWT or does not say."""
+    """The ``iss`` of a JWT; ``None`` if the bearer is no JWT or does not say.
+
+    It is not verified, and only good to choose which issuer to ask.
+    """
     parts = bearer.split(".")
     if len(parts) != 3:
         return None

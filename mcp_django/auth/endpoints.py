@@ -16,7 +16,6 @@ from urllib.parse import quote, unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from django.conf import settings
-from django.conf import settings as django_settings
 from django.http import HttpRequest
 from django.urls import Resolver404, URLResolver, get_resolver, get_script_prefix, resolve
 from django.utils import translation
@@ -173,10 +172,10 @@ def server_of(resource: str) -> Any | None:
     named = canonical(resource)
     if named is None:
         return None
-    return _declared.get(named) or server_at(unquote(urlsplit(named).path))
+    return _declared.get(named) or _server_at(unquote(urlsplit(named).path))
 
 
-def server_at(path: str) -> Any | None:
+def _server_at(path: str) -> Any | None:
     """The server whose endpoint is at a decoded path of this site, script name included."""
     view = _view_at(path.removesuffix("/"), get_script_prefix().rstrip("/"), None)
     return None if view is None or view.mcp_server.resource_url else view.mcp_server
@@ -197,7 +196,7 @@ def _view_at(path: str, prefix: str, urlconf: Any) -> Any | None:
 def _resolved(path: str, urlconf: Any) -> Any | None:
     # Under i18n_patterns a path belongs to its own language, whatever the reader's is; without
     # LocaleMiddleware to the site's, which need not be one of LANGUAGES.
-    default = django_settings.LANGUAGE_CODE
+    default = settings.LANGUAGE_CODE
     for language in dict.fromkeys((translation.get_language_from_path(path) or default, default)):
         with translation.override(language), suppress(Resolver404):
             view = resolve(path, urlconf).func

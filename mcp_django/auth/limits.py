@@ -75,7 +75,7 @@ def give_back(name: str, key: str, *, seconds: int, count: int = 1) -> None:
         _complain(name, exc)
 
 
-def may_complain(about: str) -> bool:
+def _may_complain(about: str) -> bool:
     """Whether it is time to log something that every request would say: once a minute at most."""
     now = time.monotonic()
     with _lock:
@@ -95,7 +95,7 @@ def _window(name: str, key: str, seconds: int) -> tuple[str, int]:
 
 
 def _complain(name: str, exc: Exception) -> None:
-    if may_complain("cache"):
+    if _may_complain("cache"):
         logger.error(
             "The limit %r cannot be counted; nothing is limited meanwhile.", name, exc_info=exc
         )
@@ -250,25 +250,6 @@ def limited_address(request: HttpRequest) -> str | None:
     return None if found is None else source_of(found)
 
 
-def _is_outside(address: str | None) -> bool:
-    """Whether no proxy of the site's own has this address."""
-    if address is None:
-        return False
-    found = ip_address(address)
-    return (getattr(found, "ipv4_mapped", None) or found).is_global
-
-
-def _tell_of_proxy(address: str | None) -> None:
-    if may_complain("proxy"):
-        logger.warning(
-            "A request with a forwarding header came from %s, and MCP_DJANGO['PROXIES'] is 0: its "
-            "client's address is not known, and all such requests share one limit, which one "
-            "client can use up for the others. Set PROXIES to the number of your proxies that "
-            "append to X-Forwarded-For; where there is no proxy, a client made the header up.",
-            address or "no address",
-        )
-
-
 def network_of(principal: Principal, request: Callable[[], HttpRequest | None]) -> str | None:
     """What limits count a caller without credentials by: an IPv4 address or an IPv6 /64.
 
@@ -279,6 +260,25 @@ def network_of(principal: Principal, request: Callable[[], HttpRequest | None]) 
         return None
     found = request()
     return (limited_address(found) or "") if found is not None else "local"
+
+
+def _is_outside(address: str | None) -> bool:
+    """Whether no proxy of the site's own has this address."""
+    if address is None:
+        return False
+    found = ip_address(address)
+    return (getattr(found, "ipv4_mapped", None) or found).is_global
+
+
+def _tell_of_proxy(address: str | None) -> None:
+    if _may_complain("proxy"):
+        logger.warning(
+            "A request with a forwarding header came from %s, and MCP_DJANGO['PROXIES'] is 0: its "
+            "client's address is not known, and all such requests share one limit, which one "
+            "client can use up for the others. Set PROXIES to the number of your proxies that "
+            "append to X-Forwarded-For; where there is no proxy, a client made the header up.",
+            address or "no address",
+        )
 
 
 def _fingerprint(headers: Headers) -> bytes:

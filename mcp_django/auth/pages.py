@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.conf import settings as django_settings
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.staticfiles import finders
 from django.core.signing import BadSignature, Signer
@@ -143,10 +142,10 @@ HINT = 'Set LOGIN_URL to your sign-in page; with the admin, LOGIN_URL = "admin:l
 
 def has_sign_in_page() -> bool:
     """Whether ``LOGIN_URL`` leads to a view of this site, or to another site."""
-    if not django_settings.LOGIN_URL:
+    if not settings.LOGIN_URL:
         return False
     try:
-        parts = urlsplit(resolve_url(django_settings.LOGIN_URL))
+        parts = urlsplit(resolve_url(settings.LOGIN_URL))
     except NoReverseMatch:
         return False
     if parts.netloc:

@@ -1,7 +1,8 @@
 """Permission classes for servers and components, in the manner of REST framework.
 
 A permission is a class or instance of ``BasePermission``, a codename (``"shop.refund_order"``) or
-a list of them, all of which must hold.
+a list of them, all of which must hold. ``can_connect`` says whether a user may give a client
+access to a server at all.
 """
 
 from __future__ import annotations
@@ -137,10 +138,6 @@ def codenames(declared: Any) -> list[str]:
 
 # Permission to connect ----------------------------------------------------------------------------
 
-# Whether the site lets a user connect a server with a client at all (``OAUTH["CAN_CONNECT"]``).
-# Asked twice: before the user is asked for consent, and on every request with a token. So a
-# refusal takes effect at once, for clients that were connected before as well.
-
 logger = logging.getLogger("mcp_django")
 
 Rule = Callable[[Any, Any, str], bool]
@@ -149,8 +146,10 @@ Rule = Callable[[Any, Any, str], bool]
 def can_connect(user: Any, server: Any, client_id: str) -> bool:
     """Whether a user may give a client access to a server: its permission, then the site's rule.
 
-    What the owner of the site decided counts as it is now, whatever process he decided it in. A
-    permission or rule that fails is a no; the reason is in the log ``mcp_django``.
+    Asked before the user is asked for consent, and on every request with a token. So a refusal
+    takes effect at once, for clients that were connected before as well. What the owner of the site
+    decided counts as it is now, whatever process he decided it in. A permission or rule that fails
+    is a no; the reason is in the log ``mcp_django``.
 
     Raises:
         Busy: what he decided is not known, and cannot be read.
@@ -168,7 +167,7 @@ def can_connect(user: Any, server: Any, client_id: str) -> bool:
 
 
 def approves(user: Any, server: Any, client_id: str) -> bool:
-    """What the site's rule says; without one everybody may.
+    """What the site's rule says (``OAUTH["CAN_CONNECT"]``); without one everybody may.
 
     Raises:
         ImproperlyConfigured: the setting names nothing that can be called.

@@ -75,6 +75,16 @@ def user_named(name: str) -> Any:
         return None
 
 
+def anonymous(*, may_sign_in: bool = True) -> Principal:
+    """The principal of a request without credentials."""
+    # The model module of contrib.auth cannot be imported before the app registry is ready.
+    from django.contrib.auth.models import AnonymousUser
+
+    return Principal(
+        key="anonymous", user=AnonymousUser(), scopes=frozenset(), may_sign_in=may_sign_in
+    )
+
+
 def _id_of(pk: Any) -> str:
     """A primary key without the ``@`` after which a client is named, and of bounded length.
 
@@ -86,23 +96,11 @@ def _id_of(pk: Any) -> str:
     return f"sha256:{hashlib.sha256(quoted.encode()).hexdigest()}"
 
 
-def anonymous(*, may_sign_in: bool = True) -> Principal:
-    """The principal of a request without credentials."""
-    # The model module of contrib.auth cannot be imported before the app registry is ready.
-    from django.contrib.auth.models import AnonymousUser
-
-    return Principal(
-        key="anonymous", user=AnonymousUser(), scopes=frozenset(), may_sign_in=may_sign_in
-    )
-
-
 # Scopes -------------------------------------------------------------------------------------------
-
-# A broader scope satisfies a narrower need (AUT-7).
 
 
 def closure(granted: Iterable[str], implies: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """The granted scopes with everything that they imply, through any number of steps."""
+    """The granted scopes with everything that they imply, through any number of steps (AUT-7)."""
     reached: set[str] = set()
     waiting = list(granted)
     while waiting:

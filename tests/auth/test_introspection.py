@@ -264,7 +264,7 @@ def test_a_request_does_not_wait_for_long_behind_others(
 ) -> None:
     class Held:
         def acquire(self, *, timeout: float) -> bool:
-            assert timeout == introspection.TIMEOUT_SECONDS
+            assert timeout == introspection.outbound.TIMEOUT_SECONDS
             return False
 
     monkeypatch.setattr(introspection, "_LOCKS", (Held(),))

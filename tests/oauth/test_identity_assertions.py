@@ -280,7 +280,7 @@ def test_keys_are_fetched_where_none_are_given(
             raise FetchFailed("It does not answer.")
         return jwks("company")
 
-    monkeypatch.setattr("mcp_django.auth.backends.jwt.fetch_json", fetch)
+    monkeypatch.setattr("mcp_django.auth.outbound.fetch_json", fetch)
     forget()
     where = f"{COMPANY}/keys-{answers}"
     trust(site, JWKS=None, JWKS_URL=where)

@@ -221,7 +221,7 @@ def test_an_assertion_that_does_not_hold_proves_nothing(machine: Any, bad: dict[
 def test_keys_may_be_fetched(machine: Any, monkeypatch: Any) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
-        "mcp_django.auth.backends.jwt.fetch_json", lambda url: asked.append(url) or jwks("machine")
+        "mcp_django.auth.outbound.fetch_json", lambda url: asked.append(url) or jwks("machine")
     )
     forget()
     ClientProfile.objects.update(jwks_url="https://machine.example/jwks.json")

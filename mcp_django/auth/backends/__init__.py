@@ -35,34 +35,6 @@ SESSION = frozenset({"session", SHORT_NAMES["session"]})
 """That which looks at the login cookie of a browser alone."""
 
 
-@cache
-def get_backend(name: str) -> BaseBackend:
-    """The backend of a short name (``SHORT_NAMES``) or a dotted path.
-
-    Raises:
-        ImproperlyConfigured: there is no such backend.
-    """
-    try:
-        backend = import_string(SHORT_NAMES.get(name, name))
-    except ImportError as exc:
-        raise ImproperlyConfigured(
-            f"AUTH names {name!r}, which cannot be imported ({exc}); {_remedy(exc)}."
-        ) from exc
-    if not (isinstance(backend, type) and issubclass(backend, BaseBackend)):
-        raise ImproperlyConfigured(f"AUTH names {name!r}, which is no BaseBackend.")
-    return backend()
-
-
-def _remedy(exc: ImportError) -> str:
-    library = (exc.name or "").partition(".")[0]
-    if isinstance(exc, ModuleNotFoundError) and library in EXTRAS:
-        return f'pip install "django-mcp-provider[{EXTRAS[library]}]"'
-    return f"use {', '.join(SHORT_NAMES)} or the dotted path of a BaseBackend"
-
-
-# The base class of backends -----------------------------------------------------------------------
-
-
 class BaseBackend:
     """Finds the caller of a request. Runs in a worker thread and may use the database."""
 
@@ -89,3 +61,28 @@ class BaseBackend:
         """
         users = get_user_model()._default_manager.filter(pk=principal.user.pk)
         return any(user.is_active for user in users)
+
+
+@cache
+def get_backend(name: str) -> BaseBackend:
+    """The backend of a short name (``SHORT_NAMES``) or a dotted path.
+
+    Raises:
+        ImproperlyConfigured: there is no such backend.
+    """
+    try:
+        backend = import_string(SHORT_NAMES.get(name, name))
+    except ImportError as exc:
+        raise ImproperlyConfigured(
+            f"AUTH names {name!r}, which cannot be imported ({exc}); {_remedy(exc)}."
+        ) from exc
+    if not (isinstance(backend, type) and issubclass(backend, BaseBackend)):
+        raise ImproperlyConfigured(f"AUTH names {name!r}, which is no BaseBackend.")
+    return backend()
+
+
+def _remedy(exc: ImportError) -> str:
+    library = (exc.name or "").partition(".")[0]
+    if isinstance(exc, ModuleNotFoundError) and library in EXTRAS:
+        return f'pip install "django-mcp-provider[{EXTRAS[library]}]"'
+    return f"use {', '.join(SHORT_NAMES)} or the dotted path of a BaseBackend"

@@ -14,20 +14,11 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
 
-from mcp_django.auth.backends import BaseBackend
+from mcp_django.auth.backends import BaseBackend, get_backend
 from mcp_django.auth.credentials import Credentials
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
-
-
-class _Unread(BaseParser):
-    """Leaves the body alone: it is no form, where a class might look for the CSRF token."""
-
-    media_type = "*/*"
-
-    def parse(self, stream: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return {}
 
 
 class DRFBackend(BaseBackend):
@@ -56,6 +47,15 @@ class DRFBackend(BaseBackend):
         return principal_for(user, backend="drf")
 
 
+class _Unread(BaseParser):
+    """Leaves the body alone: it is no form, where a class might look for the CSRF token."""
+
+    media_type = "*/*"
+
+    def parse(self, stream: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return {}
+
+
 def authentication_classes() -> list[type[BaseAuthentication]]:
     """The classes that are asked.
 
@@ -81,8 +81,6 @@ def _is_oauth_token(auth: Any) -> bool:
 
 def _as_oauth(credentials: Credentials) -> Principal:
     # A backend is imported only where its app is installed.
-    from mcp_django.auth.backends import get_backend
-
     if not apps.is_installed("mcp_django.oauth"):
         raise AuthenticationRequired(
             "OAuth tokens are taken once 'mcp_django.oauth' is in INSTALLED_APPS.",

@@ -93,44 +93,15 @@ def check_audience(
         # What cannot be named (an impossible port, a dot segment) has no rules for its clients.
         refuse(entry, "The address names no resource; call the server by its own.")
     named = [one for one in _listed(claims.get("aud")) if isinstance(one, str)]
-    meant = [one for one in named if one in entry.audiences or _is(one, resource)]
+    meant = [one for one in named if one in entry.audiences or canonical(one) == resource]
     if not meant:
         refuse(entry, "The token was not issued for this server.")
-    if not is_typed and all(one == client_of(claims) for one in meant):
+    if not is_typed and all(one == _client_of(claims) for one in meant):
         refuse(entry, "The token was issued for its own client, as ID tokens are.")
-
-
-def _is(audience: str, resource: str) -> bool:
-    return canonical(audience) == resource
 
 
 def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def client_of(claims: Mapping[str, Any]) -> str:
-    """The client that the token was issued to; empty if it does not say."""
-    values = (claims.get(name) for name in _CLIENT_CLAIMS)
-    return next((value for value in values if isinstance(value, str) and value), "")
-
-
-def scopes_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
-    """What the token may be used for, in the site's own words."""
-    names = [entry.scope_claim] if entry.scope_claim else ["scope", "scp"]
-    found = next((claims[name] for name in names if claims.get(name) is not None), "")
-    said = found.split() if isinstance(found, str) else _listed(found)
-    return frozenset(
-        meant
-        for scope in said
-        if isinstance(scope, str)
-        for meant in entry.scopes.get(scope, (scope,))
-    )
-
-
-def moment(seconds: float) -> datetime:
-    """A time of a claim (seconds since the epoch) as the site's ``timezone.now()`` would say it."""
-    found = datetime.fromtimestamp(min(seconds, _LAST_DATE - 86_400), tz=UTC)
-    return found if settings.USE_TZ else make_naive(found)
 
 
 def principal_of(
@@ -147,26 +118,20 @@ def principal_of(
     Raises:
         AuthenticationRequired: the subject is nobody here, or somebody who is inactive.
     """
-    user, client = user_of(entry, claims), client_of(claims)
+    user, client = user_of(entry, claims), _client_of(claims)
     return principal_for(
         user,
         key=f"{key_of(user)}@{_key_client(entry.issuer, client)}",
         backend=backend,
-        scopes=scopes_of(entry, claims),
+        scopes=_scopes_of(entry, claims),
         client_id=client,
         issuer=entry.issuer,
         subject=str(claims["sub"]),
         audience=credentials.resource,
         claims=MappingProxyType(dict(claims)),
         credential=credential,
-        expires_at=moment(expires_at),
+        expires_at=_moment(expires_at),
     )
-
-
-def _key_client(issuer: str, client: str) -> str:
-    """What tells a client from those of other issuers, within the length of a session's column."""
-    name = f"{issuer.partition('://')[2]}#{client}"
-    return name if len(name) <= MAX_KEY_CLIENT else digest(name)[:40]
 
 
 def is_known(entries: Iterable[ExternalIssuer], principal: Principal) -> bool:
@@ -175,6 +140,37 @@ def is_known(entries: Iterable[ExternalIssuer], principal: Principal) -> bool:
         return False
     same = Q(issuer=principal.issuer, subject=principal.subject, user=principal.user.pk)
     return ExternalIdentity.objects.filter(same, user__is_active=True).exists()
+
+
+def _client_of(claims: Mapping[str, Any]) -> str:
+    """The client that the token was issued to; empty if it does not say."""
+    values = (claims.get(name) for name in _CLIENT_CLAIMS)
+    return next((value for value in values if isinstance(value, str) and value), "")
+
+
+def _scopes_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
+    """What the token may be used for, in the site's own words."""
+    names = [entry.scope_claim] if entry.scope_claim else ["scope", "scp"]
+    found = next((claims[name] for name in names if claims.get(name) is not None), "")
+    said = found.split() if isinstance(found, str) else _listed(found)
+    return frozenset(
+        meant
+        for scope in said
+        if isinstance(scope, str)
+        for meant in entry.scopes.get(scope, (scope,))
+    )
+
+
+def _moment(seconds: float) -> datetime:
+    """A time of a claim (seconds since the epoch) as the site's ``timezone.now()`` would say it."""
+    found = datetime.fromtimestamp(min(seconds, _LAST_DATE - 86_400), tz=UTC)
+    return found if settings.USE_TZ else make_naive(found)
+
+
+def _key_client(issuer: str, client: str) -> str:
+    """What tells a client from those of other issuers, within the length of a session's column."""
+    name = f"{issuer.partition('://')[2]}#{client}"
+    return name if len(name) <= MAX_KEY_CLIENT else digest(name)[:40]
 
 
 # Users of other issuers ---------------------------------------------------------------------------
@@ -282,8 +278,7 @@ def _touch(identity: ExternalIdentity) -> None:
 
 def _sync_groups(entry: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -> None:
     """Give and take the groups that the entry maps; a missing claim takes them all."""
-    said = _claim(claims, entry.groups_claim)
-    said = said if isinstance(said, list) else [said]
+    said = _listed(_claim(claims, entry.groups_claim))
     wanted = {entry.groups[one] for one in said if isinstance(one, str) and one in entry.groups}
     mapped = set(entry.groups.values())
     held = set(user.groups.filter(name__in=mapped).values_list("name", flat=True))

@@ -29,7 +29,6 @@ from mcp_django.auth.backends.external import (
     refuse,
 )
 from mcp_django.auth.credentials import Credentials, issuer_in
-from mcp_django.auth.outbound import TIMEOUT_SECONDS, FetchFailed, fetch_json
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import IntrospectionIssuer, get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
@@ -110,7 +109,7 @@ def _claims(entry: IntrospectionIssuer, bearer: str, digest: str) -> dict[str, A
     answer = outbound.get("introspection", name)
     if answer is None:
         lock = _LOCKS[int(digest[:2], 16) % len(_LOCKS)]
-        if not lock.acquire(timeout=TIMEOUT_SECONDS):
+        if not lock.acquire(timeout=outbound.TIMEOUT_SECONDS):
             raise _unavailable()
         try:
             answer = outbound.get("introspection", name)
@@ -150,8 +149,8 @@ def _asked(entry: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
         pair = f"{quote_plus(entry.client_id)}:{quote_plus(entry.client_secret)}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     try:
-        return fetch_json(entry.url, body=urlencode(form).encode(), headers=headers)
-    except FetchFailed as exc:
+        return outbound.fetch_json(entry.url, body=urlencode(form).encode(), headers=headers)
+    except outbound.FetchFailed as exc:
         logger.error("The issuer %s cannot be asked about tokens: %s", entry.issuer, exc)  # noqa: TRY400 - the traceback would show the token
         outbound.put("introspection-down", entry.url, 1, seconds=DOWN_SECONDS)
         raise _unavailable() from None

@@ -1,7 +1,8 @@
 """JWT access tokens of other issuers, verified here (RFC 7519, RFC 8725, RFC 9068).
 
-An issuer's public keys are kept in the process and, signed, in Django's cache, so that a call
-almost never waits for another server.
+An issuer's public keys (RFC 7517) are kept in the process and, signed, in Django's cache, so that
+a call almost never waits for another server. Where they are, the issuer's metadata says (RFC 8414,
+OpenID Connect Discovery 1.0).
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ from mcp_django.auth.backends.external import (
     refuse,
 )
 from mcp_django.auth.credentials import Credentials, issuer_in
-from mcp_django.auth.outbound import TIMEOUT_SECONDS, FetchFailed, fetch_json
 from mcp_django.auth.principal import Principal
 from mcp_django.conf import JWTIssuer, get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
@@ -152,9 +152,9 @@ def _credential(claims: Mapping[str, Any], bearer: str) -> str:
 
 # The public keys of issuers -----------------------------------------------------------------------
 
-# RFC 7517. Kept per issuer. Good for ten minutes; when they cannot be renewed, the old ones go on
-# for a day. A key that is not among them is looked for once in thirty seconds however many tokens
-# name one, so made-up keys cannot make this site hammer an issuer.
+# Kept per issuer. Good for ten minutes; when they cannot be renewed, the old ones go on for a day.
+# A key that is not among them is looked for once in thirty seconds however many tokens name one,
+# so made-up keys cannot make this site hammer an issuer.
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -192,18 +192,18 @@ class Keys:
             return None
         place = (kid, algorithm)
         if place not in self._parsed:
-            self._parsed[place] = _parsed(published, algorithm)
+            self._parsed[place] = _read_key(published, algorithm)
         return self._parsed[place]
 
     def _published(self, kid: str | None, algorithm: str) -> Mapping[str, Any] | None:
         """The key of that name; without a name, the only one that fits."""
-        fitting = [key for key in self.keys if fits(key, algorithm)]
+        fitting = [key for key in self.keys if _fits(key, algorithm)]
         if kid is None:
             return fitting[0] if len(fitting) == 1 else None
         return next((key for key in fitting if key.get("kid") == kid), None)
 
 
-def fits(key: Mapping[str, Any], algorithm: str) -> bool:
+def _fits(key: Mapping[str, Any], algorithm: str) -> bool:
     """Whether a published key is one to check signatures of this algorithm with."""
     kind, curve = KINDS[algorithm]
     operations = key.get("key_ops")
@@ -214,6 +214,18 @@ def fits(key: Mapping[str, Any], algorithm: str) -> bool:
         and key.get("alg", algorithm) == algorithm
         and (not isinstance(operations, list) or "verify" in operations)
     )
+
+
+def _read_key(key: Mapping[str, Any], algorithm: str) -> PyJWK | None:
+    try:
+        parsed = PyJWK(dict(key), algorithm=algorithm)
+    except (PyJWTError, ValueError, TypeError, KeyError):
+        logger.warning("The published key %r cannot be read.", key.get("kid"))
+        return None
+    if key["kty"] == "RSA" and parsed.key.key_size < MIN_RSA_BITS:
+        logger.warning("The published key %r is too short.", key.get("kid"))
+        return None
+    return parsed
 
 
 class KeyStore:
@@ -257,7 +269,7 @@ class KeyStore:
 
         One thread looks; those that have keys do not wait for it, and the others not for long.
         """
-        if not self._lock.acquire(timeout=TIMEOUT_SECONDS if seen is None else 0):
+        if not self._lock.acquire(timeout=outbound.TIMEOUT_SECONDS if seen is None else 0):
             return seen
         try:
             if self._keys is seen or self._known() is None:
@@ -294,8 +306,10 @@ class KeyStore:
             return None
         self._asked_at = now
         try:
-            document = fetch_json(self._issuer.jwks_url or find_jwks_url(self._issuer.issuer))
-        except FetchFailed as exc:
+            document = outbound.fetch_json(
+                self._issuer.jwks_url or _find_jwks_url(self._issuer.issuer)
+            )
+        except outbound.FetchFailed as exc:
             logger.warning("The keys of %s cannot be had: %s", self._issuer.issuer, exc)
             return None
         listed = document.get("keys")
@@ -312,23 +326,6 @@ class KeyStore:
         return Keys(fetched_at=now, keys=keys)
 
 
-def _parsed(key: Mapping[str, Any], algorithm: str) -> PyJWK | None:
-    try:
-        parsed = PyJWK(dict(key), algorithm=algorithm)
-    except (PyJWTError, ValueError, TypeError, KeyError):
-        logger.warning("The published key %r cannot be read.", key.get("kid"))
-        return None
-    if key["kty"] == "RSA" and parsed.key.key_size < MIN_RSA_BITS:
-        logger.warning("The published key %r is too short.", key.get("kid"))
-        return None
-    return parsed
-
-
-@cache
-def _store(issuer: str, jwks_url: str) -> KeyStore:
-    return KeyStore(JWTIssuer(issuer=issuer, jwks_url=jwks_url))
-
-
 def key_store(issuer: JWTIssuer) -> KeyStore:
     """The keys of an issuer, as every request of this process sees them."""
     return _store(issuer.issuer, issuer.jwks_url)
@@ -339,12 +336,38 @@ def forget() -> None:
     _store.cache_clear()
 
 
+@cache
+def _store(issuer: str, jwks_url: str) -> KeyStore:
+    return KeyStore(JWTIssuer(issuer=issuer, jwks_url=jwks_url))
+
+
 # Discovery of an issuer's keys --------------------------------------------------------------------
 
-# RFC 8414 and OpenID Connect Discovery 1.0.
+
+def _find_jwks_url(issuer: str) -> str:
+    """The address of an issuer's keys, as its metadata says it. Fetches up to two documents.
+
+    Raises:
+        FetchFailed: neither document can be had, or it is not the issuer's, or names no keys.
+    """
+    reasons = []
+    for url in _metadata_urls(issuer):
+        try:
+            document = outbound.fetch_json(url)
+        except outbound.FetchFailed as exc:
+            reasons.append(str(exc))
+            continue
+        if document.get("issuer") != issuer:
+            reasons.append(f"{url} is of another issuer than {issuer}.")
+            continue
+        found = document.get("jwks_uri")
+        if isinstance(found, str) and found:
+            return found
+        reasons.append(f"{url} has no jwks_uri.")
+    raise outbound.FetchFailed(" ".join(reasons))
 
 
-def metadata_urls(issuer: str) -> tuple[str, ...]:
+def _metadata_urls(issuer: str) -> tuple[str, ...]:
     """The addresses of the metadata of an issuer, the likeliest first.
 
     OpenID Connect appends to the issuer, RFC 8414 (section 3.1) inserts before its path.
@@ -356,26 +379,3 @@ def metadata_urls(issuer: str) -> tuple[str, ...]:
         f"{base}/.well-known/openid-configuration",
         f"{origin}/.well-known/oauth-authorization-server{parts.path}",
     )
-
-
-def find_jwks_url(issuer: str) -> str:
-    """The address of an issuer's keys, as its metadata says it. Fetches up to two documents.
-
-    Raises:
-        FetchFailed: neither document can be had, or it is not the issuer's, or names no keys.
-    """
-    reasons = []
-    for url in metadata_urls(issuer):
-        try:
-            document = fetch_json(url)
-        except FetchFailed as exc:
-            reasons.append(str(exc))
-            continue
-        if document.get("issuer") != issuer:
-            reasons.append(f"{url} is of another issuer than {issuer}.")
-            continue
-        found = document.get("jwks_uri")
-        if isinstance(found, str) and found:
-            return found
-        reasons.append(f"{url} has no jwks_uri.")
-    raise FetchFailed(" ".join(reasons))

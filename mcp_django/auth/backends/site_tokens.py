@@ -73,15 +73,15 @@ class TokenBackend(BaseBackend):
 
 # The session cookie of a browser ------------------------------------------------------------------
 
-# The site's own login, for pages of the site itself. A browser sends the cookie along with
-# requests that any page causes, and the endpoint is exempt from Django's CSRF check. So a request
-# that changes something has to carry the CSRF token in its header, as a page of this origin alone
-# can read it, and an ``Origin`` has to be the site's own: origins in ``ALLOWED_ORIGINS`` may call
-# with a token, and never with a login.
-
 
 class SessionBackend(BaseBackend):
-    """Takes the user that is logged in with the request's session cookie."""
+    """Takes the user that is logged in with the request's session cookie, for the site's own pages.
+
+    A browser sends the cookie along with requests that any page causes, and the endpoint is exempt
+    from Django's CSRF check. So a request that changes something has to carry the CSRF token in its
+    header, as a page of this origin alone can read it, and an ``Origin`` has to be the site's own:
+    origins in ``ALLOWED_ORIGINS`` may call with a token, and never with a login.
+    """
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
         """The logged-in user, ``None`` when nobody is.
@@ -135,17 +135,17 @@ def _is_same_origin(request: HttpRequest) -> bool:
     return origin.lower() == f"{parts.scheme}://{parts.netloc}"
 
 
+def _has_csrf_token(request: HttpRequest) -> bool:
+    check = _Check(lambda request: HttpResponse())
+    check.process_request(request)
+    return check.process_view(request, _view, (), {}) is None
+
+
 class _Check(CsrfViewMiddleware):
     """Django's check, which says why instead of answering."""
 
     def _reject(self, request: HttpRequest, reason: str) -> HttpResponse:
         return HttpResponse(reason, status=403)
-
-
-def _has_csrf_token(request: HttpRequest) -> bool:
-    check = _Check(lambda request: HttpResponse())
-    check.process_request(request)
-    return check.process_view(request, _view, (), {}) is None
 
 
 def _view(request: HttpRequest) -> HttpResponse:
