@@ -235,11 +235,6 @@ class OAuth:
 
 # Rates and quotas ---------------------------------------------------------------------------------
 
-# ``Rate`` is how often something may be used, and by which callers together. Written ``"100/h"``:
-# a hundred times an hour by each user. ``"client: 10/30s"`` counts each client of a user
-# separately, ``"all: 10000/d"`` counts all callers together. A quota is a rate with a long
-# period.
-
 Of = Literal["user", "client", "all"]
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 # The longest time that a cache can be asked to keep a number for without surprises (memcached).
@@ -251,7 +246,12 @@ _RATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most ``count`` uses within ``seconds``, by each user, each client of a user, or by all."""
+    """At most ``count`` uses within ``seconds``, by each user, each client of a user, or by all.
+
+    Written ``"100/h"``: a hundred times an hour by each user. ``"client: 10/30s"`` counts each
+    client of a user separately, ``"all: 10000/d"`` counts all callers together. A quota is a rate
+    with a long period.
+    """
 
     count: int
     seconds: int
@@ -292,7 +292,7 @@ def parse_all(texts: str | Iterable[str]) -> tuple[Rate, ...]:
     return tuple(parse(text) for text in each if text.strip())
 
 
-# Conf ---------------------------------------------------------------------------------------------
+# The settings -------------------------------------------------------------------------------------
 
 Check: TypeAlias = Callable[..., list[CheckMessage]]
 

@@ -15,51 +15,6 @@ from django.utils.translation import gettext_lazy as _
 
 from mcp_django.conf import parse_all
 
-# Prompts and skills: common fields ----------------------------------------------------------------
-
-# What prompts and skills that are written in the admin have in common, with their versions.
-
-
-class Written(models.Model):
-    """What is written for a server; what it says is its newest version."""
-
-    server = models.CharField(_("server"), max_length=100)
-    is_enabled = models.BooleanField(_("enabled"), default=True)
-    groups = models.JSONField(_("groups"), default=list, blank=True)
-    permissions = models.JSONField(_("permissions"), default=list, blank=True)
-    scopes = models.JSONField(_("scopes"), default=list, blank=True)
-    version = models.PositiveIntegerField(_("version"), default=0, editable=False)
-    changed_at = models.DateTimeField(_("changed"), auto_now=True)
-
-    class Meta:
-        abstract = True
-        ordering = ["server", "name"]
-
-    def __str__(self) -> str:
-        return str(self.name)  # type: ignore[attr-defined]  # as long as each kind allows
-
-
-class WrittenVersion(models.Model):
-    """What it said from some moment on, and who had it say so."""
-
-    number = models.PositiveIntegerField(_("version"))
-    content = models.JSONField(_("content"))
-    author = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        models.SET_NULL,
-        null=True,
-        related_name="+",
-        verbose_name=_("author"),
-    )
-    created_at = models.DateTimeField(_("created"), auto_now_add=True)
-
-    class Meta:
-        abstract = True
-        ordering = ["-number"]
-
-
-# Overrides ----------------------------------------------------------------------------------------
-
 
 class Narrowing(models.Model):
     """What both a server and a component can be narrowed by; empty means as in code."""
@@ -145,6 +100,9 @@ class Component(Narrowing):
         return f"{dict(self.Kind.choices).get(self.kind, self.kind)} {self.key}"
 
 
+# Exposures ----------------------------------------------------------------------------------------
+
+
 class Exposure(models.Model):
     """A model or a view that is offered because somebody said so in the admin."""
 
@@ -201,6 +159,47 @@ class ViewExposure(Exposure):
         super().save(*args, **kwargs)
 
 
+# Prompts and skills -------------------------------------------------------------------------------
+
+
+class Written(models.Model):
+    """What prompts and skills that are written in the admin have in common."""
+
+    server = models.CharField(_("server"), max_length=100)
+    is_enabled = models.BooleanField(_("enabled"), default=True)
+    groups = models.JSONField(_("groups"), default=list, blank=True)
+    permissions = models.JSONField(_("permissions"), default=list, blank=True)
+    scopes = models.JSONField(_("scopes"), default=list, blank=True)
+    version = models.PositiveIntegerField(_("version"), default=0, editable=False)
+    changed_at = models.DateTimeField(_("changed"), auto_now=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["server", "name"]
+
+    def __str__(self) -> str:
+        return str(self.name)  # type: ignore[attr-defined]  # as long as each kind allows
+
+
+class WrittenVersion(models.Model):
+    """What it said from some moment on, and who had it say so."""
+
+    number = models.PositiveIntegerField(_("version"))
+    content = models.JSONField(_("content"))
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        related_name="+",
+        verbose_name=_("author"),
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["-number"]
+
+
 class PromptText(Written):
     """A prompt that was written in the admin; what it says is its newest version."""
 
@@ -233,9 +232,6 @@ class PromptVersion(WrittenVersion):
 
     def __str__(self) -> str:
         return f"{self.prompt} {self.number}"
-
-
-# Skills -------------------------------------------------------------------------------------------
 
 
 class Skill(Written):

@@ -40,7 +40,6 @@ class Session(models.Model):
     capabilities = models.JSONField(_("capabilities of the client"), default=dict)
     log_level = models.CharField(_("log level"), max_length=16, blank=True)
     is_initialized = models.BooleanField(_("initialized"), default=False)
-    # By the clock of the database, as all times here: those of workers, and their zones, differ.
     created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)
     seen_at = models.DateTimeField(_("last seen"))
     expires_at = models.DateTimeField(_("expires"), db_index=True)
@@ -90,7 +89,6 @@ class Inbox(models.Model):
     kind = models.CharField(max_length=8, choices=Kind)
     ref = models.CharField(max_length=255)
     payload = models.TextField(default="")
-    # By the database's clock, as all that is compared with it.
     created_at = models.DateTimeField(db_default=Now(), db_index=True)
 
     class Meta:

@@ -1,5 +1,7 @@
 """Calls that run as tasks, with all that a worker needs to run one and a client to read it.
 
+Leases and the attachments of answers that are shown in the admin are here too.
+
 The times of a task are those of the database's clock, because the clocks and time zones of
 workers differ. Task ids are 256 random bits: for a caller without a name the id is all that
 guards a task.
@@ -21,7 +23,7 @@ from mcp_django.protocol.jsonrpc import encode
 
 
 def new_task_id() -> str:
-    """256 random bits, safe in a URL; without a caller's name it is all that guards a task."""
+    """256 random bits, safe in a URL."""
     return secrets.token_urlsafe(32)
 
 
@@ -102,7 +104,6 @@ class Task(models.Model):
         _("status"), max_length=16, choices=Status, default=Status.WORKING, db_index=True
     )
     status_message = models.TextField(_("status message"), blank=True)
-    # By the clock of the database, as all times here: those of workers, and their zones, differ.
     created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)
     updated_at = models.DateTimeField(_("last changed"), db_default=Now(), editable=False)
     expires_at = models.DateTimeField(_("expires"), db_index=True)
@@ -151,8 +152,6 @@ class Task(models.Model):
 
 
 # Leases and attachments ---------------------------------------------------------------------------
-
-# An attachment is what an answer shown in the admin had beside its text, kept for minutes.
 
 
 class Lease(models.Model):

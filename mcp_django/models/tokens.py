@@ -158,8 +158,6 @@ class AccessToken(models.Model):
 
 # Security events and external identities ----------------------------------------------------------
 
-# An external identity records which user a subject of another issuer is here.
-
 
 class AuthEvent(models.Model):
     """Something that was decided about a caller; holds no token, code or secret."""
@@ -212,7 +210,7 @@ class AuthEvent(models.Model):
 
 
 class ExternalIdentity(models.Model):
-    """Who a subject of a foreign issuer is here."""
+    """The user that a subject of another issuer is on this site."""
 
     issuer = models.CharField(_("issuer"), max_length=255)
     subject = models.CharField(_("subject"), max_length=255)
