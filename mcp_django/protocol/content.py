@@ -1,8 +1,8 @@
 """What tools, resources and prompts return: content blocks, messages, contents, results.
 
-Each value writes itself in the richest wire shape, that of 2026-07-28; ``shapes`` cuts it down
-for older revisions. So do the annotations and icons of a component. A wrong value raises where it
-is made, not when it is sent. MCP 2026-07-28, "Tools", "Resources", "Prompts", "Icons".
+Each value, annotations and icons included, writes itself in the richest wire shape, that of
+2026-07-28; ``shapes`` cuts it down for older revisions. A wrong value raises where it is made, not
+when it is sent. MCP 2026-07-28, "Tools", "Resources", "Prompts", "Icons".
 """
 
 from __future__ import annotations

@@ -3,12 +3,13 @@
 A refusal is read by a language model, which then calls again. It therefore names the field, the
 rule in plain words and the value that broke it, and nothing else: no class names, no addresses of
 error pages, no values of other fields (MCP 2026-07-28, "Tools", error handling).
+
+`Header` marks an argument that clients repeat in a header.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,7 +19,7 @@ from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
 from mcp_django.protocol.errors import MCPDjangoError
-from mcp_django.protocol.headers import ANNOTATION
+from mcp_django.protocol.headers import ANNOTATION, TOKEN
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_SHOWN_PROBLEMS = 20
@@ -140,26 +141,21 @@ def unknown_argument(name: str, known: Iterable[str], *, path: str = "") -> Prob
 
 # The ``Header`` marker ----------------------------------------------------------------------------
 
-# Mirrors an argument into a header (MCP 2026-07-28, "x-mcp-header"), so that a gateway can route
-# a call without reading its body. Which properties may carry the marker is checked over the whole
-# schema by ``mcp_django.protocol.headers``; here only the name is.
-
-# RFC 9110, section 5.6.2.
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
-
 
 @dataclass(frozen=True, slots=True)
 class Header:
     """Sends an argument as `Mcp-Param-<name>` too: `region: Annotated[str, Header("Region")]`.
 
-    The value is visible to everything between client and server; keep secrets and personal data
-    out of it.
+    A gateway can then route a call without reading its body (MCP 2026-07-28, "x-mcp-header"). The
+    value is visible to everything between client and server; keep secrets and personal data out
+    of it.
     """
 
     name: str
 
     def __post_init__(self) -> None:
-        if not _TOKEN.fullmatch(self.name):
+        # Which arguments may have one is checked over the whole schema, by ``header_parameters``.
+        if not TOKEN.fullmatch(self.name):
             raise ValueError(
                 f"{self.name!r} cannot be part of a header name; take letters, digits and hyphens."
             )

@@ -85,19 +85,6 @@ def _check_reference(root: Schema, schema: Schema) -> None:
             raise ValueError(f"it points to {reference!r}, where there is no schema")
 
 
-def _check_names(value: Any, schema: Schema) -> Iterator[Problem]:
-    if not isinstance(value, dict) or schema.get("type") != "object":
-        return
-    for name in schema.get("required", ()):
-        if name not in value:
-            yield Problem(path=format_path((name,)), message="is required")
-    properties = schema.get("properties", {})
-    if schema.get("additionalProperties") is False and "patternProperties" not in schema:
-        for name in value:
-            if name not in properties:
-                yield unknown_argument(name, properties)
-
-
 def _check_progress(root: Schema, schema: Schema) -> None:
     """Refuse a reference that leads back to itself without a member or an item in between."""
     if "$ref" not in schema:
@@ -119,6 +106,19 @@ def _in_place(root: Schema, schema: Schema) -> Iterator[Any]:
         yield schema.get(keyword)
     if "$ref" in schema:
         yield resolve(root, schema["$ref"])
+
+
+def _check_names(value: Any, schema: Schema) -> Iterator[Problem]:
+    if not isinstance(value, dict) or schema.get("type") != "object":
+        return
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield Problem(path=format_path((name,)), message="is required")
+    properties = schema.get("properties", {})
+    if schema.get("additionalProperties") is False and "patternProperties" not in schema:
+        for name in value:
+            if name not in properties:
+                yield unknown_argument(name, properties)
 
 
 # Violations in plain words ------------------------------------------------------------------------
@@ -228,12 +228,10 @@ def _rule(keyword: str, limit: Any) -> str:
 
 Validate = Callable[[Any], Iterable[Violation]]
 
-ENGINES = ("jsonschema_rs", "jsonschema")
-
 
 def validation_engine() -> str | None:
     """Return the module that validates hand-written schemas, or `None` if none is installed."""
-    return next((name for name in ENGINES if _load(name) is not None), None)
+    return next((name for name in _COMPILERS if _load(name) is not None), None)
 
 
 def compile_schema(schema: Schema) -> Validate | None:
@@ -304,19 +302,21 @@ def _compile_python(library: Any, schema: Schema) -> Validate:
     return validate
 
 
+# The faster one first.
 _COMPILERS: dict[str, Callable[[Any, Schema], Validate]] = {
     "jsonschema_rs": _compile_rust,
     "jsonschema": _compile_python,
 }
 
 
-# Arguments ----------------------------------------------------------------------------------------
-
-# The schema is published as it was written; ``lint`` names what hosts will not like.
+# Arguments and results ----------------------------------------------------------------------------
 
 
 class RawArguments:
     """Checks arguments against a JSON Schema and hands them on as plain JSON values.
+
+    The schema is published as it was written; `portable.lint` names what in it hosts will not
+    like.
 
     `closed` refuses names that the schema does not list, whatever else it says: the function has
     parameters for those alone, and one that is its own affair is none of the caller's.
@@ -346,9 +346,6 @@ class RawArguments:
         if problems := self._schema.problems(arguments):
             raise InvalidArguments(problems)
         return arguments
-
-
-# Results ------------------------------------------------------------------------------------------
 
 
 class RawOutput:

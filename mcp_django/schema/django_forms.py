@@ -95,7 +95,7 @@ class FormArguments:
         """Return what the form's widgets would send, by the names of its inputs."""
         data: dict[str, Any] = {}
         for name, field in self._fields.items():
-            value = form_value(field, arguments[name]) if name in arguments else _initial(field)
+            value = _form_value(field, arguments[name]) if name in arguments else _initial(field)
             key = f"{prefix}-{name}" if prefix else name
             if value is not None:
                 data |= widget_entries(field.widget, key, value)
@@ -112,6 +112,16 @@ class FormArguments:
                     value=arguments[name] if is_shown else MISSING,
                     message=_rule(error),
                 )
+
+
+def widget_entries(widget: forms.Widget, key: str, value: Any) -> dict[str, Any]:
+    """Return what a widget would send for a value, by the names of its inputs."""
+    if not isinstance(widget, forms.MultiWidget):
+        return {key: value}
+    # What could not be read stays text, and goes where the form will say so.
+    suffixes: list[str] = widget.widgets_names  # type: ignore[attr-defined]
+    parts = [value] * len(suffixes) if isinstance(value, str) else widget.decompress(value) or []
+    return {f"{key}{suffix}": part for suffix, part in zip(suffixes, parts, strict=True)}
 
 
 def _check_constructor(form_class: FormClass) -> None:
@@ -147,15 +157,6 @@ def _form_schema(form_class: FormClass, fields: dict[str, forms.Field]) -> Schem
     }
 
 
-def widget_entries(widget: forms.Widget, key: str, value: Any) -> dict[str, Any]:
-    if not isinstance(widget, forms.MultiWidget):
-        return {key: value}
-    # What could not be read stays text, and goes where the form will say so.
-    suffixes: list[str] = widget.widgets_names  # type: ignore[attr-defined]
-    parts = [value] * len(suffixes) if isinstance(value, str) else widget.decompress(value) or []
-    return {f"{key}{suffix}": part for suffix, part in zip(suffixes, parts, strict=True)}
-
-
 def _initial(field: forms.Field) -> Any:
     initial = field.initial() if callable(field.initial) else field.initial
     return field.prepare_value(initial)
@@ -165,9 +166,7 @@ def _rule(error: dict[str, str]) -> str:
     return "is required" if error["code"] == "required" else error["message"].rstrip(".")
 
 
-# Form and serializer fields -----------------------------------------------------------------------
-
-# What both have in common: words, choices, keys.
+# What form and serializer fields have in common ---------------------------------------------------
 
 MAX_LABELS = 40
 
@@ -244,8 +243,6 @@ def _is_name(label: str, name: str) -> bool:
 
 # Form fields --------------------------------------------------------------------------------------
 
-# The schema of one Django form field, and a JSON value in the form that the field reads.
-
 
 def field_schema(field: forms.Field) -> Schema:
     """Return the schema of the values that a field accepts.
@@ -259,7 +256,7 @@ def field_schema(field: forms.Field) -> Schema:
     return {"type": "string"}
 
 
-def form_value(field: forms.Field, value: Any) -> Any:
+def _form_value(field: forms.Field, value: Any) -> Any:
     """Return a JSON value as the field's widget would hand it over."""
     for kind in type(field).__mro__:
         if kind in _VALUES:

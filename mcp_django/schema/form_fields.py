@@ -23,8 +23,8 @@ from mcp_django.schema.compiled import CompiledSchema
 from mcp_django.schema.structure import Schema, resolve
 from mcp_django.schema.values import finite_float, is_too_deep
 
-SCALARS = frozenset({"string", "integer", "number", "boolean"})
-FORMATS: Mapping[str, str] = {
+_SCALARS = frozenset({"string", "integer", "number", "boolean"})
+_FORMATS: Mapping[str, str] = {
     "date": "date",
     "date-time": "datetime",
     "time": "time",
@@ -32,10 +32,10 @@ FORMATS: Mapping[str, str] = {
     "uri": "uri",
     "password": "secret",
 }
-# Longer than that it is no name any more.
-LINE = 255
+# Text that may be longer gets several lines.
+_MAX_LINE = 255
 # References to references; no schema in good faith has more.
-MAX_STEPS = 16
+_MAX_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ def shape_of(schema: Any, root: Schema, *, can_nest: bool = True) -> Shape:
     if not isinstance(schema, dict):
         return Shape(kind="json", schema={})
     settled, is_nullable = _settled(schema, root)
-    chosen = choices_of(settled)
+    chosen = _choices_of(settled)
     if chosen and any(value is None for value, _ in chosen):
         is_nullable = True
         chosen = [one for one in chosen if one[0] is not None]
@@ -74,7 +74,31 @@ def shape_of(schema: Any, root: Schema, *, can_nest: bool = True) -> Shape:
     return Shape(kind=kind, schema=settled, is_nullable=is_nullable, **details)
 
 
-def choices_of(schema: Schema) -> list[tuple[Any, str]]:
+def title_of(value: Any) -> str:
+    """A value in the words of a person."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def bounds(shape: Shape) -> tuple[float, float]:
+    """The least and the greatest number that a shape takes."""
+    schema, whole = shape.schema, shape.kind == "integer"
+    low, high = number_in(schema, "minimum", -math.inf), number_in(schema, "maximum", math.inf)
+    if whole:
+        above = number_in(schema, "exclusiveMinimum", -math.inf)
+        below = number_in(schema, "exclusiveMaximum", math.inf)
+        low = max(low, math.floor(above) + 1) if math.isfinite(above) else low
+        high = min(high, math.ceil(below) - 1) if math.isfinite(below) else high
+    return low, high
+
+
+def number_in(schema: Mapping[str, Any], keyword: str, otherwise: float) -> float:
+    """A number that a schema has, or another value."""
+    value = schema.get(keyword, otherwise)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number else otherwise
+
+
+def _choices_of(schema: Schema) -> list[tuple[Any, str]]:
     """The values to choose from with their titles; empty where anything may be given."""
     if "const" in schema:
         return [(schema["const"], title_of(schema["const"]))]
@@ -90,22 +114,17 @@ def choices_of(schema: Schema) -> list[tuple[Any, str]]:
     return [(value, str(title)) for value, title in zip(values, titles, strict=True)]
 
 
-def title_of(value: Any) -> str:
-    """A value in the words of a person."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def _kind(schema: Schema, root: Schema, *, can_nest: bool) -> tuple[str, dict[str, Any]]:
     if schema.get("anyOf") or schema.get("oneOf"):
         members = schema.get("anyOf") or schema.get("oneOf") or ()
         kinds = {_settled(one, root)[0].get("type") for one in members if isinstance(one, dict)}
-        return ("mixed" if kinds <= SCALARS else "json"), {}
+        return ("mixed" if kinds <= _SCALARS else "json"), {}
     kind = schema.get("type")
     if isinstance(kind, list):
-        return ("mixed" if set(kind) <= SCALARS else "json"), {}
+        return ("mixed" if set(kind) <= _SCALARS else "json"), {}
     if kind == "string":
         return _text_kind(schema), {}
-    if kind in SCALARS:
+    if kind in _SCALARS:
         return str(kind), {}
     if kind == "array":
         return _list_kind(schema, root)
@@ -123,13 +142,13 @@ def _text_kind(schema: Schema) -> str:
         return "secret"
     if schema.get("contentEncoding") == "base64":
         return "file"
-    known = FORMATS.get(str(schema.get("format")))
+    known = _FORMATS.get(str(schema.get("format")))
     if known is not None:
         return known
     if "format" in schema or "pattern" in schema:
         return "text"
     limit = schema.get("maxLength")
-    return "text" if isinstance(limit, int) and limit <= LINE else "long"
+    return "text" if isinstance(limit, int) and limit <= _MAX_LINE else "long"
 
 
 def _list_kind(schema: Schema, root: Schema) -> tuple[str, dict[str, Any]]:
@@ -144,7 +163,7 @@ def _list_kind(schema: Schema, root: Schema) -> tuple[str, dict[str, Any]]:
 def _settled(schema: Schema, root: Schema) -> tuple[Schema, bool]:
     """The schema with what it refers to in its place, and whether it takes null besides."""
     is_nullable = False
-    for _step in range(MAX_STEPS):
+    for _step in range(_MAX_STEPS):
         if "$ref" in schema:
             target = resolve(root, str(schema["$ref"]))
             schema = _over(target, schema, "$ref")
@@ -176,25 +195,6 @@ def _is_null(schema: Any) -> bool:
     return isinstance(schema, dict) and (
         schema.get("type") == "null" or ("const" in schema and schema["const"] is None)
     )
-
-
-def bounds(shape: Shape) -> tuple[float, float]:
-    """The least and the greatest number that a shape takes."""
-    schema, whole = shape.schema, shape.kind == "integer"
-    low, high = number_in(schema, "minimum", -math.inf), number_in(schema, "maximum", math.inf)
-    if whole:
-        above = number_in(schema, "exclusiveMinimum", -math.inf)
-        below = number_in(schema, "exclusiveMaximum", math.inf)
-        low = max(low, math.floor(above) + 1) if math.isfinite(above) else low
-        high = min(high, math.ceil(below) - 1) if math.isfinite(below) else high
-    return low, high
-
-
-def number_in(schema: Mapping[str, Any], keyword: str, otherwise: float) -> float:
-    """A number that a schema has, or another value."""
-    value = schema.get(keyword, otherwise)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number else otherwise
 
 
 # Reading the typed text ---------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def _lines(text: str, shape: Shape) -> list[Any]:
 
 
 def _json(text: str, shape: Shape) -> Any:
-    value = read_json(text)
+    value = _read_json(text)
     try:
         problems = CompiledSchema(shape.schema, what="schema").problems(value)
     except ImproperlyConfigured:
@@ -303,7 +303,7 @@ def _json(text: str, shape: Shape) -> Any:
     return value
 
 
-def read_json(text: str) -> Any:
+def _read_json(text: str) -> Any:
     """The JSON value that a text is.
 
     Raises:
@@ -325,7 +325,7 @@ def _refused(constant: str) -> Any:
 
 def _whole(text: str, shape: Shape) -> Any:
     # What the server says of arguments that do not fit is worth seeing, too.
-    return read_json(text)
+    return _read_json(text)
 
 
 def _mixed(text: str, shape: Shape) -> Any:
@@ -334,7 +334,7 @@ def _mixed(text: str, shape: Shape) -> Any:
     declared = shape.schema.get("type") if members is None else [m.get("type") for m in members]
     kinds = set(declared) if isinstance(declared, list) else {declared}
     try:
-        value = read_json(text)
+        value = _read_json(text)
     except ValidationError:
         value = text
     fits = {

@@ -71,21 +71,21 @@ def _tidy(schema: Any, *, is_input: bool) -> Any:
     # Every dialect knows `additionalProperties: true`; not every one knows an empty schema.
     if schema.get("additionalProperties") is True:
         result["additionalProperties"] = True
-    for rewrite in REWRITES:
+    for rewrite in _REWRITES:
         result = rewrite(result)
-    return without_optional_null(result) if is_input else result
+    return _without_optional_null(result) if is_input else result
 
 
 # Rewriting steps ----------------------------------------------------------------------------------
 
 # The single steps from an arbitrary schema to a portable one, each a function of one schema.
-# Nested schemas have been rewritten already when a step sees the one around them. Which host
-# needs which step is written in ``lint``.
+# Nested schemas have been rewritten already when a step sees the one around them. ``lint`` says
+# what hosts make of a schema without them.
 
 RULES: Final = "x-rules"
 """What no portable keyword can say, in words; becomes part of the description."""
 
-FORMATS: Final = frozenset(
+_FORMATS: Final = frozenset(
     {
         *("date-time", "date", "time", "duration", "email", "idn-email", "hostname"),
         *("idn-hostname", "ipv4", "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uuid"),
@@ -121,14 +121,31 @@ _MEANT_FOR: Mapping[str, tuple[str, ...]] = {
     "object": ("properties", "required", "additionalProperties", "patternProperties"),
 }
 _TYPED = frozenset(keyword for keywords in _MEANT_FOR.values() for keyword in keywords)
+_BOUNDS: tuple[tuple[str, str, Callable[..., Any], str, Callable[[float], int]], ...] = (
+    ("exclusiveMinimum", "minimum", max, "greater than", lambda bound: math.floor(bound) + 1),
+    ("exclusiveMaximum", "maximum", min, "less than", lambda bound: math.ceil(bound) - 1),
+)
 
 
-def without_noise(schema: Schema) -> Schema:
+def number(value: float) -> str:
+    """Return a bound as a person writes it: `5`, not `5.0`."""
+    return str(value).removesuffix(".0")
+
+
+def with_sentence(text: str, sentence: str) -> str:
+    """Return `text` with a sentence more, its own full stop put where it is missing."""
+    text = text.rstrip()
+    if not text:
+        return sentence
+    return f"{text} {sentence}" if re.search(r"[.!?:]$", text) else f"{text}. {sentence}"
+
+
+def _without_noise(schema: Schema) -> Schema:
     """Drop what repeats a name or speaks to tools that are not there."""
     return {key: value for key, value in schema.items() if key not in _NOISE}
 
 
-def enum_for_const(schema: Schema) -> Schema:
+def _enum_for_const(schema: Schema) -> Schema:
     """`const` came with draft 6; some hosts stopped before."""
     if "const" not in schema:
         return schema
@@ -136,7 +153,7 @@ def enum_for_const(schema: Schema) -> Schema:
     return {**rest, "enum": [schema["const"]]}
 
 
-def one_type_each(schema: Schema) -> Schema:
+def _one_type_each(schema: Schema) -> Schema:
     """Write `type: [a, b]`, and an `enum` over several types, as alternatives of one type each."""
     types, values = schema.get("type"), schema.get("enum")
     if types is None and values:
@@ -162,7 +179,7 @@ def _is_of_type(value: Any, kind: str) -> bool:
     return own == kind or (own, kind) == ("integer", "number")
 
 
-def any_of_for_combinations(schema: Schema) -> Schema:
+def _any_of_for_combinations(schema: Schema) -> Schema:
     """Leave `anyOf` as the only combination wherever the others say no more than it does."""
     result = dict(schema)
     if "oneOf" in result and "anyOf" not in result:
@@ -182,7 +199,7 @@ def _distinct(members: list[Any]) -> list[Any]:
     return [member for index, member in enumerate(members) if member not in members[:index]]
 
 
-def items_for_tuples(schema: Schema) -> Schema:
+def _items_for_tuples(schema: Schema) -> Schema:
     """Describe a fixed sequence as an array whose items may be any of its kinds."""
     if "prefixItems" not in schema:
         return schema
@@ -200,19 +217,19 @@ def _any_of(kinds: list[Any]) -> Any:
     return kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
 
 
-def items_always(schema: Schema) -> Schema:
+def _items_always(schema: Schema) -> Schema:
     """An array without `items` loses the whole server in some hosts."""
     is_bare = schema.get("type") == "array" and not isinstance(schema.get("items"), dict | list)
     return {**schema, "items": {}} if is_bare else schema
 
 
-def inclusive_bounds(schema: Schema) -> Schema:
+def _inclusive_bounds(schema: Schema) -> Schema:
     """`exclusiveMinimum` was a boolean in draft 4, and a number there throws in some hosts."""
     result = dict(schema)
     is_whole = schema.get("type") == "integer"
     for keyword, plain, tighter, words, step in _BOUNDS:
         bound = schema.get(keyword)
-        if not is_number(bound):
+        if not _is_number(bound):
             continue
         del result[keyword]
         closed = step(bound) if is_whole else bound
@@ -222,13 +239,7 @@ def inclusive_bounds(schema: Schema) -> Schema:
     return result
 
 
-_BOUNDS: tuple[tuple[str, str, Callable[..., Any], str, Callable[[float], int]], ...] = (
-    ("exclusiveMinimum", "minimum", max, "greater than", lambda bound: math.floor(bound) + 1),
-    ("exclusiveMaximum", "maximum", min, "less than", lambda bound: math.ceil(bound) - 1),
-)
-
-
-def is_number(value: Any) -> TypeGuard[float]:
+def _is_number(value: Any) -> TypeGuard[float]:
     """Tell whether a bound is one; in draft 4 it could be a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -237,15 +248,10 @@ def _also(rules: str | None, rule: str) -> str:
     return f"{rules}, {rule}" if rules else rule
 
 
-def number(value: float) -> str:
-    """Return a bound as a person writes it: `5`, not `5.0`."""
-    return str(value).removesuffix(".0")
-
-
-def standard_formats(schema: Schema) -> Schema:
+def _standard_formats(schema: Schema) -> Schema:
     """Say in words what a format that JSON Schema does not define means; validators warn of it."""
     name = schema.get("format")
-    if name is None or name in FORMATS:
+    if name is None or name in _FORMATS:
         return schema
     result = {key: value for key, value in schema.items() if key != "format"}
     if name == "password":
@@ -255,7 +261,7 @@ def standard_formats(schema: Schema) -> Schema:
     return result
 
 
-def rules_in_words(schema: Schema) -> Schema:
+def _rules_in_words(schema: Schema) -> Schema:
     """Say in the description what the remaining keywords cannot."""
     if RULES not in schema:
         return schema
@@ -266,15 +272,7 @@ def rules_in_words(schema: Schema) -> Schema:
     return result
 
 
-def with_sentence(text: str, sentence: str) -> str:
-    """Return `text` with a sentence more, its own full stop put where it is missing."""
-    text = text.rstrip()
-    if not text:
-        return sentence
-    return f"{text} {sentence}" if re.search(r"[.!?:]$", text) else f"{text}. {sentence}"
-
-
-def without_optional_null(schema: Schema) -> Schema:
+def _without_optional_null(schema: Schema) -> Schema:
     """Let `null` disappear from members that may be left out, where it would say the same."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
@@ -303,16 +301,16 @@ def _not_null(schema: Any) -> Any:
     return result
 
 
-REWRITES: tuple[Callable[[Schema], Schema], ...] = (
-    without_noise,
-    enum_for_const,
-    one_type_each,
-    any_of_for_combinations,
-    items_for_tuples,
-    items_always,
-    inclusive_bounds,
-    standard_formats,
-    rules_in_words,
+_REWRITES: tuple[Callable[[Schema], Schema], ...] = (
+    _without_noise,
+    _enum_for_const,
+    _one_type_each,
+    _any_of_for_combinations,
+    _items_for_tuples,
+    _items_always,
+    _inclusive_bounds,
+    _standard_formats,
+    _rules_in_words,
 )
 
 
@@ -461,7 +459,7 @@ def _has_boolean_schema(schema: Schema) -> bool:
 
 
 def _has_exclusive_bound(schema: Schema) -> bool:
-    return is_number(schema.get("exclusiveMinimum")) or is_number(schema.get("exclusiveMaximum"))
+    return _is_number(schema.get("exclusiveMinimum")) or _is_number(schema.get("exclusiveMaximum"))
 
 
 def _nests_arrays_of_objects(schema: Schema) -> bool:

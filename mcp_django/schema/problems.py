@@ -123,7 +123,7 @@ def _problem(error: _Located, schema: Schema) -> Problem:
         return unknown_argument(str(name), _names(at(schema, around)), path=format_path(around))
     is_key = _KEY in details["loc"]
     choices = _choices(at(schema, error.path)) if kind in _CHOICE and not is_key else []
-    rule = one_of(choices) if choices else rule_of(kind, details.get("ctx", {}), details["msg"])
+    rule = one_of(choices) if choices else _rule_of(kind, details.get("ctx", {}), details["msg"])
     return Problem(
         path=format_path(error.path),
         value=MISSING if _says_nothing(details) else details["input"],
@@ -152,6 +152,8 @@ def _choices(schemas: Iterable[Schema]) -> list[Any]:
 # class ("Input should be a valid dictionary or instance of ..."); these speak to the author of
 # the JSON.
 
+MAX_CHOICES = 30
+
 _OF_TYPE: Mapping[str, str] = {
     "string": "a string",
     "integer": "an integer",
@@ -161,7 +163,8 @@ _OF_TYPE: Mapping[str, str] = {
     "object": "an object",
     "null": "null",
 }
-_NUMBER, _TEXT, _ARRAY, _OBJECT = "a number", "a string", "an array", "an object"
+_NUMBER, _TEXT = _OF_TYPE["number"], _OF_TYPE["string"]
+_ARRAY, _OBJECT = _OF_TYPE["array"], _OF_TYPE["object"]
 _DATE, _TIME = "a date like 2026-12-31", "a time like 23:59:00"
 _DATETIME = "a date and time like 2026-12-31T23:59:00Z"
 _BOUNDS = {
@@ -247,21 +250,15 @@ _RULES = {error: f"must be {words}" for error, words in {**_BOUNDS, **_KINDS}.it
     "assertion_error": "{error}",
 }
 
-
-MAX_CHOICES = 30
+_CONVERTIBLE: Mapping[str, Any] = {
+    "string": str | int | float,
+    "integer": str | int | float,
+    "number": str | int | float,
+    "boolean": bool | str,
+    "array": list,
+}
 
 _SINGULAR = re.compile(r"\b1 (character|byte|item|member|digit|decimal place)s\b")
-
-
-def rule_of(error: str, context: Mapping[str, Any], message: str) -> str:
-    """Return the rule that was broken: `must be greater than 0`.
-
-    `message` is pydantic's, for the types that are not known here and for a validator's own errors.
-    """
-    template = _RULES.get(error)
-    if template is None:
-        return message.replace("Input should be", "must be").replace("Input should", "must")
-    return fill(template, context)
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
@@ -303,10 +300,12 @@ def wrong_kind(value: Any, schema: Schema) -> str | None:
     return of_kind(str(kind)) if is_flag or not isinstance(value, fitting) else None
 
 
-_CONVERTIBLE: Mapping[str, Any] = {
-    "string": str | int | float,
-    "integer": str | int | float,
-    "number": str | int | float,
-    "boolean": bool | str,
-    "array": list,
-}
+def _rule_of(error: str, context: Mapping[str, Any], message: str) -> str:
+    """Return the rule that was broken: `must be greater than 0`.
+
+    `message` is pydantic's, for the types that are not known here and for a validator's own errors.
+    """
+    template = _RULES.get(error)
+    if template is None:
+        return message.replace("Input should be", "must be").replace("Input should", "must")
+    return fill(template, context)

@@ -118,15 +118,17 @@ def _words(name: str) -> str:
 
 # The server's log without secrets -----------------------------------------------------------------
 
-# What a tool raises may contain its arguments, or an address. The text of an exception that holds
-# a secret is logged as text, with the secret masked. Handlers that look at the exception itself,
-# such as those that mail or send a report, are then not given it: they would show the secret.
-
 LOGGERS = ("mcp_django", "mcp_django.calls", "mcp_django.security")
 
 
-class WithoutSecrets(logging.Filter):
-    """Hides what looks like a credential in message and traceback, and lets every record pass."""
+class _WithoutSecrets(logging.Filter):
+    """Hides what looks like a credential in message and traceback, and lets every record pass.
+
+    What a tool raises may contain its arguments, or an address. The text of an exception that
+    holds a secret is logged as text, with the secret masked. Handlers that look at the exception
+    itself, such as those that mail or send a report, are then not given it: they would show the
+    secret.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Always true."""
@@ -145,7 +147,7 @@ class WithoutSecrets(logging.Filter):
         return True
 
 
-_filter = WithoutSecrets()
+_filter = _WithoutSecrets()
 
 
 def install() -> None:

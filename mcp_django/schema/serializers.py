@@ -76,6 +76,35 @@ def shape_of(
     return _partial(shape) if partial else shape
 
 
+def writable_fields(serializer: Any) -> dict[str, fields.Field[Any, Any, Any, Any]]:
+    """Return the fields of a serializer that a caller may fill."""
+    return {
+        name: field
+        for name, field in serializer.fields.items()
+        if not (field.read_only or isinstance(field, fields.HiddenField))
+    }
+
+
+def explained(errors: Any, data: Any, shape: Schema, path: Path = ()) -> Iterator[Problem]:
+    """Yield the messages of REST framework's nested dicts and lists of errors."""
+    if isinstance(errors, dict):
+        for step, inner in errors.items():
+            is_own = step == api_settings.NON_FIELD_ERRORS_KEY
+            yield from explained(inner, data, shape, path if is_own else (*path, step))
+        return
+    for index, error in enumerate(errors if isinstance(errors, list | tuple) else [errors]):
+        if isinstance(error, dict | list):
+            yield from explained(error, data, shape, (*path, index))
+        else:
+            # A site's own exception handler may have made plain text of it.
+            is_missing = getattr(error, "code", "") == "required"
+            yield Problem(
+                path=format_path(path),
+                value=_value(data, shape, path),
+                message="is required" if is_missing else str(error).rstrip("."),
+            )
+
+
 def _partial(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
@@ -100,15 +129,6 @@ def _serializer(serializer: Any, *, without: frozenset[str] = frozenset()) -> Sc
         "properties": {name: _member(name, field) for name, field in writable.items()},
         "required": [name for name, field in writable.items() if field.required],
         "additionalProperties": False,
-    }
-
-
-def writable_fields(serializer: Any) -> dict[str, fields.Field[Any, Any, Any, Any]]:
-    """Return the fields of a serializer that a caller may fill."""
-    return {
-        name: field
-        for name, field in serializer.fields.items()
-        if not (field.read_only or isinstance(field, fields.HiddenField))
     }
 
 
@@ -198,26 +218,6 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
     relations.HyperlinkedRelatedField: _plain(type="string", format="uri"),
     relations.ManyRelatedField: lambda field: _array_of(_schema(field.child_relation), field),
 }
-
-
-def explained(errors: Any, data: Any, shape: Schema, path: Path = ()) -> Iterator[Problem]:
-    """Yield the messages of REST framework's nested dicts and lists of errors."""
-    if isinstance(errors, dict):
-        for step, inner in errors.items():
-            is_own = step == api_settings.NON_FIELD_ERRORS_KEY
-            yield from explained(inner, data, shape, path if is_own else (*path, step))
-        return
-    for index, error in enumerate(errors if isinstance(errors, list | tuple) else [errors]):
-        if isinstance(error, dict | list):
-            yield from explained(error, data, shape, (*path, index))
-        else:
-            # A site's own exception handler may have made plain text of it.
-            is_missing = getattr(error, "code", "") == "required"
-            yield Problem(
-                path=format_path(path),
-                value=_value(data, shape, path),
-                message="is required" if is_missing else str(error).rstrip("."),
-            )
 
 
 def _value(data: Any, shape: Schema, path: Path) -> Any:

@@ -9,24 +9,43 @@ Everything is compiled once, when the function is declared.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import json
 import math
 import re
-import types
-import typing
-from collections import abc, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    MutableSet,
+    Sequence,
+)
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from inspect import Parameter, Signature
-from types import SimpleNamespace
-from typing import Annotated, Any, Literal, NewType, Protocol, Union, get_args, get_origin
+from types import SimpleNamespace, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NewType,
+    Protocol,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from uuid import UUID
 
 from django.core.exceptions import ImproperlyConfigured
@@ -133,7 +152,7 @@ def _resolve(function: AnyCallable, name: str, hint: Any) -> Any:
     carrier = SimpleNamespace(__annotations__={name: hint})
     try:
         namespace = getattr(inner, "__globals__", {})
-        return typing.get_type_hints(carrier, globalns=namespace, include_extras=True)[name]
+        return get_type_hints(carrier, globalns=namespace, include_extras=True)[name]
     except (NameError, AttributeError) as exc:
         raise ImproperlyConfigured(
             f"{name_of(function)} declares {name!r} as {shown(hint)}, which cannot be resolved "
@@ -178,10 +197,20 @@ Mode = Literal["validation", "serialization"]
 
 BASE64 = ConfigDict(val_json_bytes="base64", ser_json_bytes="base64")
 
+_DECIMAL_RULES = (
+    ("gt", "greater than {}"),
+    ("ge", "at least {}"),
+    ("lt", "less than {}"),
+    ("le", "at most {}"),
+    ("multiple_of", "a multiple of {}"),
+    ("max_digits", "of at most {} digits"),
+    ("decimal_places", "of at most {} decimal places"),
+)
+
 
 def json_schema_of(adapter: TypeAdapter[Any], mode: Mode) -> dict[str, Any]:
     """Return the schema of a pydantic adapter, not yet in the portable subset."""
-    return adapter.json_schema(mode=mode, schema_generator=SchemaGenerator)
+    return adapter.json_schema(mode=mode, schema_generator=_SchemaGenerator)
 
 
 def reason_of(exc: Exception) -> str:
@@ -189,7 +218,7 @@ def reason_of(exc: Exception) -> str:
     return str(exc).partition("\n")[0].partition(". Set ")[0].rstrip(".")
 
 
-class SchemaGenerator(GenerateJsonSchema):
+class _SchemaGenerator(GenerateJsonSchema):
     """Writes the schema of one pydantic adapter."""
 
     # A default that JSON cannot say is left out of the schema; it is a default all the same.
@@ -219,7 +248,8 @@ class SchemaGenerator(GenerateJsonSchema):
 
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
         for value in schema["expected"]:
-            if self.mode == "validation" and isinstance(value, Enum) and not _is_plain(value):
+            is_readable = not isinstance(value, Enum) or isinstance(value, str | int)
+            if self.mode == "validation" and not is_readable:
                 raise PydanticInvalidForJsonSchema(
                     f"pydantic does not read {value!r} from JSON where it stands in a Literal; "
                     "name its value there, or derive the enum from str"
@@ -234,32 +264,15 @@ def _closed(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
     return result
 
 
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int)
-
-
 def _decimal_rules(schema: core_schema.DecimalSchema) -> list[str]:
     bounds: dict[str, Any] = {**schema}
     return [words.format(bounds[key]) for key, words in _DECIMAL_RULES if key in bounds]
 
 
-_DECIMAL_RULES = (
-    ("gt", "greater than {}"),
-    ("ge", "at least {}"),
-    ("lt", "less than {}"),
-    ("le", "at most {}"),
-    ("multiple_of", "a multiple of {}"),
-    ("max_digits", "of at most {} digits"),
-    ("decimal_places", "of at most {} decimal places"),
-)
-
-
 # Arguments ----------------------------------------------------------------------------------------
 
-# Arguments declared by the signature of a function, validated by pydantic. Nothing about types is
-# written by hand here: the parameters become the fields of a ``TypedDict``, which allows every
-# name (``copy``, ``schema``, ``_x`` are taken in a model class), and pydantic reads the JSON text
-# directly.
+# The parameters become the fields of a ``TypedDict``, which allows every name (``copy``, ``schema``
+# and ``_x`` are taken in a model class), and pydantic reads the JSON text directly.
 
 _CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, **BASE64)
 _PATH_FORMATS = frozenset({"path", "file-path", "directory-path"})
@@ -401,9 +414,8 @@ def _refuse_paths(function: AnyCallable, shape: Schema) -> None:
 
 # Results ------------------------------------------------------------------------------------------
 
-# Results with a declared type: their schema, and the value checked and written as plain JSON. A
-# client refuses a result that does not fit the published schema, so a value is checked before it
-# is sent (MCP 2026-07-28, "Tools", structured content). Results without such a type go through
+# A client refuses a result that does not fit the published schema, so a value is checked before it
+# is sent (MCP 2026-07-28, "Tools", structured content). Results without a declared type go through
 # ``jsonable``.
 
 _TRUSTING = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants", **BASE64)
@@ -425,13 +437,7 @@ _BOUNDS = frozenset(
     }
 )
 _SAYS_WHAT = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
-_OUTPUT_ERRORS = (
-    PydanticUserError,
-    PydanticUndefinedAnnotation,
-    SchemaError,
-    TypeError,
-    ValueError,
-)
+_NOT_WRITABLE = (*_NOT_BUILDABLE, ValueError)
 
 
 class OutputMismatch(MCPDjangoError):
@@ -465,7 +471,7 @@ def output_adapter(annotation: Any) -> OutputAdapter | None:
     Raises:
         ImproperlyConfigured: the type has structure that JSON cannot say.
     """
-    return TypedOutput(annotation) if has_structure(annotation) else None
+    return TypedOutput(annotation) if _has_structure(annotation) else None
 
 
 class TypedOutput:
@@ -478,11 +484,11 @@ class TypedOutput:
 
     def __init__(self, annotation: Any) -> None:
         try:
-            hint = without_laziness(annotation)
+            hint = _without_laziness(annotation)
             self._adapters = (_boxed(hint, _TRUSTING), _boxed(hint, _REVALIDATING))
             self._shape = inline(json_schema_of(self._adapters[0], "serialization"))
             self.json_schema = portable_output(_unboxed(self._shape))
-        except _OUTPUT_ERRORS as exc:
+        except _NOT_WRITABLE as exc:
             raise ImproperlyConfigured(
                 f"The result type {shown(annotation)} cannot be written as JSON: {reason_of(exc)}. "
                 "Return dataclasses, pydantic models, lists and dicts of strings and numbers."
@@ -545,23 +551,23 @@ def _admits_floats(schema: Schema) -> bool:
 
 _COLLECTIONS = (list, tuple, set, frozenset, dict, deque)
 _SCALARS = (int, float, Decimal, date, time, timedelta, UUID, Enum)
-_LAZY = frozenset({abc.Iterable, abc.Iterator, abc.Generator, abc.Collection})
+_LAZY = frozenset({Iterable, Iterator, Generator, Collection})
 _ABSTRACT = _LAZY | {
-    abc.Sequence,
-    abc.MutableSequence,
-    abc.Set,
-    abc.MutableSet,
-    abc.Mapping,
-    abc.MutableMapping,
+    Sequence,
+    MutableSequence,
+    AbstractSet,
+    MutableSet,
+    Mapping,
+    MutableMapping,
 }
 
 
-def has_structure(annotation: Any) -> bool:
+def _has_structure(annotation: Any) -> bool:
     """Tell whether a result declared like this gets a schema."""
     return not _mentions_objects(annotation) and _is_structured(annotation)
 
 
-def without_laziness(annotation: Any) -> Any:
+def _without_laziness(annotation: Any) -> Any:
     """Return `list[X]` for what a generator of `X` declares."""
     hint = _bare(annotation)
     origin = get_origin(hint) or hint
@@ -574,7 +580,7 @@ def without_laziness(annotation: Any) -> Any:
 def _is_structured(annotation: Any) -> bool:
     hint = _bare(annotation)
     origin = get_origin(hint) or hint
-    if origin in {Union, types.UnionType}:
+    if origin in {Union, UnionType}:
         members = [member for member in get_args(hint) if member is not type(None)]
         return all(_is_structured(member) for member in members)
     if origin in _ABSTRACT or is_typeddict(origin):
@@ -586,7 +592,7 @@ def _is_structured(annotation: Any) -> bool:
     if issubclass(origin, str):
         return issubclass(origin, Enum)
     known = (BaseModel, *_COLLECTIONS, *_SCALARS)
-    return issubclass(origin, known) or dataclasses.is_dataclass(origin)
+    return issubclass(origin, known) or is_dataclass(origin)
 
 
 def _bare(annotation: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Walking through a JSON Schema: which keywords hold schemas, and where a path leads.
+"""Walking through a JSON Schema: which keywords hold schemas, where a path or reference leads.
 
 Pure functions on dictionaries that never change their input. JSON Schema 2020-12, core sections
 8.2.3 (``$ref``), 10 (applicators); pointers are RFC 6901 in the fragment form of section 6.
@@ -177,9 +177,9 @@ def accepts_null(root: Schema, schema: Any) -> bool:
 
 # Local references are replaced by what they point at, because hosts drop tools whose schema holds
 # ``$ref``. A type that contains itself cannot be written without one, so those references stay,
-# together with the definitions they need, and ``lint`` reports them.
+# together with the definitions they need, and ``portable.lint`` reports them.
 
-ANNOTATIONS = frozenset(
+_ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"}
 )
 """Keywords that accept every value: beside a reference they replace those of its target."""
@@ -206,7 +206,7 @@ def merge(schema: Schema, beside: Schema) -> Schema:
 
 
 def _is_annotation(keyword: str) -> bool:
-    return keyword in ANNOTATIONS or keyword.startswith("x-")
+    return keyword in _ANNOTATIONS or keyword.startswith("x-")
 
 
 class _Inliner:

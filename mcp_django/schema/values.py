@@ -37,14 +37,9 @@ from mcp_django.schema.structure import Path, Schema, accepts_null, alternatives
 
 # What a form, a serializer or a person nests; beyond it the functions here would run out of stack.
 MAX_DEPTH = 64
-TOO_DEEP = f"the arguments are nested deeper than {MAX_DEPTH} levels"
 
 
-class _NoNumberError(ValueError):
-    """Something that stands for a number and is none."""
-
-
-class ExactFloat(float):
+class _ExactFloat(float):
     """A float that still knows how it was written; `str` gives that text to a `Decimal`."""
 
     __slots__ = ("text",)
@@ -66,7 +61,7 @@ def is_empty(raw: bytes) -> bool:
 
 
 def decode_arguments(
-    raw: bytes, *, parse_float: Callable[[str], Any] = ExactFloat
+    raw: bytes, *, parse_float: Callable[[str], Any] = _ExactFloat
 ) -> dict[str, Any]:
     """Return the arguments as plain JSON values.
 
@@ -81,7 +76,10 @@ def decode_arguments(
         problem = Problem(path="", message=f"the arguments are not valid JSON: {_reason(exc)}")
         raise InvalidArguments([problem]) from exc
     if is_too_deep(raw, arguments):
-        raise InvalidArguments([Problem(path="", message=TOO_DEEP)])
+        problem = Problem(
+            path="", message=f"the arguments are nested deeper than {MAX_DEPTH} levels"
+        )
+        raise InvalidArguments([problem])
     if not isinstance(arguments, dict):
         problem = Problem(path="", value=arguments, message="the arguments must be an object")
         raise InvalidArguments([problem])
@@ -106,25 +104,12 @@ def is_too_deep(raw: bytes, value: Any) -> bool:
     return True
 
 
-def _reason(exc: Exception) -> str:
-    if isinstance(exc, RecursionError):
-        return "it is nested too deep"
-    if isinstance(exc, json.JSONDecodeError | UnicodeDecodeError | _NoNumberError):
-        return str(exc)
-    # What is left are integers of many digits, which Python refuses in terms of its own settings.
-    return "a number is too large"
-
-
 def finite_float(text: str) -> float:
     """Return a number as a float, unless it is too large for one."""
     value = float(text)
     if not math.isfinite(value):
         raise _NoNumberError("a number is too large")
     return value
-
-
-def _refuse_constant(name: str) -> Any:
-    raise _NoNumberError(f"{name} is no JSON number")
 
 
 def drop_nulls(value: Any, schema: Any, root: Schema) -> Any:
@@ -162,6 +147,23 @@ def unknown_members(value: Any, schema: Any, path: Path = ()) -> Iterator[Proble
                 yield from unknown_members(member, properties[name], (*path, name))
             elif schema.get("additionalProperties") is False:
                 yield unknown_argument(name, properties, path=format_path(path))
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, RecursionError):
+        return "it is nested too deep"
+    if isinstance(exc, json.JSONDecodeError | UnicodeDecodeError | _NoNumberError):
+        return str(exc)
+    # What is left are integers of many digits, which Python refuses in terms of its own settings.
+    return "a number is too large"
+
+
+def _refuse_constant(name: str) -> Any:
+    raise _NoNumberError(f"{name} is no JSON number")
+
+
+class _NoNumberError(ValueError):
+    """Something that stands for a number and is none."""
 
 
 # Results without a declared type ------------------------------------------------------------------
