@@ -371,7 +371,7 @@ def _notification(
 def _response(header: str | None, enabled: Sequence[str]) -> Handshake | Drop:
     revision = REVISIONS.get(header or "")
     if revision is not None and revision.is_alias:
-        # The draft still let clients post responses; there is nothing here that waits for one.
+        # The draft still let clients post responses, for which nothing waits.
         return Drop()
     if _is_modern(header) or not _speaks_handshake(enabled):
         raise InvalidRequest("A client sends no responses at this revision")

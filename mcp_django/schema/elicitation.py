@@ -242,7 +242,7 @@ def _titled(field: Any, member: Schema) -> Schema:
 # The subset of JSON Schema that a form shown by a host may have: one level of named members, each
 # of them text, a number, a boolean, a choice or several choices (MCP 2026-07-28, "Elicitation",
 # requested schema). Hosts validate it strictly, so one keyword too many loses the question. What
-# is left out here is still checked when the answer comes.
+# a form leaves out is still checked when the answer comes.
 
 _FORMATS = frozenset({"email", "uri", "date", "date-time"})
 

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -199,7 +200,7 @@ def _is_null(schema: Any) -> bool:
 
 # Reading the typed text ---------------------------------------------------------------------------
 
-# The server checks everything again; what is refused here could not even be sent, or saves a
+# The server checks everything again; what is refused before that could not even be sent, or saves a
 # round.
 
 
@@ -242,34 +243,32 @@ def _bounded(value: float, shape: Shape) -> float:
 
 
 def _date(text: str, shape: Shape) -> str:
-    return _parsed(text, parse_date, _("Enter a date, as 2026-03-01."))
+    _parsed(text, parse_date, _("Enter a date, as 2026-03-01."))
+    return text.strip()
 
 
 def _time(text: str, shape: Shape) -> str:
-    return _parsed(text, parse_time, _("Enter a time, as 14:30."))
+    _parsed(text, parse_time, _("Enter a time, as 14:30."))
+    return text.strip()
 
 
-def _parsed(text: str, parse: Callable[[str], Any], otherwise: Any) -> str:
+def _datetime(text: str, shape: Shape) -> str:
+    """A moment; what names no zone is meant in that of the site."""
+    wrong = _("Enter a date and a time, as 2026-03-01T14:30.")
+    found: datetime = _parsed(text, parse_datetime, wrong)
+    if settings.USE_TZ and timezone.is_naive(found):
+        found = timezone.make_aware(found)
+    return found.isoformat()
+
+
+def _parsed(text: str, parse: Callable[[str], Any], otherwise: Any) -> Any:
     try:
         found = parse(text.strip())
     except ValueError:
         found = None
     if found is None:
         raise ValidationError(otherwise)
-    return text.strip()
-
-
-def _datetime(text: str, shape: Shape) -> str:
-    """A moment; what names no zone is meant in that of the site."""
-    try:
-        found = parse_datetime(text.strip())
-    except ValueError:
-        found = None
-    if found is None:
-        raise ValidationError(_("Enter a date and a time, as 2026-03-01T14:30."))
-    if settings.USE_TZ and timezone.is_naive(found):
-        found = timezone.make_aware(found)
-    return found.isoformat()
+    return found
 
 
 def _typed_text(text: str, shape: Shape) -> str:

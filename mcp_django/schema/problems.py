@@ -303,7 +303,7 @@ def wrong_kind(value: Any, schema: Schema) -> str | None:
 def _rule_of(error: str, context: Mapping[str, Any], message: str) -> str:
     """Return the rule that was broken: `must be greater than 0`.
 
-    `message` is pydantic's, for the types that are not known here and for a validator's own errors.
+    `message` is pydantic's, for the types without a rule and for a validator's own errors.
     """
     template = _RULES.get(error)
     if template is None:
