@@ -192,14 +192,6 @@ class TrustedIssuer:
         )
 
 
-def repeated(entries: Iterable[ExternalIssuer]) -> list[str]:
-    """The issuers that are listed twice for one server: which entry is meant, nobody could tell."""
-    places = Counter(
-        (entry.issuer, server) for entry in entries for server in entry.servers or ("",)
-    )
-    return sorted({issuer for (issuer, _), count in places.items() if count > 1})
-
-
 def _host(name: str) -> str:
     if name != "*" and not re.fullmatch(r"\.?[\w-]+(\.[\w-]+)*", name):
         raise ValueError(
@@ -515,13 +507,21 @@ def _wrong_value(error: Any) -> tuple[str, str]:
 
 
 def _repeated_issuers(settings: Settings) -> list[tuple[str, str]]:
-    listed = {"JWT": repeated(settings.jwt), "INTROSPECTION": repeated(settings.introspection)}
+    listed = {"JWT": _repeated(settings.jwt), "INTROSPECTION": _repeated(settings.introspection)}
     hint = "Keep one entry, or give each its own SERVERS."
     return [
         (f"MCP_DJANGO[{key!r}] lists the issuer {issuer!r} twice.", hint)
         for key, issuers in listed.items()
         for issuer in issuers
     ]
+
+
+def _repeated(entries: Iterable[ExternalIssuer]) -> list[str]:
+    """The issuers that are listed twice for one server: which entry is meant, nobody could tell."""
+    places = Counter(
+        (entry.issuer, server) for entry in entries for server in entry.servers or ("",)
+    )
+    return sorted({issuer for (issuer, _), count in places.items() if count > 1})
 
 
 def _versions(values: Mapping[Any, Any]) -> list[str]:

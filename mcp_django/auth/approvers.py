@@ -23,7 +23,7 @@ def mail_approvers(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> No
     """
     if approval.by != approval.By.STAFF:
         return
-    addresses = [found for found in map(_address, approvers(approval)) if found]
+    addresses = [found for found in map(_address, _approvers(approval)) if found]
     if not addresses:
         return
     # A name is somebody's own choice, and a header is one line.
@@ -36,7 +36,7 @@ def mail_approvers(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> No
     ).send()
 
 
-def approvers(approval: Any) -> list[Any]:
+def _approvers(approval: Any) -> list[Any]:
     """The users who may decide about a call: all with the permission but the caller."""
     found = get_user_model()._default_manager.with_perm(PERMISSION, backend=BACKEND)
     return [user for user in found if key_of(user) != approval.user_key]

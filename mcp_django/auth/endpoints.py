@@ -222,17 +222,14 @@ def all_resources(request: HttpRequest) -> dict[str, Any]:
     """
     found = dict(_declared)
     start = origin_of(request) + quoted(prefix_of(request))
-    for path in mounted(getattr(request, "urlconf", None)):
+    for path in _mounted(getattr(request, "urlconf", None)):
         endpoint = find_endpoint(start + quoted(path), request)
         if endpoint is not None:
             found[endpoint.resource] = endpoint.server
     return found
 
 
-# Endpoints in the URLconf -------------------------------------------------------------------------
-
-
-def mounted(urlconf: Any = None) -> list[str]:
+def _mounted(urlconf: Any = None) -> list[str]:
     """The paths of all endpoints that have no variables in them, without the script name.
 
     Read from the patterns, since by its name ``reverse`` finds one of several mounts.

@@ -58,7 +58,7 @@ class Asker(Protocol):
         """The answers, or ``InputRequired``."""
 
 
-class Nobody:
+class _Nobody:
     """Nobody can be asked: outside of a call, or in one whose answer cannot be a question."""
 
     interaction_id = ""
@@ -79,7 +79,7 @@ class Nobody:
         )
 
 
-class Asking:
+class _Asking:
     """What a ``Context`` can ask; every method has an ``a`` twin for async code."""
 
     _asker: Asker
@@ -361,7 +361,7 @@ class CurrentTask:
         self.begin()
 
 
-class Context(Asking):
+class Context(_Asking):
     """The call being served.
 
     ``user`` is the authenticated Django user (or ``AnonymousUser``), ``principal`` says how the
@@ -396,7 +396,7 @@ class Context(Asking):
         self._read_resource = read_resource
         self._port: ClientPort = port or Silence()
         self._session = session
-        self._asker = asker or Nobody()
+        self._asker = asker or _Nobody()
         self.task = task or CurrentTask()
         # Not `or`: a flag that is not raised is false.
         self._cancellation = Cancellation() if cancellation is None else cancellation
