@@ -83,11 +83,22 @@ def values(schema: Schema, data: Mapping[str, Any], **options: Any) -> dict[str,
         ({"type": ["integer", "string"]}, '"5"', "5"),
         ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "five", "five"),
         (nullable(WHOLE), "3", 3),
+        ({"type": ["integer", "null"]}, "3", 3),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]}, "5", 5),
+        ({"type": ["integer", "string"]}, "true", "true"),
+        ({"allOf": [WHOLE]}, "3", 3),
+        ({"enum": ["a", "b"], "enumNames": ["A", "B"]}, "=b", "b"),
+        ({"type": "string", "pattern": "^a"}, "abc", "abc"),
+        ({"type": "array", "items": {"type": "boolean"}}, "true\nFalse", [True, False]),
+        ({"type": "array", "items": True}, '[1, "a"]', [1, "a"]),
         ({"$ref": "#/$defs/Color"}, "=red", "red"),
+        # What nobody can resolve is the server's to judge.
+        ({"$ref": "#/$defs/Loop"}, "[1]", [1]),
     ],
 )
 def test_a_typed_value_is_sent_as_the_schema_has_it(member: Schema, typed: Any, value: Any) -> None:
-    schema = {**schema_of(member, required=True), "$defs": {"Color": {"enum": ["red"]}}}
+    defined = {"Color": {"enum": ["red"]}, "Loop": {"$ref": "#/$defs/Loop"}}
+    schema = {**schema_of(member, required=True), "$defs": defined}
     assert values(schema, {"arg.x": typed}) == {"x": value}
 
 
@@ -101,6 +112,7 @@ def test_a_typed_value_is_sent_as_the_schema_has_it(member: Schema, typed: Any, 
         (WHOLE, "9"),
         ({"type": "integer"}, "9" * 5000),
         ({"type": "number"}, "nan"),
+        ({"type": "number"}, "two"),
         ({"type": "number", "minimum": 2.5}, "2"),
         ({"type": "boolean"}, ""),
         ({"type": "boolean"}, "maybe"),
@@ -111,6 +123,7 @@ def test_a_typed_value_is_sent_as_the_schema_has_it(member: Schema, typed: Any, 
         ({"type": "string", "format": "time"}, "25:00"),
         ({"type": "string", "format": "date-time"}, "noon"),
         ({"type": "array", "items": {"type": "integer"}}, "1\ntwo"),
+        ({"type": "array", "items": {"type": "boolean"}}, "true\nmaybe"),
         (COLORS, ["=green"]),
         ({"type": "object"}, "{"),
         ({"type": "object"}, '{"a": NaN}'),
