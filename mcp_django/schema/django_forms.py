@@ -220,6 +220,16 @@ def decimal_schema(field: Any) -> Schema:
     return {**schema, RULES: ", ".join(rules)} if rules else schema
 
 
+def fixed_schema(**schema: Any) -> Callable[[Any], Schema]:
+    """Return what answers the same schema for every field of a class."""
+    return lambda field: dict(schema)
+
+
+def number_schema(kind: str) -> Callable[[Any], Schema]:
+    """Return what answers the schema of a number of this type with its bounds."""
+    return lambda field: bounded({"type": kind}, minimum=field.min_value, maximum=field.max_value)
+
+
 def bounded(schema: Schema, **bounds: Any) -> Schema:
     """Return the schema with those bounds that a field has."""
     return schema | {keyword: bound for keyword, bound in bounds.items() if bound is not None}
@@ -278,14 +288,6 @@ def _text(field: Any) -> Schema:
     return bounded({"type": "string"}, minLength=field.min_length, maxLength=field.max_length)
 
 
-def _plain(**schema: Any) -> Callable[[Any], Schema]:
-    return lambda field: dict(schema)
-
-
-def _number(kind: str) -> Callable[[Any], Schema]:
-    return lambda field: bounded({"type": kind}, minimum=field.min_value, maximum=field.max_value)
-
-
 def _boolean(field: Any) -> Schema:
     # A required checkbox is one that has to be ticked.
     return {"type": "boolean"} | ({RULES: "true"} if field.required else {})
@@ -319,18 +321,18 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
     forms.EmailField: _string(format="email"),
     forms.URLField: _string(format="uri"),
     forms.SlugField: _text,
-    forms.UUIDField: _plain(type="string", format="uuid"),
-    forms.JSONField: _plain(),
-    forms.IntegerField: _number("integer"),
-    forms.FloatField: _number("number"),
+    forms.UUIDField: fixed_schema(type="string", format="uuid"),
+    forms.JSONField: fixed_schema(),
+    forms.IntegerField: number_schema("integer"),
+    forms.FloatField: number_schema("number"),
     forms.DecimalField: decimal_schema,
     forms.BooleanField: _boolean,
-    forms.NullBooleanField: _plain(type="boolean"),
-    forms.DateField: _plain(type="string", format="date"),
-    forms.DateTimeField: _plain(type="string", format="date-time"),
-    forms.SplitDateTimeField: _plain(type="string", format="date-time"),
-    forms.TimeField: _plain(type="string", format="time"),
-    forms.DurationField: _plain(type="string", format="duration"),
+    forms.NullBooleanField: fixed_schema(type="boolean"),
+    forms.DateField: fixed_schema(type="string", format="date"),
+    forms.DateTimeField: fixed_schema(type="string", format="date-time"),
+    forms.SplitDateTimeField: fixed_schema(type="string", format="date-time"),
+    forms.TimeField: fixed_schema(type="string", format="time"),
+    forms.DurationField: fixed_schema(type="string", format="duration"),
     forms.ChoiceField: _choice,
     forms.MultipleChoiceField: _array_of(_choice),
     forms.ModelChoiceField: _row,

@@ -27,7 +27,9 @@ from mcp_django.schema.django_forms import (
     choice_schema,
     decimal_schema,
     described,
+    fixed_schema,
     key_schema,
+    number_schema,
     with_default,
 )
 from mcp_django.schema.portable import portable_input
@@ -144,10 +146,6 @@ def _member(name: str, field: Any) -> Schema:
     return described(schema, name, label=field.label, help_text=field.help_text)
 
 
-def _plain(**schema: Any) -> Callable[[Any], Schema]:
-    return lambda field: dict(schema)
-
-
 def _text(field: Any) -> Schema:
     shortest = field.min_length or (None if field.allow_blank else 1)
     return bounded({"type": "string"}, minLength=shortest, maxLength=field.max_length)
@@ -155,10 +153,6 @@ def _text(field: Any) -> Schema:
 
 def _string(**more: Any) -> Callable[[Any], Schema]:
     return lambda field: _text(field) | more
-
-
-def _number(kind: str) -> Callable[[Any], Schema]:
-    return lambda field: bounded({"type": kind}, minimum=field.min_value, maximum=field.max_value)
 
 
 def _choices(field: Any) -> Schema:
@@ -193,18 +187,18 @@ def _refuse(field: Any) -> Schema:
 _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
     serializers.Serializer: _serializer,
     serializers.ListSerializer: lambda field: _array_of(_schema(field.child), field),
-    fields.BooleanField: _plain(type="boolean"),
+    fields.BooleanField: fixed_schema(type="boolean"),
     fields.CharField: _text,
     fields.EmailField: _string(format="email"),
     fields.URLField: _string(format="uri"),
-    fields.UUIDField: _plain(type="string", format="uuid"),
-    fields.IntegerField: _number("integer"),
-    fields.FloatField: _number("number"),
+    fields.UUIDField: fixed_schema(type="string", format="uuid"),
+    fields.IntegerField: number_schema("integer"),
+    fields.FloatField: number_schema("number"),
     fields.DecimalField: decimal_schema,
-    fields.DateTimeField: _plain(type="string", format="date-time"),
-    fields.DateField: _plain(type="string", format="date"),
-    fields.TimeField: _plain(type="string", format="time"),
-    fields.DurationField: _plain(type="string", format="duration"),
+    fields.DateTimeField: fixed_schema(type="string", format="date-time"),
+    fields.DateField: fixed_schema(type="string", format="date"),
+    fields.TimeField: fixed_schema(type="string", format="time"),
+    fields.DurationField: fixed_schema(type="string", format="duration"),
     fields.ChoiceField: _choices,
     fields.MultipleChoiceField: lambda field: _array_of(_choices(field), field),
     fields.ListField: lambda field: _array_of(_schema(field.child), field),
@@ -215,7 +209,7 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
     fields.FileField: _refuse,
     relations.PrimaryKeyRelatedField: _key,
     relations.SlugRelatedField: _slug,
-    relations.HyperlinkedRelatedField: _plain(type="string", format="uri"),
+    relations.HyperlinkedRelatedField: fixed_schema(type="string", format="uri"),
     relations.ManyRelatedField: lambda field: _array_of(_schema(field.child_relation), field),
 }
 
