@@ -22,19 +22,18 @@ from mcp_django.auth.authentication import authenticate
 from mcp_django.auth.credentials import Credentials
 from mcp_django.conf import SERVED_VERSIONS
 from mcp_django.core.context import Cancellation
+from mcp_django.execution import invoke
+from mcp_django.execution.pipeline import dispatch, respond
+from mcp_django.execution.policy import admit_connection
+from mcp_django.execution.threads import pool, with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import classify
 from mcp_django.protocol.jsonrpc import Request
-from mcp_django.runtime import calls
-from mcp_django.runtime.dispatch import dispatch, respond
-from mcp_django.runtime.policy import admit_connection
-from mcp_django.runtime.pools import pool, with_request_signals
-from mcp_django.transports import guards, http, raw
-from mcp_django.transports.body import Receive, Send, until_gone
-from mcp_django.transports.exchange import Work
-from mcp_django.transports.lane import LaneHandler
-from mcp_django.transports.replies import json_reply
-from mcp_django.transports.ticket import Ticket
+from mcp_django.transports import asgi_handler, http, request_checks
+from mcp_django.transports.answer import Ticket
+from mcp_django.transports.asgi_handler import LaneHandler
+from mcp_django.transports.exchange import Work, json_reply
+from mcp_django.transports.request_checks import Receive, Send, until_gone
 
 Scope = dict[str, Any]
 
@@ -86,7 +85,7 @@ class Call:
 
     def __init__(self, tool: str) -> None:
         self.scope, self.body = scope_of(wire.call("/raw", tool, a=2, b=3))
-        head = raw.exchange_of(self.scope, Cancellation())
+        head = asgi_handler.exchange_of(self.scope, Cancellation())
         self.exchange = replace(head, body=self.body)
         received = http.receive(server, self.exchange)
         assert isinstance(received, http.Received), received
@@ -111,11 +110,11 @@ class Call:
 
     async def read(self) -> None:
         """Take the request from the server."""
-        await raw.read(server, self.scope, *connection(self.body), Ticket())
+        await asgi_handler.read(server, self.scope, *connection(self.body), Ticket())
 
     async def send(self) -> None:
         """Give the answer to the server."""
-        await raw.send_reply(self.reply, connection(self.body)[1])
+        await asgi_handler.send_reply(self.reply, connection(self.body)[1])
 
     async def through(self, application: Any) -> None:
         """All of it, through an ASGI application."""
@@ -149,11 +148,13 @@ def _path(call: Call) -> Sequence[Stage]:
         Stage(name="receive", step=partial(http.receive, server, call.exchange)),
         Stage(
             name="guards",
-            step=partial(guards.check_head, call.exchange, SERVED_VERSIONS),
+            step=partial(request_checks.check_head, call.exchange, SERVED_VERSIONS),
             part=True,
         ),
         Stage(name="decode", step=partial(jsonrpc.decode, call.body), part=True),
-        Stage(name="may it stay on the loop", step=partial(raw.needs_thread, call.received)),
+        Stage(
+            name="may it stay on the loop", step=partial(asgi_handler.needs_thread, call.received)
+        ),
         Stage(name="admit", step=partial(http.admit, call.received)),
         Stage(name="authenticate", step=call.authenticate, part=True),
         Stage(
@@ -163,7 +164,7 @@ def _path(call: Call) -> Sequence[Stage]:
         ),
         Stage(name="dispatch", step=partial(dispatch, call.incoming), part=True),
         Stage(name="arguments", step=partial(call.tool.arguments.parse, arguments), part=True),
-        Stage(name="call", astep=partial(calls.execute, call.work.invocation)),
+        Stage(name="call", astep=partial(invoke.execute, call.work.invocation)),
         Stage(name="respond", step=partial(respond, call.incoming, call.result)),
         Stage(name="identity", step=server.identity, part=True),
         Stage(name="encode", step=partial(jsonrpc.encode, call.result), part=True),
@@ -190,7 +191,7 @@ def _threads(call: Call) -> Sequence[Stage]:
             step=partial(with_request_signals, str),
             part=True,
         ),
-        Stage(name="call, in the thread", step=partial(calls.run, call.work.invocation)),
+        Stage(name="call, in the thread", step=partial(invoke.run, call.work.invocation)),
         Stage(name="the raw mount, sync tool, all of it", astep=partial(call.through, server.asgi)),
         Stage(
             name="the lane's work in its thread",

@@ -34,9 +34,9 @@ class SimpleMCPConfig(AppConfig):
 
         # A site without users has nobody to send away.
         if apps.is_installed("django.contrib.auth"):
-            from mcp_django.store import departures
+            from mcp_django.storage import revocations
 
-            departures.connect()
+            revocations.connect()
 
     @staticmethod
     def _hear_of_exposed_objects() -> None:

@@ -20,8 +20,8 @@ from django.urls import Resolver404, resolve
 from django.utils import translation
 from django.utils.module_loading import import_string
 
-from mcp_django.transports.body import Receive, Scope, Send, send_at_once
-from mcp_django.transports.lane import LaneHandler
+from mcp_django.transports.asgi_handler import LaneHandler
+from mcp_django.transports.request_checks import Receive, Scope, Send, send_at_once
 
 # Paths whose view was looked up; an attacker who asks for many only makes us look again.
 REMEMBERED_PATHS = 1024

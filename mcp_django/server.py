@@ -21,18 +21,18 @@ from mcp_django.auth.permissions import IsAuthenticated
 from mcp_django.conf import get_settings
 from mcp_django.core.component import SCOPE, Component
 from mcp_django.core.tool import Tool
+from mcp_django.execution import task_status
+from mcp_django.execution.call import Incoming
+from mcp_django.execution.handlers.listing import published
+from mcp_django.execution.handlers.resources import read_contents
+from mcp_django.execution.interaction import Interaction
+from mcp_django.execution.threads import after_commit
 from mcp_django.managed.registry import ManagedRegistry
 from mcp_django.protocol.content import Icon, ResourceContents
-from mcp_django.runtime.handlers.resources import read_contents
-from mcp_django.runtime.icons import published
-from mcp_django.runtime.incoming import Incoming
-from mcp_django.runtime.interaction import Interaction
-from mcp_django.runtime.tasks import handles
-from mcp_django.runtime.transactions import after_commit
-from mcp_django.store.announcer import announce
-from mcp_django.store.topics import Topic
-from mcp_django.transports import approval_page, health
-from mcp_django.transports.raw import RawMount
+from mcp_django.storage.pubsub import announce
+from mcp_django.storage.versions import Topic
+from mcp_django.transports import site_pages
+from mcp_django.transports.asgi_handler import RawMount
 from mcp_django.transports.view import EndpointView
 
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -134,7 +134,7 @@ class MCPServer(ManagedRegistry):
         """Offer a component; with the first tool that gives handles comes ``get_result``."""
         super().add(component)
         if isinstance(component, Tool) and component.handle:
-            handles.offer(self)
+            task_status.offer(self)
 
     # What it says of itself -------------------------------------------------------------------
 
@@ -222,8 +222,8 @@ class MCPServer(ManagedRegistry):
             # Where the mount ends in a slash already, or is the root.
             re_path(r"^sse/?$", sse),
             re_path(r"^messages/?$", messages),
-            *health.patterns(EndpointView(self, "health")),
-            *approval_page.patterns(self),
+            *site_pages.health_patterns(EndpointView(self, "health")),
+            *site_pages.approval_patterns(self),
         ]
         return patterns, "mcp_django", self.namespace
 

@@ -21,8 +21,8 @@ from tests.spec import passed
 
 if TYPE_CHECKING:
     from mcp_django import MCPServer
-    from mcp_django.runtime.journal import Entry
-    from mcp_django.store.calls import CallLog
+    from mcp_django.execution.call_record import Entry
+    from mcp_django.storage.call_rows import CallLog
 
 # The awkward site has settings of its own; its directory says how it is run.
 AWKWARD = os.environ.get("DJANGO_SETTINGS_MODULE") == "tests.awkward.settings"
@@ -165,7 +165,7 @@ def only_declared_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _calls_are_not_logged() -> Iterator[None]:
     """A test that is about the call log asks for ``call_log``; others may have no database."""
-    from mcp_django.store.calls import call_log
+    from mcp_django.storage.call_rows import call_log
 
     call_log.is_muted = True
     yield
@@ -179,9 +179,9 @@ def call_log(_calls_are_not_logged: None, monkeypatch: pytest.MonkeyPatch) -> Ca
     """The call log, switched on for what begins from now on."""
     from django.utils import timezone
 
-    from mcp_django.runtime.journal import keeping
-    from mcp_django.runtime.journal.door import patience
-    from mcp_django.store.calls import call_log
+    from mcp_django.execution import call_log as keeping
+    from mcp_django.execution.call_log import patience
+    from mcp_django.storage.call_rows import call_log
 
     began, given_up = timezone.now(), keeping.given_up
 

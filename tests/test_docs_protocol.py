@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from mcp_django.conf import SERVED_VERSIONS
+from mcp_django.execution.pipeline import HANDLERS
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.runtime.dispatch import HANDLERS
 from tests.spec.ledger import requirements
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "protocol.md").read_text()

@@ -16,11 +16,9 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from mcp_django.admin_base import ReadOnlyAdmin
-from mcp_django.auth.approvers import PERMISSION
+from mcp_django.execution.approval_guard import PERMISSION, Preview, decide, lines, may_decide
 from mcp_django.models import Approval
-from mcp_django.runtime.approving_display import Preview, lines
-from mcp_django.runtime.approving_page import decide, may_decide
-from mcp_django.store import approvals
+from mcp_django.storage import approval_rows
 
 DECIDE = "mcp_django_approval_decide"
 
@@ -113,7 +111,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
         """The row, with the button that leads to the decision."""
         row = self.get_object(request, unquote(object_id))
         extra = {**(extra_context or {})}
-        if row is not None and may_decide(row, request.user) and approvals.is_open(row):
+        if row is not None and may_decide(row, request.user) and approval_rows.is_open(row):
             extra["decide_url"] = self._url(DECIDE, row)
         return super().change_view(request, object_id, form_url, extra)
 
@@ -136,7 +134,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
             "row": row,
             "arguments": lines(row.arguments),
             "preview": Preview.of(row.preview),
-            "is_open": approvals.is_open(row),
+            "is_open": approval_rows.is_open(row),
             "back_url": self._url("mcp_django_approval_change", row),
         }
         return TemplateResponse(request, "admin/mcp_django/approval_decide.html", context)

@@ -16,14 +16,14 @@ from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.pages import Visit, page
 from mcp_django.conf import get_settings
+from mcp_django.execution.policy import is_open
 from mcp_django.management.clients.hosts import HOSTS, Host
 from mcp_django.management.clients.links import link
 from mcp_django.management.clients.target import DEFAULT_VARIABLE, PLACEHOLDER, Credential, Target
 from mcp_django.management.clients.writing import text
 from mcp_django.management.subcommands.connect import entry_name
-from mcp_django.runtime.policy import is_open
 from mcp_django.server import MCPServer
-from mcp_django.transports.page import offers_sign_in
+from mcp_django.transports.site_pages import offers_sign_in
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 

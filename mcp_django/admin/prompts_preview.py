@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mcp_django.exceptions import InvalidParams
+from mcp_django.execution.handlers.prompts import describe
 from mcp_django.managed.prompt_arguments import TextArgument, arguments_of
 from mcp_django.managed.prompt_texts import COLUMNS, build, written
 from mcp_django.models import PromptText
@@ -14,7 +15,6 @@ from mcp_django.protocol import shapes
 from mcp_django.protocol.content import Message, Text
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.revisions import LATEST
-from mcp_django.runtime.handlers.prompts import describe
 from mcp_django.schema.arguments import InvalidArguments
 
 SAMPLE = "sample-"

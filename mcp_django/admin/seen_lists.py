@@ -21,14 +21,14 @@ from mcp_django.admin.seen_words import needs_in_words, reasons_in_words
 from mcp_django.core.catalog import Offered, Server
 from mcp_django.core.component import Component
 from mcp_django.exceptions import AccessRefused, MCPError
+from mcp_django.execution.call import Awaiting, Invocation, Listening
+from mcp_django.execution.handlers.resources import FIXED, Book, are_shown
+from mcp_django.execution.pipeline import respond
+from mcp_django.execution.policy import barriers, hindrances
 from mcp_django.management.facts import estimated_tokens
 from mcp_django.models import PromptText
 from mcp_django.protocol import envelope
 from mcp_django.protocol.revisions import Revision
-from mcp_django.runtime.dispatch import respond
-from mcp_django.runtime.handlers.entries import FIXED, Book, are_shown
-from mcp_django.runtime.incoming import Awaiting, Invocation, Listening
-from mcp_django.runtime.reasons import barriers, hindrances
 from mcp_django.server import MCPServer
 from mcp_django.transports.memory import MemoryConnection
 

@@ -10,7 +10,7 @@ from mcp_django.auth.permissions import BasePermission, HasCodename, InGroups, I
 from mcp_django.auth.principal import Principal, missing
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
-from mcp_django.runtime.reasons import Reason
+from mcp_django.execution.policy import Reason
 
 
 def reasons_in_words(reasons: Iterable[Reason], principal: Principal) -> Iterator[str]:

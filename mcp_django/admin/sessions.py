@@ -25,8 +25,8 @@ from mcp_django.admin.ending import EndingAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Session, Stream, Subscription
 from mcp_django.protocol.errors import clip
-from mcp_django.store import sessions
-from mcp_django.store.databases import alias, before, rows
+from mcp_django.storage import sessions
+from mcp_django.storage.databases import alias, before, rows
 
 # How much of a list the page of one session shows, and of a name that a client chose.
 SHOWN = 100

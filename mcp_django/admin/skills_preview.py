@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from mcp_django.execution.handlers.resources import entry_of
 from mcp_django.managed.skill_texts import COLUMNS, build, written
 from mcp_django.models import Skill
-from mcp_django.runtime.handlers.skills import entry_of
 
 
 def previewed(skill: Skill, _data: Any) -> dict[str, Any]:

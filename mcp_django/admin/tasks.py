@@ -29,8 +29,8 @@ from mcp_django.admin.tasks_shown import NONE
 from mcp_django.auth.principal import anonymous
 from mcp_django.conf import get_settings
 from mcp_django.models import Component, Session, Task
-from mcp_django.store import tasks
-from mcp_django.store.databases import alias, rows
+from mcp_django.storage import task_rows
+from mcp_django.storage.databases import alias, rows
 
 READ = "mcp_django.read_task_result"
 ANONYMOUS = anonymous().key
@@ -118,7 +118,7 @@ class TaskAdmin(EndingAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """One as it is: closed, if whoever ran it is gone."""
         if "\0" not in object_id:
-            tasks.close_late([object_id])
+            task_rows.close_late([object_id])
         return super().get_object(request, object_id, from_field)
 
     def changelist_view(
@@ -126,7 +126,7 @@ class TaskAdmin(EndingAdmin):
     ) -> Any:
         """The list, in which nothing is at work whose worker is gone."""
         if self.has_view_permission(request):
-            tasks.close_late()
+            task_rows.close_late()
         extra = {
             "survives_nothing": not get_settings().task_backend,
             "hides_anonymous": not self.has_read_permission(request),
@@ -263,4 +263,4 @@ class TaskAdmin(EndingAdmin):
 
 def _cancel(chosen: Sequence[Task]) -> None:
     for row in chosen:
-        tasks.cancel(row)
+        task_rows.cancel(row)

@@ -17,9 +17,9 @@ from django.utils.translation import gettext as _
 
 from mcp_django.admin.linking import linked
 from mcp_django.auth.principal import key_of
+from mcp_django.execution import call_record
 from mcp_django.models import Call, Task
-from mcp_django.runtime.journal import arguments
-from mcp_django.store.databases import rows
+from mcp_django.storage.databases import rows
 
 # Of one tool, of which those of one caller with the same arguments are shown.
 MAX_SOUGHT, MAX_SHOWN = 100, 5
@@ -53,7 +53,7 @@ def _is_of(row: Task, call: Call) -> bool:
     caller = row.principal if row.user is None else key_of(row.user)
     if caller[:128] != call.user_key:
         return False
-    return arguments.digest(arguments.read(row.arguments.encode())) == call.arguments_digest
+    return call_record.digest(call_record.read(row.arguments.encode())) == call.arguments_digest
 
 
 def _named(row: Task) -> str:

@@ -12,11 +12,11 @@ from django.utils.translation import gettext as _
 
 from mcp_django.admin.servers import server_of
 from mcp_django.core.tool import Tool
+from mcp_django.execution import call_record
 from mcp_django.models import Task
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import clip
 from mcp_django.protocol.text import one_line, visible
-from mcp_django.runtime.journal import arguments
 
 NONE = "-"
 # More than a person reads.
@@ -40,19 +40,19 @@ def line(text: str, limit: int = MAX_LINE) -> str:
 
 def names_of(row: Task) -> str:
     """The names of its arguments."""
-    return ", ".join(arguments.names(_given(row))) or NONE
+    return ", ".join(call_record.names(_given(row))) or NONE
 
 
 def values_of(row: Task) -> SafeString | str:
     """Their values, where the call log has them: without secrets, which only a tool can name."""
     found = tool_of(row)
-    if found is None or not arguments.are_logged(found[1], found[0]):
+    if found is None or not call_record.are_logged(found[1], found[0]):
         return _("not logged")
-    return pre(arguments.shown(_given(row), found[1]))
+    return pre(call_record.shown(_given(row), found[1]))
 
 
 def _given(row: Task) -> Any:
-    return arguments.read(row.arguments.encode())
+    return call_record.read(row.arguments.encode())
 
 
 def questions_of(row: Task) -> SafeString | str:

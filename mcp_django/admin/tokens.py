@@ -20,7 +20,7 @@ from mcp_django.admin.ending import EndingAdmin
 from mcp_django.admin.tokens_form import TokenForm
 from mcp_django.auth import security_log
 from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent
-from mcp_django.store import leases
+from mcp_django.storage import databases
 
 # How long a page that was sent may be loaded again without making another token.
 FORM_SECONDS = 24 * 3600
@@ -149,7 +149,7 @@ class AccessTokenAdmin(EndingAdmin):
             _MadeAlready: the form was sent before.
         """
         data = form.cleaned_data
-        if data["once"] and not leases.take(f"token:{data['once']}", seconds=FORM_SECONDS):
+        if data["once"] and not databases.take(f"token:{data['once']}", seconds=FORM_SECONDS):
             raise _MadeAlready
         token, plaintext = AccessToken.objects.issue(
             form.user,

@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage, Warning  # noqa: A004 - Django's na
 from django.db import DatabaseError, router
 
 from mcp_django.server import known_scopes
-from mcp_django.store.databases import tables
+from mcp_django.storage.databases import tables
 
 CODE = "mcp_django.W015"
 

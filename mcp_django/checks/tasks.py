@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django.conf import get_settings
 from mcp_django.core.tool import Tool
-from mcp_django.runtime.tasks.engine import backends
+from mcp_django.execution.task_worker import backends
 from mcp_django.server import all_servers
 
 # Backends of Django and of django-tasks that are for development, by the names of their classes.

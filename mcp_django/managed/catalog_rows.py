@@ -36,13 +36,13 @@ from django.db import Error, connections, router, transaction
 from django.db.models.signals import post_migrate
 
 from mcp_django.exceptions import Busy
+from mcp_django.execution.threads import BoundedPool
 from mcp_django.managed import syncing
 from mcp_django.managed.freshness import has_no_tables
 from mcp_django.managed.syncing import Synced
-from mcp_django.runtime.pools import BoundedPool
-from mcp_django.store import clerk
-from mcp_django.store.calls import call_log
-from mcp_django.store.databases import insist, tables
+from mcp_django.storage import databases
+from mcp_django.storage.call_rows import call_log
+from mcp_django.storage.databases import insist, tables
 
 logger = logging.getLogger("mcp_django")
 
@@ -96,7 +96,7 @@ class CatalogRows:
             self._due_at = math.inf
         # A process that ends takes no more work.
         with suppress(RuntimeError):
-            clerk.submit(self._check)
+            databases.submit(self._check)
 
     def _check(self) -> None:
         try:

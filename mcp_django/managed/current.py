@@ -22,7 +22,7 @@ from mcp_django.managed.prompt_texts import with_written
 from mcp_django.managed.reading import UNMANAGED, Decisions
 from mcp_django.managed.skill_narrowing import with_their_skills
 from mcp_django.managed.skill_texts import with_skills
-from mcp_django.store.databases import tables
+from mcp_django.storage.databases import tables
 
 if TYPE_CHECKING:
     from mcp_django.core.registry import Registry

@@ -8,9 +8,9 @@ from functools import partial
 from django.db import router, transaction
 
 from mcp_django.managed.freshness import freshness
-from mcp_django.store.announcer import announce
-from mcp_django.store.databases import tables
-from mcp_django.store.topics import MANAGED, Topic, touch
+from mcp_django.storage.databases import tables
+from mcp_django.storage.pubsub import announce
+from mcp_django.storage.versions import MANAGED, Topic, touch
 
 LISTS = {
     "tool": "tools",

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 from django.db import Error, connections, router
 
 from mcp_django.exceptions import Busy
-from mcp_django.store.databases import tables
-from mcp_django.store.topics import MANAGED
+from mcp_django.storage.databases import tables
+from mcp_django.storage.versions import MANAGED
 
 logger = logging.getLogger("mcp_django")
 

@@ -31,7 +31,7 @@ from mcp_django.managed.prompt_arguments import (
 from mcp_django.managed.prompt_errors import PromptError
 from mcp_django.managed.prompt_rendering import MessageText, read, render
 from mcp_django.protocol.content import Message
-from mcp_django.store.databases import tables
+from mcp_django.storage.databases import tables
 
 logger = logging.getLogger("mcp_django")
 

@@ -17,7 +17,7 @@ from mcp_django.managed.exposures.spec import ExposureSpec, is_names, read_expos
 from mcp_django.managed.narrowing import AS_IN_CODE, Override
 from mcp_django.managed.prompt_texts import WrittenPrompt, read_prompts
 from mcp_django.managed.skill_texts import WrittenSkill, read_skills
-from mcp_django.store.databases import tables
+from mcp_django.storage.databases import tables
 
 logger = logging.getLogger("mcp_django")
 

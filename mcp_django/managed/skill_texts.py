@@ -27,7 +27,7 @@ from mcp_django.sources.skills.building import build as built
 from mcp_django.sources.skills.building import uri_of
 from mcp_django.sources.skills.frontmatter import check
 from mcp_django.sources.skills.problems import SkillError
-from mcp_django.store.databases import tables
+from mcp_django.storage.databases import tables
 
 logger = logging.getLogger("mcp_django")
 

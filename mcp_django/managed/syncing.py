@@ -22,7 +22,7 @@ from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
 from mcp_django.managed.origins import app_of, origin_of
 from mcp_django.managed.skill_narrowing import is_decided_with_another
-from mcp_django.store.databases import tables
+from mcp_django.storage.databases import tables
 
 # What a row keeps of its component, beside what tells it apart.
 FACTS = ("name", "app", "origin", "is_read_only", "is_destructive", "guarded_by")

@@ -13,14 +13,14 @@ from django.core.management.base import CommandError
 
 from mcp_django import __version__
 from mcp_django.auth.principal import Principal
+from mcp_django.execution.call import Incoming
 from mcp_django.management.answers import Refused
 from mcp_django.management.questions import Answer, Answerer, Question, description
 from mcp_django.protocol import envelope as meta
 from mcp_django.protocol.revisions import LATEST, MODERN, Revision
-from mcp_django.runtime.incoming import Incoming
 from mcp_django.server import MCPServer
 from mcp_django.transports.memory import MemoryConnection, Response
-from mcp_django.transports.port import StreamPort
+from mcp_django.transports.outgoing import StreamPort
 
 CLIENT = {"name": "manage.py mcp call", "version": __version__}
 

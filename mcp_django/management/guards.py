@@ -13,9 +13,9 @@ from mcp_django.auth.principal import Principal
 from mcp_django.conf import get_settings
 from mcp_django.core.component import Component
 from mcp_django.exceptions import AccessRefused, MCPError
+from mcp_django.execution.policy import admit_connection, visible
 from mcp_django.management.command_errors import SEE_WHERE, name_and_text, text_of
 from mcp_django.management.offering import guards_of_server, is_offered
-from mcp_django.runtime.policy import admit_connection, visible
 from mcp_django.server import MCPServer
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcp_django.core.component import Component
+from mcp_django.execution.handlers import prompts, resources, tools
 from mcp_django.management.offering import components_of
 from mcp_django.protocol import shapes
 from mcp_django.protocol.revisions import Revision
-from mcp_django.runtime.handlers import prompts, resources, tools
 from mcp_django.server import MCPServer
 
 

@@ -36,12 +36,12 @@ class OAuthConfig(AppConfig):
     def ready(self) -> None:
         """Register the checks and what is to be pruned; keep tokens out of the log."""
         from mcp_django.oauth import checks, quiet
-        from mcp_django.store import pruning
+        from mcp_django.storage import cleanup
 
         checks.register_all()
         quiet.install()
-        if _due not in pruning.extra:
-            pruning.extra.append(_due)
+        if _due not in cleanup.extra:
+            cleanup.extra.append(_due)
 
     def document_problem(self, client_id: str) -> str:
         """Why this site cannot take the metadata document of a client; empty if it can.

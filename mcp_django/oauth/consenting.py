@@ -17,13 +17,13 @@ from mcp_django.auth import security_log
 from mcp_django.auth.endpoints import find_server
 from mcp_django.auth.principal import closure, principal_for
 from mcp_django.conf import get_settings
+from mcp_django.execution.policy import visible
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.authorization_request import AuthorizationRequest
 from mcp_django.oauth.models import Consent
 from mcp_django.oauth.parties import destination_of
 from mcp_django.oauth.revoking import revoke_access
 from mcp_django.oauth.scopes import requestable
-from mcp_django.runtime.policy import visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

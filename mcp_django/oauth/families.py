@@ -13,7 +13,7 @@ from typing import Any
 from django.db import router, transaction
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
-from mcp_django.store.revocations import announce_revoked
+from mcp_django.storage.revocations import announce_revoked
 
 
 def is_live(family: uuid.UUID | None) -> bool:

@@ -18,7 +18,7 @@ from oauth2_provider.models import (
 )
 
 from mcp_django.oauth.models import RedeemedCode, RefreshReplay, UsedAssertion
-from mcp_django.store.databases import before
+from mcp_django.storage.databases import before
 
 # A code is good for a minute, and told from one that nobody ever had for a day.
 REDEEMED_SECONDS = 24 * 3600

@@ -16,7 +16,7 @@ from oauth2_provider.models import (
 from mcp_django.oauth import leftovers
 from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.upstream import pruning as upstream
-from mcp_django.store.databases import before
+from mcp_django.storage.databases import before
 
 UNUSED_SECONDS = 24 * 3600
 IDLE_SECONDS = 90 * 24 * 3600

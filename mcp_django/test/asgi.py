@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from mcp_django.transports.body import Receive, Scope, Send
+from mcp_django.transports.request_checks import Receive, Scope, Send
 
 Part = MutableMapping[str, Any]
 

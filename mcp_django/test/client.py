@@ -10,9 +10,9 @@ import msgspec
 from asgiref.sync import sync_to_async
 
 from mcp_django.exceptions import MCPError, MethodNotFound
+from mcp_django.execution.call import Listening
 from mcp_django.protocol import envelope, sse
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.runtime.incoming import Listening
 from mcp_django.test.answering import next_round
 from mcp_django.test.answers import CallResult, Recorder, checked
 from mcp_django.test.following import Following

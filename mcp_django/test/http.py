@@ -15,7 +15,7 @@ from mcp_django.test import asgi
 from mcp_django.test.entrance import Entrance
 from mcp_django.test.messages import Message, cancellation
 from mcp_django.test.refusals import check_status
-from mcp_django.transports.raw import RawMount
+from mcp_django.transports.asgi_handler import RawMount
 
 PATH = "/mcp"
 

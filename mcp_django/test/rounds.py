@@ -11,12 +11,12 @@ from asgiref.sync import sync_to_async
 
 from mcp_django.auth.principal import Principal, anonymous, principal_for
 from mcp_django.exceptions import MCPError
+from mcp_django.execution import task_worker
+from mcp_django.execution.call import Incoming
 from mcp_django.protocol import envelope as meta
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import TASKS, required_extension
 from mcp_django.protocol.revisions import LATEST, REVISIONS
-from mcp_django.runtime.incoming import Incoming
-from mcp_django.runtime.tasks import engine
 from mcp_django.server import MCPServer, mcp
 from mcp_django.signals import component_failed
 from mcp_django.test.answering import EVERYTHING, next_round
@@ -27,7 +27,7 @@ from mcp_django.test.remote import RemoteConnection
 from mcp_django.test.under_test import ServerUnderTest
 from mcp_django.test.writes import WriteRecorder
 from mcp_django.transports.memory import MemoryConnection, Response
-from mcp_django.transports.port import StreamPort
+from mcp_django.transports.outgoing import StreamPort
 
 CLIENT_INFO = {"name": "mcp_django.test", "version": "1"}
 
@@ -210,7 +210,7 @@ class Rounds:
 
     def _tasks_here(self) -> AbstractContextManager[None]:
         """Over memory a task has run when its call returns, in the transaction of the test."""
-        return engine.running_here() if self._is_watched else nullcontext()
+        return task_worker.running_here() if self._is_watched else nullcontext()
 
     def _answer_in_session(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """What the user says to questions that a handshake revision asks meanwhile."""

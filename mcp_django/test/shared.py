@@ -16,8 +16,8 @@ from mcp_django.test import asgi
 from mcp_django.test.entrance import Entrance
 from mcp_django.test.messages import Message, cancellation
 from mcp_django.test.refusals import check_status
+from mcp_django.transports.asgi_handler import RawMount
 from mcp_django.transports.conversation import Conversation
-from mcp_django.transports.raw import RawMount
 
 
 class SharedChannel(ABC):

@@ -16,7 +16,7 @@ from django.db import DatabaseError, connections, router
 
 from mcp_django.managed.freshness import freshness
 from mcp_django.server import MCPServer
-from mcp_django.store.databases import tables
+from mcp_django.storage.databases import tables
 
 
 class ServerUnderTest:

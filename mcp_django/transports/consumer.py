@@ -14,9 +14,9 @@ from channels.consumer import AsyncConsumer
 from channels.exceptions import StopConsumer
 
 from mcp_django.core.catalog import Server
-from mcp_django.transports.body import ClientGone, first_of, send_at_once
-from mcp_django.transports.raw import read, respond
-from mcp_django.transports.ticket import Ticket
+from mcp_django.transports.answer import Ticket
+from mcp_django.transports.asgi_handler import read, respond
+from mcp_django.transports.request_checks import ClientGone, first_of, send_at_once
 
 
 class MCPConsumer(AsyncConsumer):

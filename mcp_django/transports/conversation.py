@@ -1,6 +1,6 @@
-"""The requests that one client has open on a channel that they all share.
+"""The requests that one client has open on a channel that they all share, such as stdio.
 
-Nothing is kept from one request to the next: each says its revision in its own envelope, and the
+Nothing is kept from one request to the next: each names its revision in its own envelope, and the
 caller is looked up anew for each (IO-8). What is shared is the channel, so a request is known by
 its id while it is open, is canceled by naming it, and its messages wait their turn.
 """
@@ -9,39 +9,44 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from enum import Enum, auto
 from functools import partial
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from django.core.exceptions import SynchronousOnlyOperation
+
+from mcp_django.auth.limits import UNPROVEN
 from mcp_django.auth.principal import Principal
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import (
+    AccessRefused,
+    AuthenticationRequired,
     Busy,
+    InternalError,
     InvalidParams,
     InvalidRequest,
     MCPError,
     ParseError,
+    TooManyRequests,
 )
+from mcp_django.execution import call_log, quotas
+from mcp_django.execution.call import Awaiting, Invocation, Listening
+from mcp_django.execution.pipeline import WORK_METHODS, dispatch, respond
+from mcp_django.execution.policy import admit_connection
+from mcp_django.execution.quotas import Tally
+from mcp_django.execution.threads import LOCAL, at_desk, count_for, pool
 from mcp_django.protocol import jsonrpc
-from mcp_django.protocol.errors import clip, error_object
-from mcp_django.protocol.jsonrpc import (
-    Batch,
-    Decoded,
-    Failure,
-    Notification,
-    Request,
-    RequestId,
-)
-from mcp_django.runtime.incoming import Awaiting, Invocation, Listening
-from mcp_django.transports import call_stream, listen, task_result
-from mcp_django.transports.cancellations import CancelledParams
-from mcp_django.transports.client_answers import read_answer
-from mcp_django.transports.lines import TOO_LONG, Line
-from mcp_django.transports.local_batches import BatchAnswer, Muster, Respond
-from mcp_django.transports.local_changes import Standing
-from mcp_django.transports.local_errors import error_of
-from mcp_django.transports.local_session import LocalSession
-from mcp_django.transports.opening import Caller, Opening
+from mcp_django.protocol.envelope import revision_of
+from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED, clip, error_object
+from mcp_django.protocol.jsonrpc import Batch, Decoded, Failure, Notification, Request, RequestId
+from mcp_django.protocol.revisions import Revision
+from mcp_django.transports import answer, client_requests, listen
+from mcp_django.transports.cancellation import CancelledParams
+from mcp_django.transports.client_requests import read_answer
+from mcp_django.transports.local_session import LocalSession, Standing
 from mcp_django.transports.outgoing import Messages
 
 logger = logging.getLogger("mcp_django")
@@ -220,10 +225,10 @@ class Conversation:
         opened = await self._opening.open(request, muster)
         if isinstance(opened, Invocation):
             answers = self._local.answers if opened.incoming.session is not None else None
-            await self._send_all(respond, call_stream.messages(opened, answers=answers))
+            await self._send_all(respond, answer.messages(opened, answers=answers))
         elif isinstance(opened, Awaiting):
             answers = self._local.answers
-            await self._send_all(respond, task_result.messages(opened, answers=answers))
+            await self._send_all(respond, client_requests.messages(opened, answers=answers))
         elif isinstance(opened, Listening):
             incoming = opened.incoming
             place = listen.take_place(incoming.principal, incoming.http_request)
@@ -272,3 +277,278 @@ class Conversation:
             task.cancel()
         if self._standing is not None:
             self._standing.end()
+
+
+# Opening a request --------------------------------------------------------------------------------
+
+# From a request on a channel to its response, or to what is left to run for it.
+
+Opened: TypeAlias = bytes | Invocation | Listening | Awaiting
+
+
+class Caller(Protocol):
+    """Who is calling; ``mcp_django.auth.authentication.LocalCaller`` is one."""
+
+    def principal(self) -> Principal:
+        """The caller as of now; may use the database."""
+
+
+class Opening:
+    """Lets the caller of one channel in, anew for each request (IO-8).
+
+    ``admitted`` is the caller as the server let it in at the beginning, ``None`` if it did not.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        caller: Caller,
+        session: LocalSession,
+        *,
+        admitted: Principal | None,
+        transport: str,
+    ) -> None:
+        self._server = server
+        self._caller = caller
+        self._session = session
+        self._admitted = admitted
+        self._transport = transport
+
+    def caller(self) -> Principal:
+        """The caller as of now; may use the database.
+
+        Raises:
+            AccessRefused: the server does not let it in, or not any more.
+        """
+        self._server.refresh()
+        principal = self._caller.principal()
+        count_for(principal.user_key)
+        admit_connection(self._server, principal)
+        return principal
+
+    async def open(self, request: Request, muster: Muster | None) -> Opened:
+        """The response, or what is left to run for it.
+
+        Raises:
+            MCPError: it cannot be served.
+            AccessRefused: the caller is not let in.
+        """
+        if request.method == "server/discover" and self._admitted is not None:
+            # A client that probes is answered at once, without the database (IO-11), unless what
+            # the site says of itself is kept there.
+            with suppress(SynchronousOnlyOperation):
+                return self._open_for(self._admitted, request)
+        is_work = request.method in WORK_METHODS
+        if muster is not None and not is_work:
+            await muster.all_counted(request)
+        work = partial(self._open_for_caller, request, muster.tally if muster else None)
+        where = pool("work" if is_work else "desk")
+        caller = self._admitted.user_key if self._admitted is not None else UNPROVEN
+        opened = await call_log.admitted(
+            *(where, work, self._server, request),
+            transport=self._transport,
+            key=None if self._transport in LOCAL else caller,
+            session=self._session.revision,
+        )
+        if muster is not None and is_work:
+            try:
+                await muster.all_counted(request)
+            except TooManyRequests as exc:
+                if isinstance(opened, Invocation):
+                    call_log.refused_with_span(opened.entry, exc)
+                told = quotas.in_band(request, exc)
+                if told is None or not isinstance(opened, Invocation):
+                    raise
+                return respond(opened.incoming, told)
+        return opened
+
+    def _open_for_caller(self, request: Request, tally: Tally | None = None) -> Opened:
+        agreed = self._session.revision
+        with call_log.watched(self._server, request, transport=self._transport, session=agreed):
+            principal = self.caller()
+        if self._session.is_initialize(request):
+            answer = self._session.initialize(request)
+            # Whoever reads the answer may change something before anybody listens for it.
+            self._session.baseline.note_lists()
+            return answer
+        return self._open_for(principal, request, tally)
+
+    def _open_for(
+        self, principal: Principal, request: Request, tally: Tally | None = None
+    ) -> Opened:
+        incoming = replace(self._session.incoming(principal, request), tally=tally)
+        outcome = dispatch(incoming)
+        if isinstance(outcome, (Invocation, Listening, Awaiting)):
+            return outcome
+        return respond(incoming, outcome)
+
+
+# Batches on a channel -----------------------------------------------------------------------------
+
+# The answer to several messages that came in one line or one event (2025-03-26, BAT-4).
+
+Respond = Callable[[bytes], Awaitable[None]]
+"""Takes the response to one request."""
+
+
+class BatchAnswer:
+    """One array with an entry for each request, whose members are served side by side."""
+
+    def __init__(self) -> None:
+        self._entries: list[bytes] = []
+        self._running: list[asyncio.Task[None]] = []
+
+    async def add(self, entry: bytes) -> None:
+        """Take an entry."""
+        self._entries.append(entry)
+
+    def wait_for(self, task: asyncio.Task[None]) -> None:
+        """Wait for a task that adds an entry; one that is canceled adds none (CAN-1)."""
+        self._running.append(task)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an entry is still to come."""
+        return bool(self._running)
+
+    async def send(self, write: Respond) -> None:
+        """Write the array when the last entry is there; without entries there is none."""
+        if self._running:
+            await asyncio.wait(self._running)
+        if self._entries:
+            await write(b"[" + b",".join(self._entries) + b"]")
+
+
+class Muster:
+    """Holds the members of a batch back until the uses of all of them are counted."""
+
+    def __init__(self, requests: Iterable[Request]) -> None:
+        self.tally = Tally()
+        self._awaited = {id(one) for one in requests if one.method in WORK_METHODS}
+        self._is_complete = asyncio.Event()
+        self._counting: asyncio.Task[TooManyRequests | None] | None = None
+
+    def here(self, request: Request) -> None:
+        """Note that a request is admitted, or that it never will be; more than once is once."""
+        self._awaited.discard(id(request))
+        if not self._awaited:
+            self._is_complete.set()
+
+    async def all_counted(self, request: Request) -> None:
+        """Wait for the others.
+
+        Raises:
+            TooManyRequests: together they are more than may be, so none of them is to run.
+        """
+        self.here(request)
+        await self._is_complete.wait()
+        if self._counting is None:
+            self._counting = asyncio.create_task(at_desk(self._count))
+        # Whoever is cancelled meanwhile leaves the others their answer.
+        refusal = await asyncio.shield(self._counting)
+        if refusal is not None:
+            raise refusal
+
+    def _count(self) -> TooManyRequests | None:
+        try:
+            self.tally.take()
+        except TooManyRequests as exc:
+            return exc
+        return None
+
+
+# Errors on a channel ------------------------------------------------------------------------------
+
+# The error object for an exception. A channel has neither statuses nor challenges, so the message
+# has to help.
+
+HINT = (
+    "This needs credentials: start the server with --user USERNAME, or with MCP_DJANGO_USER or "
+    "MCP_DJANGO_TOKEN in its environment."
+)
+# Every request is served for the caller who opened the stream.
+HINTS = {
+    "sse": "This needs credentials: open the stream with the header 'Authorization: Bearer TOKEN'."
+}
+
+
+def error_of(
+    request: Request, exc: Exception, *, session: Revision | None, transport: str
+) -> dict[str, Any]:
+    """The error object that an exception comes to, in a session of this revision, if in any."""
+    if isinstance(exc, AccessRefused):
+        return _access_error(exc, HINTS.get(transport, HINT))
+    if not isinstance(exc, MCPError):
+        logger.error("%s could not be answered.", request.method, exc_info=exc)
+        exc = InternalError("The request failed for a reason that is no fault of its own.")
+    return error_object(exc, revision_of(request, session))
+
+
+def _access_error(exc: AccessRefused, hint: str) -> dict[str, Any]:
+    """What HTTP says by its status; there are no challenges here, so the message helps."""
+    is_unknown = isinstance(exc, AuthenticationRequired)
+    error: dict[str, Any] = {"code": UNAUTHORIZED if is_unknown else FORBIDDEN}
+    # Without an error nothing was presented, and the caller is nobody.
+    error["message"] = hint if is_unknown and not exc.error else exc.message
+    if exc.scopes:
+        error["data"] = {"scopes": list(exc.scopes)}
+    return error
+
+
+# Bytes to lines -----------------------------------------------------------------------------------
+
+# The framing of stdio, wherever the chunks happen to be cut. Only a newline ends a line; other
+# characters that some readers take for line ends, such as U+2028, are text.
+
+
+class _Mark(Enum):
+    TOO_LONG = auto()
+
+
+TOO_LONG: Final = _Mark.TOO_LONG
+"""Stands for a line over the limit, none of which was kept."""
+
+Line: TypeAlias = bytes | Literal[_Mark.TOO_LONG]
+
+
+class LineSplitter:
+    r"""Cuts a stream of bytes at each ``\n``, and drops a ``\r`` before it.
+
+    A line of more than ``limit`` bytes is given as ``TOO_LONG`` when it ends; what came of it is
+    dropped as it comes, so no more than the limit is ever held.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._begun = bytearray()
+        self._is_dropping = False
+
+    def feed(self, chunk: bytes) -> Iterator[Line]:
+        """The lines that the chunk completes; blank ones are left out."""
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._add(end)
+            yield from self._finish()
+        self._add(rest)
+
+    def end(self) -> Iterator[Line]:
+        """What stood after the last newline, at the end of the stream."""
+        yield from self._finish()
+
+    def _add(self, part: bytes) -> None:
+        # One byte more than the limit may be the return that is no part of the line.
+        if self._is_dropping or len(self._begun) + len(part) > self._limit + 1:
+            self._is_dropping = True
+            self._begun.clear()
+        else:
+            self._begun += part
+
+    def _finish(self) -> Iterator[Line]:
+        line = bytes(self._begun).removesuffix(b"\r")
+        is_too_long = self._is_dropping or len(line) > self._limit
+        self._begun.clear()
+        self._is_dropping = False
+        if is_too_long:
+            yield TOO_LONG
+        elif line and not line.isspace():
+            yield line

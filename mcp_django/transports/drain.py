@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from mcp_django.conf import get_settings
-from mcp_django.store.calls import call_log
+from mcp_django.storage.call_rows import call_log
 
 logger = logging.getLogger("mcp_django")
 

@@ -1,45 +1,44 @@
-"""The HTTP transport without color: from a request to an outcome (Streamable HTTP, 2026-07-28).
+"""Streamable HTTP (2026-07-28): from a request to an outcome, for the sync and the async mounts.
 
-``look`` looks at the head of a request and ``receive`` parses its body, without touching the
-database; ``admit`` finds the caller and the outcome and may use the database, so a mount runs it in
-a thread. Neither runs the site's own functions: that is left to the mount (``Work``, by
-``finishing``) or to a stream (``Stream``).
+``look`` checks the head of a request and ``receive`` parses its body, without touching the
+database; ``admit`` finds the caller and the outcome and may use the database, so an async mount
+runs it in a thread. None of them runs the site's own functions: that is left to the mount
+(``Work``, run by ``transports.answer``) or to a stream (``Stream``).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
 from mcp_django.auth.credentials import SECRET_HEADERS, carrier
+from mcp_django.auth.limits import presumed_caller
 from mcp_django.auth.principal import Principal
+from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, Busy, InternalError, MCPError
+from mcp_django.execution import call_log
+from mcp_django.execution.call import Awaiting, Incoming, Invocation, Listening
+from mcp_django.execution.pipeline import WORK_METHODS, dispatch, respond
+from mcp_django.execution.policy import admit_connection
+from mcp_django.execution.threads import count_for, pool, with_request_signals
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Drop, Handshake, classify, revision_of
 from mcp_django.protocol.jsonrpc import Batch, Failure, Request, request_id_of
 from mcp_django.protocol.revisions import LATEST_HANDSHAKE
-from mcp_django.runtime.dispatch import WORK_METHODS, dispatch, respond
-from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening
-from mcp_django.runtime.journal import door
-from mcp_django.runtime.policy import admit_connection
-from mcp_django.runtime.pools import count_for
-from mcp_django.transports import call_stream, guards, health, legacy_sse, listen, page
-from mcp_django.transports.callers import (
-    MAX_UNPROVEN_BYTES,
-    caller_of,
-    is_malformed,
-    is_unproven,
-    step_up_noted,
-)
-from mcp_django.transports.challenges import refused
+from mcp_django.transports import answer, legacy_sse, listen, request_checks, site_pages
 from mcp_django.transports.exchange import (
+    BASE_HEADERS,
     EVENT_STREAM,
+    MAX_UNPROVEN_BYTES,
+    SSE_HEADERS,
     Exchange,
     HeaderList,
     Message,
@@ -47,16 +46,18 @@ from mcp_django.transports.exchange import (
     Reply,
     Stream,
     Work,
-)
-from mcp_django.transports.handshake import Call
-from mcp_django.transports.replies import (
-    BASE_HEADERS,
-    SSE_HEADERS,
     accepted,
+    caller_of,
     error_reply,
+    is_malformed,
+    is_unproven,
     json_reply,
     refusal,
+    refused,
+    step_up_noted,
 )
+from mcp_django.transports.http_session import Call
+from mcp_django.transports.request_checks import ClientGone, Receive, Scope, Send
 
 logger = logging.getLogger("mcp_django")
 T = TypeVar("T")
@@ -85,12 +86,12 @@ class Received:
 def look(server: Server, exchange: Exchange) -> Reply | None:
     """The answer to a request that is refused by its head; pure but for the settings."""
     if exchange.endpoint == "health":
-        return guards.check_host(exchange.headers) or health.check(exchange)
-    refused = guards.check_head(exchange, server.protocol_versions)
+        return request_checks.check_host(exchange.headers) or site_pages.check(exchange)
+    refused = request_checks.check_head(exchange, server.protocol_versions)
     if refused is None:
         return None
-    if exchange.verb == "GET" and refused.status == 405 and page.is_wanted(exchange.headers):
-        return page.render(server, exchange)
+    if exchange.verb == "GET" and refused.status == 405 and site_pages.is_wanted(exchange.headers):
+        return site_pages.render_page(server, exchange)
     return readable(exchange, refused)
 
 
@@ -125,19 +126,19 @@ def receive(server: Server, exchange: Exchange) -> Reply | Received:
 
 def refuse_body(exchange: Exchange) -> Reply | None:
     """The answer to a body that is not worth decoding; pure but for the settings."""
-    refused = guards.check_body(exchange)
+    refused = request_checks.check_body(exchange)
     return None if refused is None else readable(exchange, refused)
 
 
 def readable(exchange: Exchange, refused: Reply) -> Reply:
     """A refusal that a page of an allowed origin can read."""
-    return replace(refused, headers=(*refused.headers, *guards.cors(exchange)))
+    return replace(refused, headers=(*refused.headers, *request_checks.cors(exchange)))
 
 
 def admit(received: Received) -> Outcome:
     """Find out who is calling and what the request comes to; may use the database."""
     if received.exchange.endpoint == "health":
-        return health.reply(received.exchange)
+        return site_pages.reply(received.exchange)
     return with_cors(received.exchange, _answered(received, _admit))
 
 
@@ -177,7 +178,7 @@ def _admit(received: Received) -> Outcome:
 
 def _let_in(received: Received) -> Principal:
     server, exchange = received.server, received.exchange
-    with door.watched(server, received.message, transport="http") as known:
+    with call_log.watched(server, received.message, transport="http") as known:
         server.refresh()
         principal = caller_of(server, exchange)
         known.append(principal)
@@ -199,7 +200,7 @@ def _served(received: Received, principal: Principal) -> Outcome:
         route = classify(message, exchange.headers, enabled=server.protocol_versions)
     except MCPError as exc:
         agreed = Call(server, exchange, principal).revision()
-        door.turned_away(
+        call_log.turned_away(
             server, message, exc, transport="http", principal=principal, session=agreed
         )
         return error_reply(exc, request_id_of(message), revision_of(message, agreed))
@@ -261,13 +262,13 @@ def _outcome(incoming: Incoming, exchange: Exchange) -> Outcome:
         return json_reply(200, respond(incoming, outcome))
     call = replace(outcome, cancellation=exchange.cancellation)
     wants_stream = call.wants_stream and exchange.can_stream
-    if wants_stream and guards.accepts(exchange.headers, EVENT_STREAM):
-        return Stream(headers=SSE_HEADERS, open=partial(call_stream.stream, call))
+    if wants_stream and request_checks.accepts(exchange.headers, EVENT_STREAM):
+        return Stream(headers=SSE_HEADERS, open=partial(answer.stream, call))
     return Work(invocation=call, headers=BASE_HEADERS)
 
 
 def _listen(listening: Listening, exchange: Exchange) -> Outcome:
-    if not guards.accepts(exchange.headers, EVENT_STREAM):
+    if not request_checks.accepts(exchange.headers, EVENT_STREAM):
         return refusal(
             406,
             f"subscriptions/listen answers with {EVENT_STREAM}; accept it.",
@@ -279,9 +280,120 @@ def _listen(listening: Listening, exchange: Exchange) -> Outcome:
 
 def with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
     """The outcome with the headers that an allowed browser needs."""
-    extra: HeaderList = guards.cors(exchange)
+    extra: HeaderList = request_checks.cors(exchange)
     if not extra:
         return outcome
     named = {name for name, _ in outcome.headers}
     added = tuple(pair for pair in extra if pair[0] not in named)
     return replace(outcome, headers=(*outcome.headers, *added))
+
+
+# Reading a request over ASGI ----------------------------------------------------------------------
+
+# The head decides first, then the body is read, no further than needed. A request that is refused
+# by its head is answered with the body unread. More than 64 KiB are read only from callers who
+# are authorized, where the head says who they are.
+#
+# A body that does not come in time is given up. daphne is the exception: it reads a body whole
+# before it calls an application.
+
+
+class Reading:
+    """One request, whose ``head`` is the exchange without its body."""
+
+    def __init__(self, server: Server, scope: Scope, head: Exchange, receive: Receive) -> None:
+        self._server = server
+        self._head = head
+        self._receive = receive
+        # Later versions of HTTP have no such header, and can end a stream alone.
+        self._can_close = scope.get("http_version", "1.1").startswith("1")
+        self._seconds = get_settings().body_seconds
+        self._deadline = asyncio.get_running_loop().time() + self._seconds
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._is_whole = self._is_let_in = self._is_late = False
+
+    async def body(self) -> bytes | Reply:
+        """The body of a POST, or the answer to a request that needs no more of it.
+
+        Raises:
+            ClientGone: the client closed before the end.
+        """
+        if self._head.verb != "POST":
+            return b""
+        refused = look(self._server, self._head)
+        if refused is None and self._has_to_be_let_in(request_checks.length_of(self._head.headers)):
+            refused = await self._ask()
+        try:
+            while refused is None and not self._is_whole:
+                part = await self._part()
+                self._parts.append(part)
+                self._size += len(part)
+                refused = await self._refused()
+        except TimeoutError:
+            self._is_late = True
+            refused = self._late()
+        parts, self._parts = self._parts, []
+        return b"".join(parts) if refused is None else refused
+
+    async def _part(self) -> bytes:
+        async with asyncio.timeout_at(self._deadline):
+            message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        self._is_whole = not message.get("more_body", False)
+        part: bytes = message.get("body", b"")
+        return part
+
+    async def _refused(self) -> Reply | None:
+        """The refusal that what has come is enough for."""
+        is_large = self._size > MAX_UNPROVEN_BYTES
+        is_form = is_large and request_checks.is_form(self._head.headers)
+        if is_form or self._size > get_settings().max_body_bytes:
+            refused = refuse_body(replace(self._head, body=b"".join(self._parts)))
+            if refused is not None:
+                return refused
+        if is_large and not self._is_whole and self._has_to_be_let_in(self._size):
+            return await self._ask()
+        return None
+
+    def _has_to_be_let_in(self, size: int) -> bool:
+        return not self._is_let_in and has_to_be_let_in(self._server, self._head, size)
+
+    async def _ask(self) -> Reply | None:
+        work = partial(with_request_signals, partial(refuse, self._server, self._head))
+        try:
+            refused = await pool("desk").run(work, key=presumed_caller(self._head.headers))
+        except Busy as exc:
+            return error_reply(exc, None)
+        self._is_let_in = refused is None
+        return refused
+
+    def _late(self) -> Reply:
+        message = f"The body did not come within {self._seconds:g} seconds."
+        return readable(self._head, refusal(408, message))
+
+    def lingering(self, send: Send) -> Send:
+        """Send an answer at once, and end it when the client has sent the rest, which is dropped.
+
+        Servers close a connection whose body was not read, and a client that still sends may see a
+        reset in place of the answer (RFC 9112, section 9.6). Who was late is not waited for, and
+        the connection is closed (RFC 9110, section 15.5.9).
+        """
+
+        async def linger(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start" and self._is_late and self._can_close:
+                close = (b"connection", b"close")
+                message = {**message, "headers": [*message.get("headers", ()), close]}
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                await self._drop_rest()
+                message = {"type": "http.response.body", "body": b""}
+            await send(message)
+
+        return linger
+
+    async def _drop_rest(self) -> None:
+        with suppress(ClientGone, TimeoutError):
+            while not self._is_whole and not self._is_late:
+                await self._part()

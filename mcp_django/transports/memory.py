@@ -16,17 +16,16 @@ from mcp_django.auth.principal import Principal
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import ClientPort
 from mcp_django.exceptions import InvalidRequest, MCPError
+from mcp_django.execution import call_log, invoke
+from mcp_django.execution.call import Awaiting, Incoming, Invocation, Listening, Result
+from mcp_django.execution.handlers.tasks import outcome_of, take_answers, wait_for
+from mcp_django.execution.pipeline import dispatch, respond
+from mcp_django.execution.policy import admit_connection
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import revision_of
 from mcp_django.protocol.errors import error_object
 from mcp_django.protocol.jsonrpc import Request, RequestId
 from mcp_django.protocol.revisions import Revision
-from mcp_django.runtime import calls
-from mcp_django.runtime.dispatch import dispatch, respond
-from mcp_django.runtime.handlers.tasks import outcome_of, take_answers, wait_for
-from mcp_django.runtime.incoming import Awaiting, Incoming, Invocation, Listening, Result
-from mcp_django.runtime.journal import door
-from mcp_django.runtime.policy import admit_connection
 from mcp_django.transports.local_session import LocalSession
 
 Response = dict[str, Any]
@@ -70,9 +69,9 @@ class MemoryConnection:
             return self._only_response(opened)
         port = self._port(opened)
         try:
-            result = calls.run(opened, port)
+            result = invoke.run(opened, port)
             while self._resumes(opened, result):
-                result = calls.run(opened, port)
+                result = invoke.run(opened, port)
             return _final(opened, result)
         except MCPError as exc:
             return _failed(opened.incoming, exc)
@@ -115,7 +114,7 @@ class MemoryConnection:
     def open(self, message: dict[str, Any]) -> Response | Invocation | Listening | Awaiting:
         """The response to a request, or what is left to run for it."""
         request = jsonrpc.decode(jsonrpc.encode(message))
-        with door.watched(
+        with call_log.watched(
             self._server,
             request,
             transport="memory",
@@ -163,8 +162,8 @@ class MemoryConnection:
 
 async def _arun(call: Invocation, port: ClientPort | None) -> Result:
     if call.component.function.is_async:
-        return await calls.arun(call, port, own_thread=False)
-    return await sync_to_async(calls.run)(call, port)
+        return await invoke.arun(call, port, own_thread=False)
+    return await sync_to_async(invoke.run)(call, port)
 
 
 def _final(call: Invocation, result: Result) -> Response:

@@ -18,8 +18,9 @@ from django.http.response import HttpResponseBase
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.core.context import Cancellation
+from mcp_django.execution.threads import pool, with_request_signals
 from mcp_django.protocol.headers import Headers
-from mcp_django.runtime.pools import pool, with_request_signals
+from mcp_django.transports.answer import Ticket, finish
 from mcp_django.transports.exchange import (
     Endpoint,
     Exchange,
@@ -29,8 +30,6 @@ from mcp_django.transports.exchange import (
     Stream,
     Work,
 )
-from mcp_django.transports.finishing import finish
-from mcp_django.transports.guards import length_of
 from mcp_django.transports.http import (
     Received,
     admit,
@@ -39,7 +38,7 @@ from mcp_django.transports.http import (
     receive,
     refuse,
 )
-from mcp_django.transports.ticket import Ticket
+from mcp_django.transports.request_checks import length_of
 
 
 class EndpointView:

@@ -38,7 +38,7 @@ from mcp_django.models import (
 )
 from mcp_django.oauth.models import ClientProfile, UpstreamGrant
 from mcp_django.server import all_servers
-from mcp_django.store.databases import rows
+from mcp_django.storage.databases import rows
 from tests.admin.every import make_rows, pages
 from tests.sources.shop.models import Customer
 

@@ -31,7 +31,7 @@ from mcp_django.models import (
     ViewExposure,
 )
 from mcp_django.oauth.models import ClientProfile, Consent, UpstreamGrant
-from mcp_django.store import sessions, tasks
+from mcp_django.storage import sessions, task_rows
 from tests.admin.calls import called
 from tests.admin.shelf import shelf
 
@@ -61,7 +61,7 @@ def make_rows(user: Any) -> dict[type[Model], Model]:
     told = {"server": "shelf", "tool": "look", "arguments": b"{}", "principal": anonymous()}
     begun = {"user": None, "capabilities": {}, "client_info": {}, "trace": {}}
     times = {"ttl": timedelta(hours=1), "poll": timedelta(seconds=2)}
-    task = tasks.create(**told, **begun, **times, protocol_version="2026-07-28")
+    task = task_rows.create(**told, **begun, **times, protocol_version="2026-07-28")
     token, _ = AccessToken.objects.issue(user, name="script")
     prompt = PromptText.objects.create(server="shelf", name="note", text="Note it.", version=1)
     PromptVersion.objects.create(prompt=prompt, number=1, content={"text": "Note it."})

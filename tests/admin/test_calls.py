@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from mcp_django.admin import calls_export, calls_filters
 from mcp_django.admin.calls import CallAdmin
 from mcp_django.models import Call, Component
-from mcp_django.store import sessions
+from mcp_django.storage import sessions
 from tests.admin.calls import called
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser

@@ -15,8 +15,8 @@ from django.utils import timezone
 from mcp_django.admin import figures
 from mcp_django.managed.syncing import sync
 from mcp_django.models import Call, Component
-from mcp_django.store.topics import Topic as ListTopic
-from mcp_django.store.topics import versions
+from mcp_django.storage.versions import Topic as ListTopic
+from mcp_django.storage.versions import versions
 from tests.admin.shelf import shelf
 from tests.admin.staff import staff, superuser
 from tests.admin.theming import unthemed

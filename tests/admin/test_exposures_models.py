@@ -20,7 +20,7 @@ from mcp_django.managed.freshness import freshness
 from mcp_django.models import ModelExposure
 from mcp_django.models import Topic as TopicRow
 from mcp_django.server import all_servers
-from mcp_django.store.topics import Topic
+from mcp_django.storage.versions import Topic
 from mcp_django.test import MCPClient
 from tests.servers import person
 from tests.sources.models.building import order

@@ -12,8 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from mcp_django.models import Session, Stream, Subscription
-from mcp_django.store import sessions
-from mcp_django.store.databases import after, before, rows
+from mcp_django.storage import sessions
+from mcp_django.storage.databases import after, before, rows
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser
 from tests.spec import spec

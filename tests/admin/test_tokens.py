@@ -16,7 +16,7 @@ from django.test import Client
 from django.utils import timezone
 
 from mcp_django.models import AccessToken, AuthEvent, digest
-from mcp_django.store import departures
+from mcp_django.storage import revocations
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser
 from tests.managed.site import a_second_later, decide_elsewhere
@@ -222,7 +222,7 @@ def test_revoking_is_told_to_every_process_and_kept_in_the_history(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(departures, "announce_revoked", lambda *names: told.extend(names))
+    monkeypatch.setattr(revocations, "announce_revoked", lambda *names: told.extend(names))
     token, _ = issued()
     client = superuser()
     page = f"{LIST}{token.pk}/revoke/"

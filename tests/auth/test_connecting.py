@@ -12,7 +12,7 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny, BasePermission, IsStaff, approves, can_connect
 from mcp_django.auth.principal import principal_for
 from mcp_django.exceptions import ConnectionRefused, InsufficientScope
-from mcp_django.runtime.policy import admit_connection
+from mcp_django.execution.policy import admit_connection
 
 ADA, BOB = User(pk=1, username="ada"), User(pk=2, username="bob", is_staff=True)
 server = MCPServer("connecting")

@@ -18,7 +18,7 @@ from oauth2_provider.models import get_access_token_model, get_refresh_token_mod
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import Consent, RedeemedCode, RefreshReplay
 from mcp_django.oauth.revoking import revoke_access
-from mcp_django.store import pruning
+from mcp_django.storage import cleanup
 from tests.awkward.models import Member
 from tests.awkward.router import PEOPLE
 from tests.oauth.asking import AUTHORIZE, answer, ask, told
@@ -96,7 +96,7 @@ def test_everything_that_is_issued_is_where_the_router_wants_it(ada: Member, app
     for model in (*models, Consent, RedeemedCode, RefreshReplay, AuthEvent):
         assert model._default_manager.using(PEOPLE).exists()
     RefreshReplay.objects.update(expires_at=datetime.now() - timedelta(days=1))  # noqa: DTZ005
-    pruning.prune()
+    cleanup.prune()
     assert not RefreshReplay.objects.exists()
 
 

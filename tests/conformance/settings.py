@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from mcp_django.runtime.tasks.engine import framework
+from mcp_django.execution.task_worker import framework
 from tests.conformance import shared
 from tests.settings import *  # noqa: F403
 

@@ -11,7 +11,7 @@ from mcp_django.auth.permissions import AllowAny
 from mcp_django.managed.deciding import decided
 from mcp_django.managed.freshness import freshness
 from mcp_django.models import Component, Server
-from mcp_django.store.topics import MANAGED, touch
+from mcp_django.storage.versions import MANAGED, touch
 
 
 def server_of(name: str, *tools: str) -> MCPServer:

@@ -16,8 +16,8 @@ from mcp_django import MCPServer, server
 from mcp_django.managed import catalog_rows as module
 from mcp_django.managed.catalog_rows import CHECK_SECONDS, catalog_rows
 from mcp_django.models import Component, PromptText, Server, Skill, ViewExposure
-from mcp_django.store import clerk
-from mcp_django.store.calls import CallLog
+from mcp_django.storage import databases
+from mcp_django.storage.call_rows import CallLog
 from tests.admin.staff import superuser
 from tests.managed.site import server_of
 
@@ -64,7 +64,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Site:
     site = Site()
     server._servers.add(site.shop)
     monkeypatch.setattr(CallLog, "is_under_test", lambda self: False)
-    monkeypatch.setattr(clerk, "submit", site.submit)
+    monkeypatch.setattr(databases, "submit", site.submit)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: site.now))
     return site
 
@@ -135,7 +135,7 @@ def test_the_thread_of_the_store_writes(monkeypatch: pytest.MonkeyPatch) -> None
         Client().get(PAGE)
         transaction.set_rollback(True)
     # What was submitted before is done before.
-    clerk._thread().submit(int).result(timeout=5)
+    databases._thread().submit(int).result(timeout=5)
     assert keys() == {"sell"}
 
 
@@ -193,7 +193,7 @@ def test_a_process_that_ends_answers_all_the_same(
     def refuse(*args: Any) -> None:
         raise RuntimeError("cannot schedule new futures after shutdown")
 
-    monkeypatch.setattr(clerk, "submit", refuse)
+    monkeypatch.setattr(databases, "submit", refuse)
     assert Client().get(PAGE).status_code == 200
 
 
@@ -241,7 +241,7 @@ def test_nothing_writes_behind_a_test(
     monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     site = Site()
-    monkeypatch.setattr(clerk, "submit", site.submit)
+    monkeypatch.setattr(databases, "submit", site.submit)
     shop: MCPServer = site.shop
     server._servers.add(shop)
     call_command("migrate", verbosity=0)

@@ -25,9 +25,9 @@ from mcp_django.managed.current import shared
 from mcp_django.managed.freshness import freshness, is_in_transaction
 from mcp_django.models import Component, Topic
 from mcp_django.server import all_servers
-from mcp_django.store.databases import before
-from mcp_django.store.pruning import prune
-from mcp_django.store.topics import MANAGED
+from mcp_django.storage.cleanup import prune
+from mcp_django.storage.databases import before
+from mcp_django.storage.versions import MANAGED
 from tests.drivers import Answer, message
 from tests.managed.site import a_second_later, decide, decide_elsewhere, switch_off
 from tests.transports.mounts import wsgi

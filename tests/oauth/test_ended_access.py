@@ -111,7 +111,7 @@ async def test_a_stream_outlives_a_refresh_of_its_token(mount: str) -> None:
         answer = await in_thread(refresh, one.app, one.refresh)
         assert answer.status_code == 200
         # Somebody says that there is something to see; there is a live token, so it stays.
-        from mcp_django.store.revocations import announce_user
+        from mcp_django.storage.revocations import announce_user
         from tests.oauth.servers import orders
 
         await in_thread(announce_user, one.user.pk)

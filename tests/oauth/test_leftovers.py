@@ -14,7 +14,7 @@ from oauth2_provider.models import (
 )
 
 from mcp_django.oauth.models import RedeemedCode, RefreshReplay, UsedAssertion
-from mcp_django.store.pruning import prune
+from mcp_django.storage.cleanup import prune
 from tests.oauth.exchanges import call, error_of, make_code, refresh, sign_in
 from tests.oauth.parties import make_app, make_token
 

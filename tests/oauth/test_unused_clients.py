@@ -15,7 +15,7 @@ from oauth2_provider.models import (
 )
 
 from mcp_django.oauth.models import ClientProfile
-from mcp_django.store.pruning import prune
+from mcp_django.storage.cleanup import prune
 from tests.oauth.parties import make_app, make_token
 
 pytestmark = pytest.mark.django_db

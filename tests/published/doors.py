@@ -20,8 +20,7 @@ from mcp_django.protocol import envelope as meta
 from mcp_django.protocol import jsonrpc
 from mcp_django.test import asgi as client_asgi
 from mcp_django.test import client as client_module
-from mcp_django.transports.conversation import Conversation
-from mcp_django.transports.lines import TOO_LONG, Line
+from mcp_django.transports.conversation import TOO_LONG, Conversation, Line
 from mcp_django.transports.memory import MemoryConnection
 from tests.published import sockets
 from tests.published.definitions import LATEST

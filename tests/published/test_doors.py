@@ -17,7 +17,7 @@ import pytest
 from mcp_django import MCPServer
 from mcp_django.protocol import envelope, shapes
 from mcp_django.test import MCPClient
-from mcp_django.transports import client_answers
+from mcp_django.transports import client_requests
 from tests.drivers import Connection, headers_for, message, send
 from tests.published.listening import Violation, verdicts
 from tests.servers import open_to_all, post, through_view
@@ -110,7 +110,7 @@ async def test_a_session_is_heard_in_its_revision() -> None:
 @pytest.mark.django_db(transaction=True)
 async def test_a_question_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        client_answers, "project_question", lambda *args, **options: {"message": "?"}
+        client_requests, "project_question", lambda *args, **options: {"message": "?"}
     )
     peer: Peer = await ready("raw")
     assert peer.path == PARLOR

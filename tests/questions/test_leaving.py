@@ -12,8 +12,8 @@ import pytest
 from django.urls import path
 
 from mcp_django import Context, MCPServer
+from mcp_django.execution.threads import pool
 from mcp_django.protocol import envelope as meta
-from mcp_django.runtime.pools import pool
 from tests.asgi import application
 from tests.drivers import connect, message, send
 from tests.questions.site import EVERYTHING, accept, call

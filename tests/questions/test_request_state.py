@@ -20,7 +20,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mcp_django import Context, MCPServer
-from mcp_django.runtime import request_state
+from mcp_django.execution import interaction
 from mcp_django.test import MCPClient
 from tests.processes import REPOSITORY
 from tests.questions.site import accept, asking, begun, call, error_of, post, result_of, retry
@@ -102,7 +102,7 @@ def test_the_refusal_says_what_to_do_and_nothing_of_the_state() -> None:
 @spec("MRT-5")
 def test_a_state_of_another_release_is_refused_whatever_it_holds() -> None:
     state = begun(SERVER)
-    with patch.object(request_state, "FORMAT", 2):
+    with patch.object(interaction, "FORMAT", 2):
         error = error_of(SERVER, retry(state))
     assert error["code"] == BAD
     assert "of another release" in error["message"]
@@ -181,7 +181,7 @@ def test_a_state_leaves_room_in_the_body_that_brings_it_back() -> None:
 def test_a_state_holds_nothing_of_the_site_or_the_arguments() -> None:
     asked = result_of(SERVER, call(name="pay", arguments={"note": {"iban": "DE02120300000000"}}))
     plain = signing.loads(
-        asked["requestState"], salt=request_state.SALT, serializer=request_state._Plain
+        asked["requestState"], salt=interaction.SALT, serializer=interaction._Plain
     )
     held = json.loads(plain)
     assert b"DE02" not in plain

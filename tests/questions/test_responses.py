@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_django import Context
-from mcp_django.runtime.interaction import MAX_CORRECTIONS
+from mcp_django.execution.interaction import MAX_CORRECTIONS
 from tests.questions.everything import ALL, ANSWERS, ROOTS, SAMPLED, retry, text_of
 from tests.questions.site import accept, asking, call, error_of, post, result_of
 from tests.servers import open_to_all, real_client

@@ -1,3 +1,3 @@
-"""Tests of `mcp_django/runtime`."""
+"""Tests of `mcp_django/execution`."""
 
 from __future__ import annotations

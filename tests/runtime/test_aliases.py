@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from mcp_django import MCPServer
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.models import Approval, Call
-from mcp_django.store import approvals
+from mcp_django.storage import approval_rows
 from mcp_django.test import MCPClient
 from mcp_django.test.answers import ErrorResponse
 from tests.servers import open_to_all, person, real_client
@@ -112,7 +112,7 @@ def test_a_yes_is_for_one_call_by_whatever_name(shop: MCPServer) -> None:
         assert client.call_tool(name, {"n": 5}, check=False).is_error
     row = Approval.objects.get()
     assert row.component == "pay"
-    assert approvals.decide(row, is_granted=True, by="boss", reason="")
+    assert approval_rows.decide(row, is_granted=True, by="boss", reason="")
     assert client.call_tool("pay_out", {"n": 5}).text == "5"
     for name in ("pay_out", "pay"):
         assert client.call_tool(name, {"n": 5}, check=False).is_error

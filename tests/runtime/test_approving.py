@@ -14,18 +14,18 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from mcp_django import MCPServer
-from mcp_django.auth.approvers import mail_approvers
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import principal_for
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.execution import approval_guard, invoke
+from mcp_django.execution import approval_guard as shown
+from mcp_django.execution.approval_guard import mail_approvers
+from mcp_django.execution.call import Invocation
 from mcp_django.models import Approval
-from mcp_django.runtime import approving, calls
-from mcp_django.runtime import approving_shown as shown
-from mcp_django.runtime.incoming import Invocation
 from mcp_django.signals import approval_decided, approval_requested
-from mcp_django.store import approvals
-from mcp_django.store.pruning import prune
+from mcp_django.storage import approval_rows
+from mcp_django.storage.cleanup import prune
 from mcp_django.test import ACCEPT, DECLINE, CallResult, ErrorResponse, MCPClient
 from mcp_django.transports.memory import MemoryConnection
 from tests.drivers import message
@@ -202,8 +202,8 @@ def test_an_argument_that_is_named_twice_is_shown_to_nobody(ada: Any) -> None:
     assert isinstance(opened, Invocation)
     assert isinstance(opened.component, Tool)
     raw = b'{"name": "a", "name": "b"}'
-    gate = approving.Gate(opened.incoming, opened.component, raw)
-    result = calls.run(replace(opened, gate=gate))
+    gate = approval_guard.Gate(opened.incoming, opened.component, raw)
+    result = invoke.run(replace(opened, gate=gate))
     assert result["content"][0]["text"] == "An argument is named twice; name each once."
     assert not Approval.objects.exists()
 
@@ -217,7 +217,7 @@ def test_more_than_a_person_can_read_is_refused(ada: Any) -> None:
 def test_a_caller_keeps_a_bounded_number_of_calls_waiting(
     ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(approving, "MAX_WAITING", 2)
+    monkeypatch.setattr(approval_guard, "MAX_WAITING", 2)
     for n in range(4):
         last = call(ada, name=f"group {n}")
     assert Approval.objects.count() == 2
@@ -236,15 +236,15 @@ def test_nobody_approves_for_somebody_who_is_nobody() -> None:
 def test_of_two_calls_at_once_one_gets_the_yes(ada: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     call(ada)
     decide(ada, waiting())
-    use, seen = approvals.use, []
+    use, seen = approval_rows.use, []
 
     def late(row: Approval) -> bool:
         """Between the look and the use another call comes and goes."""
-        monkeypatch.setattr(approvals, "use", use)
+        monkeypatch.setattr(approval_rows, "use", use)
         seen.append(call(ada))
         return use(row)
 
-    monkeypatch.setattr(approvals, "use", late)
+    monkeypatch.setattr(approval_rows, "use", late)
     second = call(ada)
     assert not seen[0].is_error
     assert is_waiting(second)
@@ -294,13 +294,13 @@ def test_the_call_goes_on_once_the_page_was_answered(
     version: str, verdict: str, ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = client_for(ada, version)
-    read = approving.DecideOnPage.read
+    read = approval_guard.DecideOnPage.read
 
     def after_the_page(self: Any, answer: Any) -> None:
         decide(ada, waiting(), verdict)
         read(self, answer)
 
-    monkeypatch.setattr(approving.DecideOnPage, "read", after_the_page)
+    monkeypatch.setattr(approval_guard.DecideOnPage, "read", after_the_page)
     result = client.call_tool("found_group", FOUND, answers=[ACCEPT], check=False)
     if verdict == "grant":
         assert result.text == "Founded crew."

@@ -14,9 +14,9 @@ from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
 from mcp_django.core.resource import Entry, EntryPage, ListEntries
 from mcp_django.exceptions import InvalidParams
+from mcp_django.execution.call import CURSORS
 from mcp_django.protocol.cursors import encode_cursor
 from mcp_django.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS
-from mcp_django.runtime.signer import CURSORS
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.servers import open_to_all, person, real_client
 from tests.spec import spec

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 from mcp_django import Context, MCPServer, ToolError
 from mcp_django.auth.permissions import IsAuthenticated, IsStaff
 from mcp_django.exceptions import AccessRefused, Busy, MCPError
+from mcp_django.execution import invoke
 from mcp_django.models import Call
-from mcp_django.runtime import calls
 from mcp_django.signals import call_finished, call_started
-from mcp_django.store.calls import CallLog
+from mcp_django.storage.call_rows import CallLog
 from mcp_django.test import DECLINE
 from tests.servers import open_to_all, person, real_client
 
@@ -224,10 +224,10 @@ def test_who_is_turned_away_from_a_session_is_told_of_with_its_revision() -> Non
 
 
 def test_strangers_at_the_door_fill_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mcp_django.runtime.journal import door
+    from mcp_django.execution import call_log
 
-    monkeypatch.setattr(door, "NOBODY_A_MINUTE", 3)
-    door.patience.clear()
+    monkeypatch.setattr(call_log, "NOBODY_A_MINUTE", 3)
+    call_log.patience.clear()
     made = MCPServer("closed", permission=IsAuthenticated)
     made.tool()(read)
     for _ in range(5):
@@ -473,7 +473,7 @@ def test_a_call_that_nobody_runs_is_told_of() -> None:
     body = client._message("tools/call", {"name": "read", "arguments": {}})
     opened = client._connection.open(body)  # type: ignore[union-attr]
     assert not Call.objects.exists()
-    from mcp_django.store.calls import call_log
+    from mcp_django.storage.call_rows import call_log
 
     added: list[Any] = []
     call_log.add = added.append  # type: ignore[method-assign]
@@ -488,9 +488,9 @@ async def test_what_was_given_up_before_it_began_writes_nothing(transactional_db
     client = real_client(server=server(write))
     body = client._message("tools/call", {"name": "write", "arguments": {"name": "late"}})
     opened = await sync_to_async(client._connection.open)(body)  # type: ignore[union-attr]
-    await calls.timed_out(opened)
+    await invoke.timed_out(opened)
     # Its thread comes back from wherever it hung.
     with pytest.raises(Busy):
-        await sync_to_async(calls.run)(opened)
+        await sync_to_async(invoke.run)(opened)
     assert [one.outcome async for one in Call.objects.all()] == ["timeout"]
     assert not await Group.objects.aexists()

@@ -14,8 +14,8 @@ from django.db import OperationalError, connection
 from django.utils import timezone
 
 from mcp_django.models import Call
-from mcp_django.store import calls as store
-from mcp_django.store.calls import CallLog, Line
+from mcp_django.storage import call_rows as store
+from mcp_django.storage.call_rows import CallLog, Line
 from mcp_django.transports.drain import Drain
 from tests.drivers import PATIENCE
 from tests.servers import open_to_all, real_client
@@ -50,7 +50,7 @@ class Away:
     def __init__(self, times: int) -> None:
         self.times = times
         self.failed = threading.Semaphore(0)
-        self._write = store._write
+        self._write = store.write
 
     def __call__(self, lines: Any) -> None:
         if self.times:
@@ -70,13 +70,13 @@ def test_a_line_waits_for_others(log: CallLog) -> None:
 def test_a_full_buffer_waits_no_longer(log: CallLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "FLUSH_ROWS", 3)
     wrote = threading.Event()
-    write = store._write
+    write = store.write
 
     def tell(lines: Any) -> None:
         write(lines)
         wrote.set()
 
-    monkeypatch.setattr(store, "_write", tell)
+    monkeypatch.setattr(store, "write", tell)
     for name in "abc":
         log.add(line(name))
     assert wrote.wait(PATIENCE)
@@ -86,9 +86,9 @@ def test_a_full_buffer_waits_no_longer(log: CallLog, monkeypatch: pytest.MonkeyP
 def test_what_reads_does_not_wait_for_its_line(
     log: CallLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mcp_django.runtime.journal import keeping
+    from mcp_django.execution import call_log
 
-    monkeypatch.setattr(keeping, "call_log", log)
+    monkeypatch.setattr(call_log, "call_log", log)
     made = open_to_all()
     made.tool(name="read", read_only=True)(lambda: "read")
     made.tool(name="write")(lambda: "written")
@@ -105,7 +105,7 @@ def test_lines_survive_a_database_that_is_away(
     log: CallLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     away = Away(2)
-    monkeypatch.setattr(store, "_write", away)
+    monkeypatch.setattr(store, "write", away)
     log.add(line("a"))
     assert log.flush()
     assert away.failed.acquire(timeout=PATIENCE)
@@ -121,7 +121,7 @@ def test_of_too_many_lines_the_oldest_go(
     log: CallLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(store, "MAX_WAITING", 3)
-    monkeypatch.setattr(store, "_write", Away(1))
+    monkeypatch.setattr(store, "write", Away(1))
     for name in "abc":
         log.add(line(name))
     assert log.flush()
@@ -203,13 +203,13 @@ def test_a_process_waits_for_its_lines_before_it_lets_the_server_go(
 
     monkeypatch.setattr(drain, "call_log", log)
     held = threading.Event()
-    write = store._write
+    write = store.write
 
     def wait(lines: Any) -> None:
         assert held.wait(PATIENCE)
         write(lines)
 
-    monkeypatch.setattr(store, "_write", wait)
+    monkeypatch.setattr(store, "write", wait)
     log.add(line("a"))
     stopping = Drain()
     stopping.begin()
@@ -223,7 +223,7 @@ SCRIPT = """
 import django
 django.setup()
 from django.utils import timezone
-from mcp_django.store.calls import Line, call_log
+from mcp_django.storage.call_rows import Line, call_log
 fields = dict(at=timezone.now(), server="s", kind="tool", user_key="anonymous", outcome="ok")
 for name in ("a", "b"):
     call_log.add(Line({**fields, "component": name}))

@@ -12,11 +12,11 @@ import pytest
 from django.test import override_settings
 
 from mcp_django import Context
+from mcp_django.execution import invoke
+from mcp_django.execution.call import Invocation
 from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.jsonrpc import Request
-from mcp_django.runtime import calls
-from mcp_django.runtime.incoming import Invocation
 from mcp_django.test import CallResult, ErrorResponse
 from tests.servers import open_to_all, real_client
 from tests.spec import spec
@@ -180,7 +180,7 @@ async def test_a_synchronous_call_learns_of_its_cancellation_when_it_asks() -> N
         return "done"
 
     opened = invocation(server)
-    running = asyncio.ensure_future(calls.execute(opened))
+    running = asyncio.ensure_future(invoke.execute(opened))
     await asyncio.to_thread(entered.wait, PATIENCE)
     opened.cancellation.cancel()
     opened.cancellation.cancel()
@@ -203,7 +203,7 @@ async def test_an_async_call_is_interrupted() -> None:
             ended.set()
         return "never"
 
-    running = asyncio.ensure_future(calls.execute(invocation(server)))
+    running = asyncio.ensure_future(invoke.execute(invocation(server)))
     await asyncio.sleep(0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -244,7 +244,7 @@ async def test_a_synchronous_tool_is_answered_for_in_time_and_told() -> None:
 
     opened = invocation(server)
     async with asyncio.timeout(PATIENCE):
-        result = await calls.execute(opened)
+        result = await invoke.execute(opened)
     assert result["isError"]
     assert "took longer than 0.01 seconds" in result["content"][0]["text"]
     assert bool(opened.cancellation)

@@ -26,7 +26,7 @@ from mcp_django.auth.permissions import (
 )
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, InsufficientScope
-from mcp_django.runtime.pools import BoundedPool
+from mcp_django.execution.threads import BoundedPool
 from mcp_django.test import ErrorResponse, MCPClient
 from mcp_django.transports import view
 from mcp_django.transports.exchange import Exchange

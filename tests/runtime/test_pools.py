@@ -16,8 +16,8 @@ import pytest
 from django.test import override_settings
 
 from mcp_django.exceptions import Busy
-from mcp_django.runtime import pools
-from mcp_django.runtime.pools import BoundedPool, count_for
+from mcp_django.execution import threads
+from mcp_django.execution.threads import BoundedPool, count_for
 
 PATIENCE = 10
 
@@ -52,22 +52,22 @@ def at_once(work: Callable[[], object]) -> list[object]:
 
 def test_there_is_one_pool_of_each_name(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    monkeypatch.setattr(pools, "_pools", {})
-    monkeypatch.setattr(pools, "_make", slowly(made))
-    first, second = at_once(lambda: pools.pool("work"))
+    monkeypatch.setattr(threads, "_pools", {})
+    monkeypatch.setattr(threads, "_make", slowly(made))
+    first, second = at_once(lambda: threads.pool("work"))
     assert first is second
     assert len(made) == 1
 
 
 def test_a_test_that_changes_the_sizes_has_such_pools_and_no_other_has() -> None:
-    usual = pools.pool("work")
+    usual = threads.pool("work")
     with override_settings(MCP_DJANGO={"THREADS": 1}):
-        assert pools.pool("work").sizes["threads"] == 1
-        assert pools.pool("desk").sizes["threads"] == pools.DESK_THREADS
-    assert pools.pool("work").sizes == usual.sizes
+        assert threads.pool("work").sizes["threads"] == 1
+        assert threads.pool("desk").sizes["threads"] == threads.DESK_THREADS
+    assert threads.pool("work").sizes == usual.sizes
     with override_settings(MCP_DJANGO={"PAGE_SIZE": 7}):
-        kept = pools.pool("work")
-    assert pools.pool("work") is kept
+        kept = threads.pool("work")
+    assert threads.pool("work") is kept
 
 
 @pytest.fixture
@@ -353,7 +353,7 @@ async def test_a_loop_is_woken_once_for_all_that_is_done(
 def run_apart(script: str) -> str:
     """What a process of its own says."""
     environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
-    begin = "import django; django.setup()\nfrom mcp_django.runtime.pools import pool\n"
+    begin = "import django; django.setup()\nfrom mcp_django.execution.threads import pool\n"
     done = subprocess.run(
         [sys.executable, "-c", begin + script],
         env=environ,

@@ -15,8 +15,7 @@ from mcp_django.auth.permissions import AllowAny, BasePermission, HasCodename, I
 from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired, InvalidParams
-from mcp_django.runtime.policy import admit, admit_connection, visible
-from mcp_django.runtime.reasons import barriers, hindrances
+from mcp_django.execution.policy import admit, admit_connection, barriers, hindrances, visible
 
 
 class Yes(BasePermission):

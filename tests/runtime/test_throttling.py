@@ -16,8 +16,8 @@ from mcp_django.auth import limits
 from mcp_django.auth.permissions import AllowAny, IsStaff
 from mcp_django.auth.principal import principal_for
 from mcp_django.exceptions import MCPError, ResourceNotFound, TooManyRequests
+from mcp_django.execution import quotas
 from mcp_django.protocol.errors import INVALID_PARAMS, RATE_LIMITED
-from mcp_django.runtime import throttling
 from mcp_django.test import ACCEPT, ErrorResponse, MCPClient
 from mcp_django.transports.memory import MemoryConnection
 from tests.drivers import message
@@ -345,7 +345,7 @@ def test_the_questions_of_a_session_are_no_calls(version: str) -> None:
 def test_a_state_that_is_sent_again_and_again_becomes_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(throttling, "MAX_ROUNDS", 3)
+    monkeypatch.setattr(quotas, "MAX_ROUNDS", 3)
     client = MCPClient(server=asking("2/h"))
     retry = begun(client)
     again = [is_limited(client, **retry) for _ in range(6)]

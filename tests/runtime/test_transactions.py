@@ -12,8 +12,8 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from mcp_django import Context, MCPServer, ToolError, ToolResult
+from mcp_django.execution.threads import after_commit
 from mcp_django.models import AccessToken
-from mcp_django.runtime.transactions import after_commit
 from tests.drivers import message
 from tests.servers import open_to_all, person, post, real_client, token_for
 

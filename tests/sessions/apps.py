@@ -18,8 +18,8 @@ class SessionsConfig(AppConfig):
     label = "worker_processes"
 
     def ready(self) -> None:
-        from mcp_django.store import workers
+        from mcp_django.storage import inbox
 
         if lease := os.environ.get("MCP_TEST_LEASE_SECONDS"):
-            workers.LEASE_SECONDS = float(lease)
-            workers.BEAT_SECONDS = float(lease) / 3
+            inbox.LEASE_SECONDS = float(lease)
+            inbox.BEAT_SECONDS = float(lease) / 3

@@ -14,7 +14,7 @@ import django
 
 def broken(state: str, last_seq: int, numbers: list[int], last_payload: str) -> bool:
     """Whether the events of a stream do not fit its row."""
-    from mcp_django.store.streams import LOST_SEQ
+    from mcp_django.storage.streams import LOST_SEQ
 
     if (state != "open") != ("id" in json.loads(last_payload or "{}")):
         return True

@@ -28,7 +28,7 @@ from typing import Any
 
 import httpx
 
-from mcp_django.transports import event_ids
+from mcp_django.transports import durable_streams
 from tests.sessions.client import Client, connections, events, request
 from tests.sessions.databases import Kind, shared
 from tests.sessions.fleet import Fleet, fleet
@@ -166,7 +166,7 @@ class Listener:
         left = random.randint(1, MOST_EVENTS)
         before: tuple[int, int] = (-1, 0)
         async for event_id, message in coming:
-            found = event_ids.read(event_id)
+            found = durable_streams.read(event_id)
             assert found is not None, event_id
             place = (found.place, found.beyond or 0)
             if place <= before:

@@ -14,9 +14,9 @@ import pytest
 from django.db import connections
 
 from mcp_django.models import Session, Worker
-from mcp_django.store import sessions, workers
-from mcp_django.store.databases import before
-from mcp_django.transports import lookout
+from mcp_django.storage import inbox, sessions
+from mcp_django.storage.databases import before
+from mcp_django.transports import cancellation
 from tests.transports.asgi import MOUNTS
 from tests.transports.conftest import close_asgiref_connections
 from tests.transports.mounts import EVERY_MOUNT
@@ -30,7 +30,7 @@ collect_ignore = [] if POSTGRES else ["test_locked_rows.py"]
 
 # A thread that looks after calls may still be there from the test before, and looks as often as it
 # was told then.
-lookout.LOOK_SECONDS = 0.05
+cancellation.LOOK_SECONDS = 0.05
 
 HERE = 1001
 ELSEWHERE = 2002
@@ -40,8 +40,8 @@ ELSEWHERE = 2002
 def as_worker(number: int) -> Iterator[None]:
     """Be the process of this number for a while."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "_number", lambda pid: number)
-        patch.setattr(workers, "_said", {})
+        patch.setattr(inbox, "_number", lambda pid: number)
+        patch.setattr(inbox, "_said", {})
         yield
 
 

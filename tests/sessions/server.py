@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.store.announcer import announce
-from mcp_django.store.topics import Topic
+from mcp_django.storage.pubsub import announce
+from mcp_django.storage.versions import Topic
 
 server = MCPServer("sessions", permission=AllowAny)
 

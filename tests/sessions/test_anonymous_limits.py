@@ -18,8 +18,8 @@ from mcp_django.exceptions import TooManyTasks
 from mcp_django.models import AccessToken, Session, Stream, Subscription, Task
 from mcp_django.protocol.envelope import MAX_CAPABILITIES_BYTES, MAX_CLIENT_BYTES
 from mcp_django.protocol.errors import INVALID_PARAMS, RATE_LIMITED
-from mcp_django.store import sessions, tasks
-from mcp_django.store.databases import before
+from mcp_django.storage import sessions, task_rows
+from mcp_django.storage.databases import before
 from tests.drivers import Answer
 from tests.sessions.conftest import open_session
 from tests.sessions.handshakes import D, Peer, code_of, initialize, request
@@ -234,7 +234,7 @@ async def test_a_user_holds_only_so_many_streams_with_all_tokens(
 
 
 def create(network: str, arguments: bytes = b"{}") -> Task:
-    return tasks.create(
+    return task_rows.create(
         server="inline",
         tool="work",
         arguments=arguments,
@@ -259,15 +259,15 @@ def test_an_address_has_only_so_many_tasks(settings: Any) -> None:
     create(THERE)
     with pytest.raises(TooManyTasks, match="without credentials have 2 tasks"):
         create(ELSEWHERE)
-    tasks.cancel(mine)
+    task_rows.cancel(mine)
     create(HERE)
 
 
 def test_long_arguments_of_tasks_have_a_limit_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "MAX_SHORT", 10)
-    monkeypatch.setattr(tasks, "MAX_LONG", 50)
+    monkeypatch.setattr(task_rows, "MAX_SHORT", 10)
+    monkeypatch.setattr(task_rows, "MAX_LONG", 50)
     for _ in range(2):
-        tasks.cancel(create(HERE, b'{"a": "0123456789"}'))
+        task_rows.cancel(create(HERE, b'{"a": "0123456789"}'))
     with pytest.raises(TooManyTasks, match="wait until one is gone, or send less"):
         create(HERE, b'{"a": "0123456789"}')
     create(HERE)

@@ -20,7 +20,7 @@ from mcp_django.protocol.errors import (
     REQUEST_CANCELLED,
 )
 from mcp_django.protocol.jsonrpc import MAX_BATCH
-from mcp_django.transports.raw import RawMount
+from mcp_django.transports.asgi_handler import RawMount
 from tests.drivers import VERSION, message, send
 from tests.sessions.handshakes import (
     STAGE,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mcp_django.store import bell
-from mcp_django.store.topics import Topic
-from mcp_django.store.workers import worker_id
+from mcp_django.storage import pubsub
+from mcp_django.storage.inbox import worker_id
+from mcp_django.storage.versions import Topic
 from tests.transports.stage import PATIENCE
 
 TOOLS = Topic("store", "tools")
@@ -49,13 +49,13 @@ class Layer:
 
 
 def rung(sender: int) -> dict[str, Any]:
-    return {"type": bell.KIND, "from": sender, "topics": [["store", "tools", ""]]}
+    return {"type": pubsub.KIND, "from": sender, "topics": [["store", "tools", ""]]}
 
 
 async def first_ring(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> list[Topic]:
-    monkeypatch.setattr(bell, "shared_layer", lambda: layer)
-    monkeypatch.setattr(bell, "BACKOFF_SECONDS", 0)
-    async with asyncio.timeout(PATIENCE), aclosing(bell.rings()) as rings:
+    monkeypatch.setattr(pubsub, "shared_layer", lambda: layer)
+    monkeypatch.setattr(pubsub, "BACKOFF_SECONDS", 0)
+    async with asyncio.timeout(PATIENCE), aclosing(pubsub.hear_rings()) as rings:
         return await anext(rings)
 
 
@@ -113,7 +113,7 @@ class QuietLayer(Layer):
 async def test_a_quiet_layer_is_joined_again_and_nothing_is_missed_meanwhile(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(bell, "REJOIN_SECONDS", 0.001)
+    monkeypatch.setattr(pubsub, "REJOIN_SECONDS", 0.001)
     layer = QuietLayer()
     assert await first_ring(layer, monkeypatch) == [TOOLS]
     assert layer.done[:4] == ["channel", "join", "join", "join"]

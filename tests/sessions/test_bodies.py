@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from mcp_django.exceptions import Busy
+from mcp_django.execution.threads import BoundedPool
 from mcp_django.protocol.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
 )
-from mcp_django.runtime.pools import BoundedPool
 from mcp_django.transports import http
 from tests.sessions.handshakes import VERSIONS, B, Peer, opened
 from tests.spec import spec

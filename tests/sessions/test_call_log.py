@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 
 from mcp_django import mcp
 from mcp_django.exceptions import Busy
+from mcp_django.execution.threads import BoundedPool
 from mcp_django.models import Call
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.runtime.pools import BoundedPool
-from mcp_django.store.calls import CallLog
+from mcp_django.storage.call_rows import CallLog
 from mcp_django.test import MCPClient
 from tests.drivers import PATIENCE, message
 from tests.servers import token_for
@@ -153,9 +153,9 @@ def test_every_transport_and_revision_writes_one_line(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_stage")
 async def test_a_closed_door_is_a_line(mount: str, log: CallLog) -> None:
-    from mcp_django.runtime.journal import door
+    from mcp_django.execution import call_log
 
-    door.patience.clear()
+    call_log.patience.clear()
     await ask(mount, "/mcp", message("tools/call", {"name": "add", "arguments": {}}))
     found = await lines(log, 1, "component", "outcome", "code", "user_key")
     assert found == [("add", "refused", -31401, "anonymous")]
@@ -165,9 +165,9 @@ async def test_a_closed_door_is_a_line(mount: str, log: CallLog) -> None:
 async def test_a_server_that_is_busy_says_so_in_the_log(
     mount: str, token: str, log: CallLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mcp_django.runtime.journal import door
+    from mcp_django.execution import call_log
 
-    door.patience.clear()
+    call_log.patience.clear()
 
     async def refuse(*args: Any, **kwargs: Any) -> Any:
         raise Busy("All workers are busy.", data={"retryAfter": 1})

@@ -15,8 +15,8 @@ from django.contrib.auth.models import User
 from mcp_django.models import Inbox, Session
 from mcp_django.protocol.errors import REQUEST_CANCELLED
 from mcp_django.protocol.jsonrpc import Notification
-from mcp_django.store.databases import before
-from mcp_django.transports import batches, cancellations, lookout, owned
+from mcp_django.storage.databases import before
+from mcp_django.transports import cancellation, durable_streams, http_session
 from tests.drivers import Answer
 from tests.servers import token_for
 from tests.sessions.asking import PARLOR, accept, answer, asking, ready
@@ -90,7 +90,7 @@ async def test_a_document_says_that_the_call_was_cancelled(
 async def test_a_function_that_ends_before_its_task_is_stopped_is_not_answered(
     is_batch: bool, streaming: str, gate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (owned, batches):
+    for module in (durable_streams, http_session):
         monkeypatch.setattr(module, "on_loop", lambda work: lambda: None)
     peer = await opened(streaming, PARLOR, version=B if is_batch else D)
     doomed = call("stay", id=7, progress=1, gate=gate)
@@ -230,10 +230,10 @@ async def test_the_end_of_the_session_cancels_its_calls(streaming: str, gate: st
 def elsewhere(request_id: Any) -> None:
     """Let another process take a cancellation."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cancellations, "_running", cancellations._Running())
+        patch.setattr(cancellation, "_running", cancellation._Running())
         params = json.dumps({"requestId": request_id}).encode()
         message = Notification("notifications/cancelled", params)
-        cancellations.cancel(Session.objects.get().pk, message)
+        cancellation.cancel(Session.objects.get().pk, message)
 
 
 async def staying(peer: Peer, tool: str, gate: str, *, is_batch: bool = False) -> asyncio.Task[Any]:
@@ -279,10 +279,10 @@ async def test_an_old_cancellation_means_an_old_call(
 ) -> None:
     peer = await opened(mount, PARLOR)
     await sync_to_async(elsewhere)(7)
-    await Inbox.objects.aupdate(created_at=before(cancellations.OVERTAKING_SECONDS + 1))
+    await Inbox.objects.aupdate(created_at=before(cancellation.OVERTAKING_SECONDS + 1))
     calling = await staying(peer, "stay", gate)
     looked = threading.Event()
-    monkeypatch.setattr(lookout.lookout, "look", _then(lookout.lookout.look, looked.set))
+    monkeypatch.setattr(cancellation.lookout, "look", _then(cancellation.lookout.look, looked.set))
     assert await asyncio.to_thread(looked.wait, PATIENCE)
     gates[gate].opened.set()
     assert (await calling).status == 200

@@ -12,11 +12,10 @@ from asgiref.sync import sync_to_async
 from django.db import OperationalError
 
 from mcp_django.models import Topic as Row
-from mcp_django.store import bell, clerk, topics, workers
-from mcp_django.store import hub as hubs
-from mcp_django.store.announcer import announce
-from mcp_django.store.hub import hub
-from mcp_django.store.topics import Topic
+from mcp_django.storage import databases, inbox, pubsub, versions
+from mcp_django.storage import pubsub as hubs
+from mcp_django.storage.pubsub import announce, hub
+from mcp_django.storage.versions import Topic
 from tests.spec import spec
 
 PATIENCE = 5
@@ -43,7 +42,7 @@ class DeafLayer:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            return {"type": bell.KIND, "topics": [["", "stream", "1"]]}
+            return {"type": pubsub.KIND, "topics": [["", "stream", "1"]]}
         raise AssertionError("unreachable")
 
 
@@ -63,7 +62,7 @@ async def test_a_cancellation_that_gets_lost_in_the_layer_ends_the_hub_all_the_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     layer = DeafLayer()
-    monkeypatch.setattr(bell, "shared_layer", lambda: layer)
+    monkeypatch.setattr(pubsub, "shared_layer", lambda: layer)
     leave = listen()
     async with asyncio.timeout(PATIENCE):
         await layer.is_asked.wait()
@@ -84,8 +83,8 @@ async def test_a_hub_that_stumbles_begins_again(
         looks.set()
         return 60
 
-    monkeypatch.setattr(bell, "poll_seconds", poll_seconds)
-    monkeypatch.setattr("mcp_django.store.hub.BACKOFF_SECONDS", 0)
+    monkeypatch.setattr(pubsub, "poll_seconds", poll_seconds)
+    monkeypatch.setattr("mcp_django.storage.pubsub.BACKOFF_SECONDS", 0)
     leave = listen()
     async with asyncio.timeout(PATIENCE):
         await looks.wait()
@@ -112,7 +111,7 @@ async def told(*wanted: Topic) -> tuple[list[Topic], Callable[[], None]]:
 async def test_one_look_tells_of_all_changes_in_the_order_of_their_numbers() -> None:
     found, leave = await told(BOOK, PAGE)
     for topic in (PAGE, BOOK, PAGE):
-        await sync_to_async(topics.number)([topic])
+        await sync_to_async(versions.number)([topic])
     assert await hub().look()
     assert found == [BOOK, PAGE]
     assert (hub().number_of(BOOK), hub().number_of(PAGE), hub().seen) == (2, 3, 3)
@@ -123,14 +122,14 @@ async def test_one_look_tells_of_all_changes_in_the_order_of_their_numbers() -> 
 
 @pytest.mark.django_db(transaction=True)
 async def test_what_changed_before_somebody_listened_is_not_told() -> None:
-    await sync_to_async(topics.number)([BOOK])
+    await sync_to_async(versions.number)([BOOK])
     first, leave_first = await told(PAGE)
-    await sync_to_async(topics.number)([BOOK])
+    await sync_to_async(versions.number)([BOOK])
     # The hub has not looked since.
     second, leave_second = await told(BOOK)
     await hub().look()
     assert (first, second) == ([], [])
-    await sync_to_async(topics.number)([BOOK])
+    await sync_to_async(versions.number)([BOOK])
     await hub().look()
     leave_first()
     leave_second()
@@ -140,14 +139,14 @@ async def test_what_changed_before_somebody_listened_is_not_told() -> None:
 @pytest.mark.django_db(transaction=True)
 async def test_many_that_want_to_look_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found, leave = await told(BOOK)
-    changes_after, looks = topics.changes_after, []
+    changes_after, looks = versions.changes_after, []
 
-    def counted(seen: int | None) -> topics.Changes:
+    def counted(seen: int | None) -> versions.Changes:
         looks.append(seen)
         return changes_after(seen)
 
-    monkeypatch.setattr(topics, "changes_after", counted)
-    await sync_to_async(topics.number)([BOOK])
+    monkeypatch.setattr(versions, "changes_after", counted)
+    await sync_to_async(versions.number)([BOOK])
     assert all(await asyncio.gather(*(hub().look() for _ in range(100))))
     leave()
     assert found == [BOOK]
@@ -158,11 +157,11 @@ async def test_many_that_want_to_look_share_it(monkeypatch: pytest.MonkeyPatch) 
 @spec("RSM-12")
 @pytest.mark.django_db(transaction=True)
 async def test_a_database_that_was_restored_may_have_changed_anything() -> None:
-    await sync_to_async(topics.number)([PAGE])
-    await sync_to_async(topics.number)([BOOK])
+    await sync_to_async(versions.number)([PAGE])
+    await sync_to_async(versions.number)([BOOK])
     found, leave = await told(BOOK, PAGE)
     assert hub().seen == 2
-    await Row.objects.filter(pk=topics.CLOCK.digest).aupdate(version=1)
+    await Row.objects.filter(pk=versions.CLOCK.digest).aupdate(version=1)
     assert await hub().look()
     assert (sorted(found, key=str), hub().seen) == ([BOOK, PAGE], 1)
     leave()
@@ -170,12 +169,12 @@ async def test_a_database_that_was_restored_may_have_changed_anything() -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_process_that_slept_reads_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "PAGE", 3)
+    monkeypatch.setattr(versions, "PAGE", 3)
     found, leave = await told(BOOK, PAGE)
     for number in range(6):
         other = Topic("hub", "resource", f"hub://{number}")
-        await sync_to_async(topics.number)([other])
-    await sync_to_async(topics.number)([PAGE])
+        await sync_to_async(versions.number)([other])
+    await sync_to_async(versions.number)([PAGE])
     assert await hub().look()
     assert (found, hub().seen) == ([PAGE], 7)
     leave()
@@ -185,12 +184,12 @@ class SlowLooks:
     """Looks at the rows, of which one waits until it may begin."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, slow: int) -> None:
-        self._changes_after = topics.changes_after
+        self._changes_after = versions.changes_after
         self._slow, self._count = slow, 0
         self.go_on = threading.Event()
-        monkeypatch.setattr(topics, "changes_after", self)
+        monkeypatch.setattr(versions, "changes_after", self)
 
-    def __call__(self, seen: int | None) -> topics.Changes:
+    def __call__(self, seen: int | None) -> versions.Changes:
         self._count += 1
         if self._count == self._slow:
             assert self.go_on.wait(PATIENCE)
@@ -211,7 +210,7 @@ async def test_who_comes_second_takes_nothing_from_who_came_first(
     # It shares no look that began before.
     later = asyncio.create_task(hub().ready([BOOK]))
     await ready
-    await sync_to_async(topics.number)([BOOK])
+    await sync_to_async(versions.number)([BOOK])
     looks.go_on.set()
     await later
     await hub().look()
@@ -225,17 +224,17 @@ async def test_who_comes_second_takes_nothing_from_who_came_first(
 async def test_a_look_that_failed_lets_nobody_else_take_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    changes_after, failures = topics.changes_after, [OperationalError("away")]
+    changes_after, failures = versions.changes_after, [OperationalError("away")]
 
-    def away(seen: int | None) -> topics.Changes:
+    def away(seen: int | None) -> versions.Changes:
         if failures:
             raise failures.pop()
         return changes_after(seen)
 
-    monkeypatch.setattr(topics, "changes_after", away)
+    monkeypatch.setattr(versions, "changes_after", away)
     first, leave = await told(BOOK)
     assert not failures
-    await sync_to_async(topics.number)([BOOK])
+    await sync_to_async(versions.number)([BOOK])
     _, leave_second = await told(BOOK)
     await hub().look()
     assert BOOK in first
@@ -250,8 +249,8 @@ async def test_a_process_with_standing_streams_alone_says_that_it_lives(
 ) -> None:
     beats = asyncio.Event()
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(workers, "beat", lambda: loop.call_soon_threadsafe(beats.set))
-    leave = hub().subscribe([topics.standing_of(1)], lambda _: None)
+    monkeypatch.setattr(inbox, "beat", lambda: loop.call_soon_threadsafe(beats.set))
+    leave = hub().subscribe([versions.standing_of(1)], lambda _: None)
     async with asyncio.timeout(PATIENCE):
         await beats.wait()
     leave()
@@ -281,14 +280,14 @@ def test_what_a_short_loop_announces_is_counted_after_its_end(is_busy: bool) -> 
         announce(PAGE)
 
     if is_busy:
-        clerk.submit(go_on.wait, PATIENCE)
+        databases.submit(go_on.wait, PATIENCE)
     asyncio.run(change())
     go_on.set()
     done = threading.Event()
-    clerk.submit(done.set)
+    databases.submit(done.set)
     assert done.wait(PATIENCE)
     # What came while the first one was written may still be in its queue.
     done.clear()
-    clerk.submit(done.set)
+    databases.submit(done.set)
     assert done.wait(PATIENCE)
-    assert set(topics.changes_after(0).numbers) == {BOOK.digest, PAGE.digest}
+    assert set(versions.changes_after(0).numbers) == {BOOK.digest, PAGE.digest}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_django.models import Inbox, Session
-from mcp_django.store import inbox
-from mcp_django.store.databases import before
-from mcp_django.store.inbox import Letter
+from mcp_django.storage import inbox
+from mcp_django.storage.databases import before
+from mcp_django.storage.inbox import Letter
 from tests.sessions.conftest import at_once, open_session
 
 

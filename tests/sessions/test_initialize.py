@@ -12,7 +12,7 @@ from mcp_django import Icon, MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.models import Session
 from mcp_django.protocol.errors import INVALID_PARAMS, INVALID_REQUEST
-from mcp_django.store import sessions
+from mcp_django.storage import sessions
 from mcp_django.test import MCPClient
 from tests.example.mcp import open_server
 from tests.sessions.handshakes import (

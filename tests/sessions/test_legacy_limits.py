@@ -12,11 +12,11 @@ from django.db import OperationalError
 
 from mcp_django.models import Inbox, Session
 from mcp_django.protocol.errors import BUSY, INVALID_REQUEST
-from mcp_django.store import bell, inbox, sessions
-from mcp_django.store.hub import ring
-from mcp_django.store.topics import Topic
-from mcp_django.transports import legacy_connections
-from mcp_django.transports.legacy_connections import REF
+from mcp_django.storage import inbox, pubsub, sessions
+from mcp_django.storage.pubsub import ring
+from mcp_django.storage.versions import Topic
+from mcp_django.transports import legacy_sse
+from mcp_django.transports.legacy_sse import REF
 from mcp_django.transports.local_session import LocalSession
 from tests.drivers import Answer, send
 from tests.sessions.asking import EVERYTHING, accept
@@ -51,7 +51,7 @@ def assert_full(answer: Answer) -> None:
 async def test_what_waits_to_be_served_is_bounded(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legacy_connections, "MAX_WAITING", 3)
+    monkeypatch.setattr(legacy_sse, "MAX_WAITING", 3)
     begun, go_on = threading.Event(), threading.Event()
     agree = LocalSession.initialize
 
@@ -83,7 +83,7 @@ async def test_what_waits_to_be_served_is_bounded(
 async def test_what_waits_for_another_process_is_bounded(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legacy_connections, "MAX_WAITING", 3)
+    monkeypatch.setattr(legacy_sse, "MAX_WAITING", 3)
     begin = sync_to_async(sessions.begin)
     rows = [
         await begin(
@@ -110,7 +110,7 @@ async def test_what_waits_for_another_process_is_bounded(
 async def test_messages_from_other_processes_are_all_served(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legacy_connections, "FETCHED", 2)
+    monkeypatch.setattr(legacy_sse, "FETCHED", 2)
     async with opened(app) as stream:
         await stream.ask(initialize(A, id="i"))
         session = await Session.objects.aget()
@@ -126,7 +126,7 @@ async def test_messages_from_other_processes_are_all_served(
 async def test_a_database_that_was_away_takes_no_connection_along(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bell, "poll_seconds", lambda: 0.02)
+    monkeypatch.setattr(pubsub, "poll_seconds", lambda: 0.02)
     take, failures = inbox.take, iter([OperationalError("away"), OperationalError("away")])
 
     def away(*args: Any, **kwargs: Any) -> Any:

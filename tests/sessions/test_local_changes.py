@@ -17,13 +17,12 @@ from mcp_django import MCPServer
 from mcp_django.auth.principal import Principal, anonymous
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.jsonrpc import decode
-from mcp_django.store import topics
-from mcp_django.store.announcer import announce
-from mcp_django.store.topics import Topic
-from mcp_django.transports import local_changes
+from mcp_django.storage import versions
+from mcp_django.storage.pubsub import announce
+from mcp_django.storage.versions import Topic
+from mcp_django.transports import local_session
 from mcp_django.transports.conversation import Conversation
-from mcp_django.transports.local_changes import Standing, tell_changes
-from mcp_django.transports.local_session import LocalSession
+from mcp_django.transports.local_session import LocalSession, Standing, tell_changes
 from tests.servers import open_to_all
 from tests.sessions.handshakes import INITIALIZED, initialize
 from tests.spec import spec
@@ -112,8 +111,8 @@ async def test_a_change_right_after_the_session_has_begun_is_told(
         raise OperationalError("away")
 
     if is_database_away:
-        monkeypatch.setattr(topics, "versions", away)
-        monkeypatch.setattr(topics, "changes_after", away)
+        monkeypatch.setattr(versions, "versions", away)
+        monkeypatch.setattr(versions, "changes_after", away)
     try:
         async with asyncio.timeout(PATIENCE):
             await conversation.receive(json.dumps(initialize("2025-11-25")).encode())
@@ -177,7 +176,7 @@ async def test_a_session_that_cannot_be_told_any_more_is_ended(
 @spec("SUB-4", "SUB-3")
 @pytest.mark.django_db(transaction=True)
 async def test_a_session_outlives_a_database_that_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_changes, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(local_session, "RETRY_SECONDS", 0.01)
     server, caller = open_to_all(), Admission(OperationalError("away"))
     caller.failures = itertools.repeat(OperationalError("away"), 2)
     server.tool(name="here")(lambda: "here")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from mcp_django.models import Session, Stream
-from mcp_django.store import streams
-from mcp_django.store.databases import atomic
+from mcp_django.storage import streams
+from mcp_django.storage.databases import atomic
 from tests.sessions.conftest import ELSEWHERE, HERE, as_worker, at_once, silence
 
 

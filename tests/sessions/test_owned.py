@@ -17,17 +17,15 @@ import pytest
 from django.db import OperationalError
 
 from mcp_django.core.context import Cancellation
+from mcp_django.execution.threads import DESK_THREADS, at_desk, pool
 from mcp_django.models import Event, Session, Stream
 from mcp_django.protocol import sse
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.runtime.pools import DESK_THREADS, pool
-from mcp_django.store import streams
-from mcp_django.transports import owned
-from mcp_django.transports.desk import at_desk
+from mcp_django.storage import streams
+from mcp_django.transports import durable_streams
 from mcp_django.transports.drain import _drain as drain
-from mcp_django.transports.durable import begin, tail
+from mcp_django.transports.durable_streams import OwnedStream, begin, tail
 from mcp_django.transports.outgoing import Messages, Outgoing
-from mcp_django.transports.owned import OwnedStream
 from tests.spec import spec
 
 PATIENCE = 5
@@ -166,7 +164,7 @@ async def test_a_database_that_was_away_leaves_no_hole(
     commits: bool,
 ) -> None:
     """Whether the first attempt was stored and only its answer lost, or not at all."""
-    monkeypatch.setattr("mcp_django.transports.desk.PATIENCE_SECONDS", 0.001)
+    monkeypatch.setattr("mcp_django.execution.threads.PATIENCE_SECONDS", 0.001)
     append, failures = streams.append, []
 
     def fragile(*args: Any, **kwargs: Any) -> None:
@@ -196,7 +194,7 @@ async def test_a_database_that_was_away_leaves_no_hole(
 async def test_a_call_that_says_too_much_waits_for_the_database(
     session: Session, number: int, script: Script
 ) -> None:
-    said = [str(one) for one in range(3 * owned.MAX_WAITING)]
+    said = [str(one) for one in range(3 * durable_streams.MAX_WAITING)]
     async with owning(session, number, script) as stream, busy_desk():
         script.say(*said)
         script.say("last", final=True)
@@ -204,18 +202,18 @@ async def test_a_call_that_says_too_much_waits_for_the_database(
             while not stream._flushing.locked():  # noqa: ASYNC110
                 await asyncio.sleep(0)
         # What is still in the queue was not asked for.
-        assert script.said.qsize() > owned.MAX_WAITING
+        assert script.said.qsize() > durable_streams.MAX_WAITING
     assert await texts_of(number) == [*said, "last"]
 
 
 async def test_a_slow_reader_reads_the_rest_from_the_database(
     session: Session, number: int, script: Script
 ) -> None:
-    said = [str(one) for one in range(2 * owned.MAX_WAITING)]
+    said = [str(one) for one in range(2 * durable_streams.MAX_WAITING)]
     call: Any = script
     sending = begin(session.pk, number, call, script.messages())
     assert (await anext(sending)).startswith(b"id: ")
-    stream = owned.owned(number)
+    stream = durable_streams.owned(number)
     assert stream is not None
     script.say(*said)
     script.say("last", final=True)
@@ -243,7 +241,7 @@ async def test_a_fenced_call_is_stopped_and_its_connection_closed(
 async def test_a_reader_waits_for_a_database_that_is_away(
     session: Session, number: int, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_django.transports.desk.PATIENCE_SECONDS", 0.001)
+    monkeypatch.setattr("mcp_django.execution.threads.PATIENCE_SECONDS", 0.001)
     look, attempts = streams.look, []
 
     def fragile(*args: Any, **kwargs: Any) -> Any:

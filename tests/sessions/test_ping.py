@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mcp_django.transports.client_answers import LocalAnswers
-from mcp_django.transports.local_changes import keep_pinging
+from mcp_django.transports.client_requests import LocalAnswers
+from mcp_django.transports.local_session import keep_pinging
 from tests.sessions.asking import PARLOR
 from tests.sessions.handshakes import VERSIONS, D, Peer, call, code_of, initialize, opened, request
 from tests.sessions.reading import Reader

@@ -20,9 +20,9 @@ from mcp_django.models import (
     Topic,
     Worker,
 )
-from mcp_django.store import inbox, leases, pruning, sessions, streams, topics, workers
-from mcp_django.store.databases import before
-from mcp_django.store.standing import open_standing
+from mcp_django.storage import cleanup, databases, inbox, sessions, streams, versions
+from mcp_django.storage.databases import before
+from mcp_django.storage.streams import open_standing
 from tests.sessions.conftest import ELSEWHERE, HERE, at_once, open_session, silence
 
 NOTHING = {"streams": 0, "sessions": 0, "inbox": 0, "workers": 0, "security_events": 0, "topics": 0}
@@ -31,7 +31,7 @@ NOTHING = {"streams": 0, "sessions": 0, "inbox": 0, "workers": 0, "security_even
 def prune() -> dict[str, int]:
     """What was swept up of each kind; those of the authorization server, only if anything was."""
     found: dict[str, int] = {}
-    total = pruning.prune(lambda name, count: found.update({name: count}))
+    total = cleanup.prune(lambda name, count: found.update({name: count}))
     assert total == sum(found.values())
     return {name: count for name, count in found.items() if count or name in NOTHING}
 
@@ -49,7 +49,7 @@ def test_nothing_that_is_used_is_swept_up(session: Session) -> None:
     open_standing(session.pk, 1)
     sessions.subscribe(session, "a:1")
     inbox.put(session.pk, "answer", "ask-1")
-    topics.touch([topics.Topic("store", "tools")])
+    versions.touch([versions.Topic("store", "tools")])
     finished(session, ago=-1)
     assert prune() == NOTHING
     assert Event.objects.count() == 3
@@ -94,7 +94,7 @@ def test_a_session_goes_with_all_that_belongs_to_it(
 def test_an_ended_session_is_left_alone_while_somebody_may_write_to_it(session: Session) -> None:
     sessions.end(session)
     assert prune() == NOTHING
-    Session.objects.update(expires_at=before(pruning.GRACE_SECONDS + 1))
+    Session.objects.update(expires_at=before(cleanup.GRACE_SECONDS + 1))
     assert prune() == {**NOTHING, "sessions": 1}
 
 
@@ -103,9 +103,9 @@ def test_letters_workers_and_topics_go_when_they_are_old(session: Session) -> No
         inbox.put(session.pk, "answer", ref)
     Inbox.objects.filter(ref="old").update(created_at=before(601))
     silence(ELSEWHERE, seconds=3601)
-    workers.beat()
-    old, new = topics.Topic("store", "tools"), topics.Topic("store", "prompts")
-    topics.touch([old, new])
+    inbox.beat()
+    old, new = versions.Topic("store", "tools"), versions.Topic("store", "prompts")
+    versions.touch([old, new])
     Topic.objects.filter(pk=old.digest).update(changed_at=before(24 * 3600 + 1))
     assert prune() == {**NOTHING, "inbox": 1, "workers": 1, "topics": 1}
     assert Inbox.objects.get().ref == "new"
@@ -123,7 +123,7 @@ def test_retention_is_a_setting(session: Session, settings: Any) -> None:
 
 
 def test_much_goes_in_chunks(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "CHUNK", 3)
+    monkeypatch.setattr(cleanup, "CHUNK", 3)
     for _ in range(7):
         finished(session, ago=1)
     assert prune() == {**NOTHING, "streams": 7}
@@ -133,32 +133,32 @@ def test_much_goes_in_chunks(session: Session, monkeypatch: pytest.MonkeyPatch) 
 def test_a_sweep_in_the_background_stops_after_each_chunk(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pruning, "CHUNK", 3)
+    monkeypatch.setattr(cleanup, "CHUNK", 3)
     for _ in range(7):
         finished(session, ago=1)
     left = []
-    while pruning.sweep_chunk():
+    while cleanup.sweep_chunk():
         left.append(Stream.objects.count())
     assert left == [4, 1, 0]
 
 
 def test_one_process_sweeps_at_a_time(session: Session) -> None:
-    assert at_once(8, lambda _: pruning.is_due()).count(True) == 1
-    assert not pruning.is_due()
+    assert at_once(8, lambda _: cleanup.is_due()).count(True) == 1
+    assert not cleanup.is_due()
     Lease.objects.update(until=before(0))
-    assert at_once(8, lambda _: pruning.is_due()).count(True) == 1
+    assert at_once(8, lambda _: cleanup.is_due()).count(True) == 1
     silence(ELSEWHERE, seconds=3601)
     assert prune() == {**NOTHING, "workers": 1}
     assert Lease.objects.count() == 1
 
 
 def test_a_lease_is_had_by_one_until_its_time_is_over(session: Session) -> None:
-    assert at_once(8, lambda _: leases.take("a", seconds=60)).count(True) == 1
-    assert leases.take("b", seconds=60)
+    assert at_once(8, lambda _: databases.take("a", seconds=60)).count(True) == 1
+    assert databases.take("b", seconds=60)
     Lease.objects.filter(pk="a").update(until=before(1))
     assert prune() == {**NOTHING, "leases": 1}
-    assert leases.take("a", seconds=60)
-    assert not leases.take("b", seconds=60)
+    assert databases.take("a", seconds=60)
+    assert not databases.take("b", seconds=60)
 
 
 def test_a_call_whose_session_was_swept_up_is_fenced(session: Session) -> None:
@@ -172,18 +172,18 @@ def test_a_call_whose_session_was_swept_up_is_fenced(session: Session) -> None:
 def test_a_topic_that_changes_while_it_is_swept_up_stays(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = topics.Topic("store", "resource", "store://room")
-    topics.number([room])
+    room = versions.Topic("store", "resource", "store://room")
+    versions.number([room])
     Topic.objects.update(changed_at=before(10_000_000))
-    due = pruning._due()["topics"]
+    due = cleanup._due()["topics"]
     filtered = QuerySet.filter
 
     def late(self: Any, *arguments: Any, **wanted: Any) -> Any:
         if "pk__in" in wanted and wanted["pk__in"] == [room.digest]:
             monkeypatch.setattr(QuerySet, "filter", filtered)
-            topics.number([room])
+            versions.number([room])
         return filtered(self, *arguments, **wanted)
 
     monkeypatch.setattr(QuerySet, "filter", late)
-    assert pruning._sweep(due) == 1
-    assert topics.changed_after([room], 1) == (2, {room: 2})
+    assert cleanup._sweep(due) == 1
+    assert versions.changed_after([room], 1) == (2, {room: 2})

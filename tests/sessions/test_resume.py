@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from mcp_django.models import Event, Stream
 from mcp_django.protocol.errors import INVALID_REQUEST
-from mcp_django.transports import owned
+from mcp_django.transports import durable_streams
 from tests.drivers import message, send
 from tests.servers import token_for
 from tests.sessions.handshakes import STAGE, VERSIONS, B, C, D, Peer, call, code_of, opened
@@ -78,11 +78,11 @@ async def test_what_was_said_between_two_connections_is_not_lost(streaming: str,
 
 async def ended(peer: Peer) -> None:
     """Wait until no call of this process is left."""
-    for stream in owned.all_owned():
+    for stream in durable_streams.all_owned():
         await reached_end(stream)
 
 
-async def reached_end(stream: owned.OwnedStream) -> None:
+async def reached_end(stream: durable_streams.OwnedStream) -> None:
     async for _ in stream.live():
         pass
 

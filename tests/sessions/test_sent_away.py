@@ -16,10 +16,10 @@ from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from mcp_django.models import AccessToken
-from mcp_django.store import revocations, topics
-from mcp_django.store.hub import Hub, hub
-from mcp_django.store.revocations import announce_revoked, topics_of
-from mcp_django.transports import legacy_sse, listen, watch
+from mcp_django.storage import revocations, versions
+from mcp_django.storage.pubsub import Hub, hub
+from mcp_django.storage.revocations import announce_revoked, topics_of
+from mcp_django.transports import legacy_sse, listen
 from tests.drivers import connect, message
 from tests.servers import person, token_for
 from tests.sessions import legacy
@@ -105,7 +105,7 @@ async def test_threat_17_a_stream_of_http_sse_ends_at_once(app: Any, leave: Any)
 async def test_threat_17_a_long_call_is_stopped(
     app: Any, leave: Any, gate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "SHORT_SECONDS", 0)
+    monkeypatch.setattr(listen, "SHORT_SECONDS", 0)
     token, bearer = await issued()
     body = message("tools/call", {"name": "walk_later", "arguments": {"gate": gate}})
     body["params"]["_meta"]["progressToken"] = "p"
@@ -150,7 +150,7 @@ async def test_a_stream_of_http_sse_ends_with_its_credential(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, bearer, clock = await short_lived()
-    monkeypatch.setattr(watch, "timezone", clock)
+    monkeypatch.setattr(listen, "timezone", clock)
     async with legacy.opened(app, "/mcp/sse", authorization=bearer) as stream:
         with pytest.raises(EOFError):
             await stream.event()
@@ -198,7 +198,7 @@ async def test_a_resumed_stream_ends_with_its_credential(
         reader = Reader(connection)
         await reader.message()
         await reached(gates[gate].entered)
-    monkeypatch.setattr(watch, "timezone", clock)
+    monkeypatch.setattr(listen, "timezone", clock)
     async with peer.standing(last_event_id=reader.ids[-1]) as connection:
         rest = await Reader(connection).rest()
     assert all("result" not in one for one in rest)
@@ -209,9 +209,9 @@ async def test_a_resumed_stream_ends_with_its_credential(
 async def test_a_call_that_was_admitted_in_time_is_answered(
     app: Any, gate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "SHORT_SECONDS", 0)
+    monkeypatch.setattr(listen, "SHORT_SECONDS", 0)
     token, bearer, _ = await short_lived()
-    monkeypatch.setattr(watch, "timezone", SimpleNamespace(now=lambda: token.expires_at))
+    monkeypatch.setattr(listen, "timezone", SimpleNamespace(now=lambda: token.expires_at))
     body = message("tools/call", {"name": "walk_later", "arguments": {"gate": gate}})
     body["params"]["_meta"]["progressToken"] = "p"
     async with connect(app, STAGE, body, authorization=bearer) as connection:
@@ -233,8 +233,8 @@ async def test_a_process_that_is_not_rung_finds_out_by_looking(
         assert "acknowledged" in (await connection.event())["method"]
         # What another process does, whose bell nobody hears.
         await AccessToken.objects.aupdate(revoked_at=timezone.now())
-        gone = [*topics_of(token.credential, token.user), topics.SENT_AWAY]
-        await sync_to_async(topics.touch)(gone)
+        gone = [*topics_of(token.credential, token.user), versions.SENT_AWAY]
+        await sync_to_async(versions.touch)(gone)
         assert "result" in await connection.event()
 
 
@@ -300,7 +300,7 @@ def test_nobody_is_announced_for_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     announce_revoked("", "")
     assert told == []
     announce_revoked("family:1", "")
-    assert told == [(topics.Topic("", "credential", "family:1"), topics.SENT_AWAY)]
+    assert told == [(versions.Topic("", "credential", "family:1"), versions.SENT_AWAY)]
 
 
 @pytest.mark.django_db

@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 
 from mcp_django.models import AccessToken, Session
 from mcp_django.protocol.errors import INVALID_REQUEST
-from mcp_django.store import sessions
+from mcp_django.storage import sessions
 from mcp_django.transports import listen
 from tests.drivers import Connection
 from tests.example.mcp import open_server

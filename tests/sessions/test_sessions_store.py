@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mcp_django.models import Session
-from mcp_django.store import sessions
-from mcp_django.store.databases import before
+from mcp_django.storage import sessions
+from mcp_django.storage.databases import before
 from tests.sessions.conftest import at_once, open_session
 from tests.spec import spec
 

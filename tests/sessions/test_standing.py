@@ -11,13 +11,13 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
+from mcp_django.execution.threads import DESK_THREADS
 from mcp_django.models import AccessToken
 from mcp_django.protocol.errors import METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
-from mcp_django.runtime.pools import DESK_THREADS
-from mcp_django.store import sessions
-from mcp_django.store.hub import hub
-from mcp_django.store.topics import Topic
-from mcp_django.transports import listen, standing
+from mcp_django.storage import sessions
+from mcp_django.storage.pubsub import hub
+from mcp_django.storage.versions import Topic
+from mcp_django.transports import listen
 from tests.servers import token_for
 from tests.sessions.handshakes import (
     INITIALIZED,
@@ -264,7 +264,7 @@ async def test_who_is_not_let_in_any_more_loses_the_stream(
     token = f"Bearer {(await sync_to_async(token_for)(ada))[1]}"
     peer = await opened(streaming, PARLOR, token=token)
     await subscribe(peer, "parlor://safe")
-    monkeypatch.setattr(standing, "until_recheck", lambda: 0.05)
+    monkeypatch.setattr(listen, "until_recheck", lambda: 0.05)
     async with peer.standing() as connection:
         reader = Reader(connection)
         await reader.comment()
@@ -294,7 +294,7 @@ async def test_who_may_not_read_any_more_hears_of_other_things(
     peer = await opened(streaming, PARLOR, token=token)
     rooms = "parlor://rooms/ada"
     await subscribe(peer, rooms)
-    monkeypatch.setattr(standing, "until_recheck", lambda: 0.05)
+    monkeypatch.setattr(listen, "until_recheck", lambda: 0.05)
     async with peer.standing() as connection:
         reader = Reader(connection)
         await reader.comment()

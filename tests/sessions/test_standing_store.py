@@ -9,9 +9,15 @@ import pytest
 from django.db import transaction
 
 from mcp_django.models import Session, Stream, Topic
-from mcp_django.store import sessions, standing, streams, topics
-from mcp_django.store.databases import before
-from mcp_django.store.standing import StandingEnd, end_standing, look, look_again, open_standing
+from mcp_django.storage import sessions, streams, versions
+from mcp_django.storage.databases import before
+from mcp_django.storage.streams import (
+    StandingEnd,
+    end_standing,
+    look_again,
+    look_at_standing,
+    open_standing,
+)
 from tests.sessions.conftest import ELSEWHERE, HERE, as_worker, at_once, open_session, silence
 from tests.spec import spec
 
@@ -42,13 +48,13 @@ def open_streams(session: Session) -> list[int]:
 
 def writers(session: Session) -> list[int]:
     """The open streams that find that they are to write."""
-    seen = {number: look(session.pk, number) for number in open_streams(session)}
+    seen = {number: look_at_standing(session.pk, number) for number in open_streams(session)}
     return [number for number, sight in seen.items() if sight is not None and sight.writes]
 
 
 def looks_asked_for(session: Session) -> int:
     """How often the streams of a session were told to look."""
-    found = Topic.objects.filter(pk=topics.standing_of(session.pk).digest)
+    found = Topic.objects.filter(pk=versions.standing_of(session.pk).digest)
     return found.values_list("version", flat=True).first() or 0
 
 
@@ -64,14 +70,14 @@ def test_the_newest_stream_writes_and_older_ones_stay(session: Session) -> None:
     assert writers(session) == [third]
     end_standing([StandingEnd(third, session.pk)])
     assert writers(session) == [second]
-    assert look(session.pk, third) is None
+    assert look_at_standing(session.pk, third) is None
 
 
 @spec("RSM-9")
 def test_a_fourth_stream_closes_the_oldest(session: Session) -> None:
     first, second, third, fourth = (opened(session) for _ in range(4))
     assert open_streams(session) == [second, third, fourth]
-    assert look(session.pk, first) is None
+    assert look_at_standing(session.pk, first) is None
 
 
 @spec("RSM-9")
@@ -99,11 +105,11 @@ def test_streams_of_different_sessions_do_not_meet(session: Session) -> None:
 @spec("RSM-9")
 def test_a_dead_process_writes_for_nobody(session: Session) -> None:
     mine, theirs = opened(session), elsewhere(session)
-    sight = look(session.pk, mine)
+    sight = look_at_standing(session.pk, mine)
     assert sight is not None
     assert (sight.writes, sight.is_newest) == (False, False)
     silence(ELSEWHERE)
-    sight = look(session.pk, mine)
+    sight = look_at_standing(session.pk, mine)
     assert sight is not None
     # Should the other one only have been slow, it is to be found out.
     assert (sight.writes, sight.is_newest) == (True, False)
@@ -112,13 +118,13 @@ def test_a_dead_process_writes_for_nobody(session: Session) -> None:
 
 def test_a_stream_finds_out_what_its_session_wants(session: Session) -> None:
     number = opened(session)
-    sight = look(session.pk, number)
+    sight = look_at_standing(session.pk, number)
     assert sight is not None
     assert (sight.is_initialized, sight.uris) == (False, [])
     sessions.change(session, is_initialized=True)
     for uri in ("store://b", "store://a"):
         sessions.subscribe(session, uri)
-    sight = look(session.pk, number)
+    sight = look_at_standing(session.pk, number)
     assert sight is not None
     assert (sight.is_initialized, sight.uris) == (True, ["store://b", "store://a"])
 
@@ -126,10 +132,10 @@ def test_a_stream_finds_out_what_its_session_wants(session: Session) -> None:
 def test_an_open_stream_keeps_its_session_from_idling(session: Session) -> None:
     number = opened(session)
     Session.objects.update(seen_at=before(100))
-    assert look(session.pk, number) is not None
+    assert look_at_standing(session.pk, number) is not None
     assert Session.objects.filter(seen_at__gt=before(50)).exists()
     sessions.end(session)
-    assert look(session.pk, number) is None
+    assert look_at_standing(session.pk, number) is None
 
 
 # Being told to look --------------------------------------------------------------------------
@@ -160,7 +166,7 @@ def test_nobody_is_told_where_there_is_no_stream(session: Session) -> None:
 def test_what_changed_in_a_transaction_is_looked_for_after_it(
     session: Session, keep: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rung: list[topics.Topic] = []
+    rung: list[versions.Topic] = []
     monkeypatch.setattr(sessions, "ring", lambda *found: rung.extend(found))
     opened(session)
     with transaction.atomic():
@@ -188,7 +194,7 @@ def test_all_are_closed_with_as_many_statements_as_one(
 def test_more_than_one_transaction_takes_are_closed_all_the_same(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "MAX_ENDS", 2)
+    monkeypatch.setattr(streams, "MAX_ENDS", 2)
     every = [session, *(open_session()[0] for _ in range(4))]
     end_standing([StandingEnd(opened(one), one.pk) for one in every])
     assert not any(map(open_streams, every))
@@ -225,15 +231,15 @@ def test_what_the_client_knows_only_grows(session: Session) -> None:
     end_standing([StandingEnd(opened(session), session.pk, began + 3)])
     end_standing([StandingEnd(opened(session), session.pk)])
     assert heard() == began + 5
-    sight = look(session.pk, opened(session))
+    sight = look_at_standing(session.pk, opened(session))
     assert sight is not None
     assert sight.heard == began + 5
 
 
 @spec("SUB-5")
 def test_a_new_session_knows_of_everything(transactional_db: None) -> None:
-    topics.number([topics.Topic("store", "tools")])
+    versions.number([versions.Topic("store", "tools")])
     session, _ = open_session()
     assert session.pk
     (heard,) = Session.objects.filter(pk=session.pk).values_list("heard_seq", flat=True)
-    assert heard == topics.changes_after(None).until > 0
+    assert heard == versions.changes_after(None).until > 0

@@ -14,14 +14,14 @@ from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError
 
 from mcp_django.exceptions import AccessRefused
+from mcp_django.execution import threads
 from mcp_django.models import Session, Stream
 from mcp_django.models import Topic as Row
-from mcp_django.store import topics
-from mcp_django.store.announcer import announce
-from mcp_django.store.hub import Hub, hub
-from mcp_django.store.topics import CLOCK, Topic
-from mcp_django.transports import desk, event_ids, listen, standing
-from mcp_django.transports.event_ids import EventId
+from mcp_django.storage import versions
+from mcp_django.storage.pubsub import Hub, announce, hub
+from mcp_django.storage.versions import CLOCK, Topic
+from mcp_django.transports import durable_streams, listen
+from mcp_django.transports.durable_streams import EventId
 from tests.sessions.conftest import ELSEWHERE, as_worker, silence
 from tests.sessions.handshakes import INITIALIZED, B, C, D, Peer, opened
 from tests.sessions.parlor import parlor
@@ -82,7 +82,7 @@ async def until(reader: Reader, uri: str) -> list[str]:
 
 
 def place(event_id: str) -> EventId:
-    found = event_ids.read(event_id)
+    found = durable_streams.read(event_id)
     assert found is not None
     return found
 
@@ -148,7 +148,7 @@ async def test_a_client_that_did_not_read_for_long_is_told_of_everything(
     streaming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Everything that was written has arrived, as far as the server knows.
-    monkeypatch.setattr(standing, "ARRIVAL_SECONDS", 0)
+    monkeypatch.setattr(listen, "ARRIVAL_SECONDS", 0)
     peer = await seated(streaming)
     async with reading(peer) as reader:
         known = reader.ids[-1]
@@ -162,7 +162,7 @@ async def test_a_client_that_did_not_read_for_long_is_told_of_everything(
 async def test_without_an_id_what_has_arrived_is_not_told_again(
     streaming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "ARRIVAL_SECONDS", 0)
+    monkeypatch.setattr(listen, "ARRIVAL_SECONDS", 0)
     peer = await seated(streaming)
     async with reading(peer) as reader:
         await change(*CHAIRS[:2])
@@ -217,9 +217,9 @@ async def test_a_subscription_of_the_last_moment_is_not_passed_by(
     streaming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is subscribed to, and changes, before another change that is told already."""
-    monkeypatch.setattr(standing, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(listen, "RETRY_SECONDS", 0.001)
     peer = await seated(streaming, CHAIRS[:1])
-    looked, is_away = standing.look, [True]
+    looked, is_away = listen.look_at_standing, [True]
     tried = asyncio.Semaphore(0)
     loop = asyncio.get_running_loop()
 
@@ -233,7 +233,7 @@ async def test_a_subscription_of_the_last_moment_is_not_passed_by(
         await change(CHAIRS[0])
         await heard(reader, 1)
         # From now on the stream cannot find out what the session wants.
-        monkeypatch.setattr(standing, "look", away)
+        monkeypatch.setattr(listen, "look_at_standing", away)
         await peer.result("resources/subscribe", {"uri": CHAIRS[1]})
         await change(CHAIRS[1], CHAIRS[0])
         for _ in range(3):
@@ -256,14 +256,14 @@ async def test_what_is_found_later_is_not_told_before_what_changed_earlier(
     # Whoever cannot look waits for the next look of the hub itself.
     settings.MCP_DJANGO = {"POLL_SECONDS": 600 if can_look else 0.01}
     peer = await seated(streaming, CHAIRS[:1])
-    changed_after, look = topics.changed_after, Hub.look
+    changed_after, look = versions.changed_after, Hub.look
     moments, failures = [True], [not can_look]
 
     def late(wanted: Iterable[Topic], seen: int) -> tuple[int, dict[Topic, int]]:
         if moments:
             moments.clear()
             for uri in CHAIRS[:2]:
-                topics.number([Topic("parlor", "resource", uri)])
+                versions.number([Topic("parlor", "resource", uri)])
         return changed_after(wanted, seen)
 
     async def failing(self: Hub) -> bool:
@@ -274,7 +274,7 @@ async def test_what_is_found_later_is_not_told_before_what_changed_earlier(
     async with reading(peer) as reader:
         await change(CHAIRS[0])
         await heard(reader, 1)
-        monkeypatch.setattr(topics, "changed_after", late)
+        monkeypatch.setattr(versions, "changed_after", late)
         monkeypatch.setattr(Hub, "look", failing)
         await peer.result("resources/subscribe", {"uri": CHAIRS[1]})
         assert await heard(reader, 2) == CHAIRS[:2]
@@ -325,7 +325,7 @@ async def test_after_a_restored_database_everything_is_told_once(streaming: str)
         await change(CHAIRS[0])
         await until(reader, CHAIRS[0])
     ahead = place(reader.ids[-1])
-    never = event_ids.write(ahead.stream, ahead.place + 1000, 0)
+    never = durable_streams.write(ahead.stream, ahead.place + 1000, 0)
     async with reading(peer, after=never) as reader:
         # Cut off before anything was told, the same is to be told.
         assert place(reader.ids[-1]).place == ahead.place + 1000
@@ -363,7 +363,7 @@ async def test_a_number_that_was_never_given_is_not_what_the_client_knows(stream
     await change(CHAIRS[0])
     async with reading(peer) as reader:
         pass
-    never = event_ids.write(place(reader.ids[-1]).stream, await clock() + 1000, 0)
+    never = durable_streams.write(place(reader.ids[-1]).stream, await clock() + 1000, 0)
     async with reading(peer, after=never):
         pass
     assert (await Session.objects.aget()).heard_seq <= await clock()
@@ -376,7 +376,7 @@ class Looks:
     """What the streams of this process last found out about themselves."""
 
     def __init__(self) -> None:
-        self._look = standing.look
+        self._look = listen.look_at_standing
         self._loop = asyncio.get_running_loop()
         self._found: dict[int, Any] = {}
         self._looked = asyncio.Event()
@@ -397,7 +397,7 @@ class Looks:
 @pytest.fixture
 async def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     found = Looks()
-    monkeypatch.setattr(standing, "look", found)
+    monkeypatch.setattr(listen, "look_at_standing", found)
     return found
 
 
@@ -461,13 +461,13 @@ async def test_a_stream_goes_on_when_the_owner_of_the_newer_one_is_dead(
 ) -> None:
     settings.MCP_DJANGO = {"KEEPALIVE_SECONDS": 0.05}
     # The minute after which every stream looks is never over.
-    monkeypatch.setattr(standing, "until_recheck", lambda: 3600)
+    monkeypatch.setattr(listen, "until_recheck", lambda: 3600)
     peer = await seated(streaming)
     session = await Session.objects.aget()
 
     def opened_elsewhere() -> None:
         with as_worker(ELSEWHERE):
-            standing.open_standing(session.pk, 7)
+            listen.open_standing(session.pk, 7)
 
     async with reading(peer) as older:
         await sync_to_async(opened_elsewhere)()
@@ -502,7 +502,7 @@ async def test_a_stream_whose_client_leaves_while_it_begins_leaves_no_open_row(
 ) -> None:
     """A row that nobody closes would keep every other stream of its session silent."""
     peer = await seated(streaming)
-    open_standing, begun = standing.open_standing, asyncio.Event()
+    open_standing, begun = listen.open_standing, asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def late(*arguments: Any, **named: Any) -> None:
@@ -511,7 +511,7 @@ async def test_a_stream_whose_client_leaves_while_it_begins_leaves_no_open_row(
         open_standing(*arguments, **named)
 
     is_left = threading.Event()
-    monkeypatch.setattr(standing, "open_standing", late)
+    monkeypatch.setattr(listen, "open_standing", late)
     async with asyncio.timeout(PATIENCE):
         async with peer.standing() as connection:
             beginning = asyncio.create_task(Reader(connection).comment())
@@ -526,16 +526,16 @@ async def test_a_stream_whose_client_leaves_while_it_begins_leaves_no_open_row(
 async def test_the_end_of_a_stream_waits_for_a_database_that_is_away(
     streaming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "PATIENCE_SECONDS", 0.001)
+    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.001)
     away = itertools.repeat(OperationalError("away"), 3)
-    write = standing._ends._write
+    write = listen._ends._write
 
     def fail(ends: Any) -> None:
         for failure in away:
             raise failure
         write(ends)
 
-    monkeypatch.setattr(standing._ends, "_write", fail)
+    monkeypatch.setattr(listen._ends, "_write", fail)
     peer = await seated(streaming)
     async with reading(peer):
         pass
@@ -549,12 +549,12 @@ async def test_the_end_of_a_stream_waits_for_a_database_that_is_away(
 async def test_a_stream_that_begins_waits_for_a_database_that_is_away(
     failure: type[Exception], streaming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "PATIENCE_SECONDS", 0.001)
-    monkeypatch.setattr(standing, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.001)
+    monkeypatch.setattr(listen, "RETRY_SECONDS", 0.001)
     for module, name in (
-        (standing, "open_standing"),
-        (standing, "look"),
-        (topics, "changed_after"),
+        (listen, "open_standing"),
+        (listen, "look_at_standing"),
+        (versions, "changed_after"),
     ):
         monkeypatch.setattr(module, name, failing_once(getattr(module, name), failure("away")))
     peer = await seated(streaming)
@@ -580,7 +580,7 @@ async def test_a_database_that_is_away_is_asked_now_and_then(
 ) -> None:
     """Also when it is away for longer than a stream goes without looking after its caller."""
     monkeypatch.setattr(listen, "RECHECK_SECONDS", 0.02)
-    monkeypatch.setattr(standing, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(listen, "RETRY_SECONDS", 0.1)
     peer = await seated(streaming)
     tried = asyncio.Semaphore(0)
     loop = asyncio.get_running_loop()
@@ -590,7 +590,7 @@ async def test_a_database_that_is_away_is_asked_now_and_then(
         raise OperationalError("away")
 
     async with reading(peer):
-        monkeypatch.setattr(standing, "look", away)
+        monkeypatch.setattr(listen, "look_at_standing", away)
         await tried.acquire()
         began = loop.time()
         for _ in range(3):
@@ -618,7 +618,7 @@ async def test_nobody_stays_who_would_not_be_let_in_again(
 async def test_what_could_not_be_read_for_a_moment_is_told_later(
     streaming: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "until_recheck", lambda: 0.05)
+    monkeypatch.setattr(listen, "until_recheck", lambda: 0.05)
     unreadable = {CHAIRS[0]}
     is_readable = listen.is_readable
     monkeypatch.setattr(
@@ -646,9 +646,9 @@ async def test_a_process_that_lags_behind_an_id_takes_it_for_no_restored_databas
         await heard(kept, 1)
         # Other processes have told of more, and this one has not looked since.
         for _ in range(3):
-            await sync_to_async(topics.number)([Topic("parlor", "resource", CHAIRS[1])])
+            await sync_to_async(versions.number)([Topic("parlor", "resource", CHAIRS[1])])
         known = await clock()
-        ahead = event_ids.write(place(kept.ids[-1]).stream, known, 0)
+        ahead = durable_streams.write(place(kept.ids[-1]).stream, known, 0)
         async with reading(peer, after=ahead) as reader:
             await hub().look()
             await change(CHAIRS[0])
@@ -665,7 +665,7 @@ async def test_streams_of_dead_processes_give_way_first(streaming: str, looks: L
     def opened_by_the_dead() -> None:
         with as_worker(ELSEWHERE):
             for number in (7, 8):
-                standing.open_standing(session.pk, number)
+                listen.open_standing(session.pk, number)
         silence(ELSEWHERE)
 
     async with reading(peer) as living:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mcp_django.models import Event, Session, Stream
-from mcp_django.store import streams, workers
-from mcp_django.store.databases import before
-from mcp_django.store.streams import LOST_SEQ, Fenced, Glimpse, UnknownStream
+from mcp_django.storage import inbox, streams
+from mcp_django.storage.databases import before
+from mcp_django.storage.streams import LOST_SEQ, Fenced, Glimpse, UnknownStream
 from tests.sessions.conftest import ELSEWHERE, HERE, as_worker, at_once, open_session, silence
 from tests.spec import spec
 
@@ -158,7 +158,7 @@ def test_an_owner_that_wakes_up_too_late_stores_nothing(session: Session) -> Non
     silence(HERE)
     with as_worker(ELSEWHERE):
         lose(number)
-    workers.beat()
+    inbox.beat()
     for final in (False, True):
         with pytest.raises(Fenced):
             write(number, 2, final=final)

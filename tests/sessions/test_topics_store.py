@@ -11,9 +11,9 @@ import pytest
 from django.db import InterfaceError, OperationalError, connection, transaction
 
 from mcp_django.models import Topic as Row
-from mcp_django.store import clerk, databases, topics
-from mcp_django.store.announcer import announce
-from mcp_django.store.topics import CLOCK, Topic
+from mcp_django.storage import databases, versions
+from mcp_django.storage.pubsub import announce
+from mcp_django.storage.versions import CLOCK, Topic
 from tests.sessions.conftest import at_once
 from tests.spec import spec
 
@@ -25,22 +25,22 @@ ROOM = Topic("store", "resource", "store://room")
 
 @pytest.mark.django_db
 def test_each_change_of_a_topic_gives_it_another_version() -> None:
-    assert topics.versions([TOOLS, ROOM]) == {}
-    topics.touch([TOOLS])
-    assert topics.versions([TOOLS, ROOM]) == {TOOLS: 1}
-    topics.touch([TOOLS, ROOM, TOOLS])
-    found = topics.versions([TOOLS, ROOM])
+    assert versions.versions([TOOLS, ROOM]) == {}
+    versions.touch([TOOLS])
+    assert versions.versions([TOOLS, ROOM]) == {TOOLS: 1}
+    versions.touch([TOOLS, ROOM, TOOLS])
+    found = versions.versions([TOOLS, ROOM])
     assert found[TOOLS] > 1
     assert found[ROOM] == 1
-    topics.touch([ROOM])
-    assert topics.versions([TOOLS, ROOM]) == {TOOLS: found[TOOLS], ROOM: 2}
-    assert topics.versions([Topic("another", "tools")]) == {}
+    versions.touch([ROOM])
+    assert versions.versions([TOOLS, ROOM]) == {TOOLS: found[TOOLS], ROOM: 2}
+    assert versions.versions([Topic("another", "tools")]) == {}
 
 
 @pytest.mark.usefixtures("transactional_db")
 def test_no_change_is_missed_when_many_see_one_first() -> None:
-    at_once(8, lambda _: [topics.touch([ROOM, TOOLS]) for _ in range(10)])
-    found = topics.versions([TOOLS, ROOM])
+    at_once(8, lambda _: [versions.touch([ROOM, TOOLS]) for _ in range(10)])
+    found = versions.versions([TOOLS, ROOM])
     assert found[TOOLS] >= 80
     assert found[ROOM] >= 80
 
@@ -54,47 +54,47 @@ def numbers() -> dict[str, int]:
 
 @pytest.mark.django_db
 def test_the_topics_of_one_announcement_share_the_next_number() -> None:
-    topics.number([TOOLS, ROOM, TOOLS])
+    versions.number([TOOLS, ROOM, TOOLS])
     assert numbers() == {TOOLS.digest: 1, ROOM.digest: 1}
-    topics.number([ROOM])
+    versions.number([ROOM])
     assert numbers() == {TOOLS.digest: 1, ROOM.digest: 2}
     # Whoever compares versions finds out as well.
-    assert topics.versions([TOOLS, ROOM, CLOCK]) == {TOOLS: 1, ROOM: 2, CLOCK: 2}
+    assert versions.versions([TOOLS, ROOM, CLOCK]) == {TOOLS: 1, ROOM: 2, CLOCK: 2}
 
 
 @pytest.mark.django_db
 def test_what_changed_after_a_number_is_found_in_order() -> None:
-    assert topics.changes_after(None) == topics.changes_after(0) == topics.Changes(0, {})
+    assert versions.changes_after(None) == versions.changes_after(0) == versions.Changes(0, {})
     for changed in ([TOOLS], [ROOM], [TOOLS]):
-        topics.number(changed)
-    found = topics.changes_after(0)
+        versions.number(changed)
+    found = versions.changes_after(0)
     assert (found.until, list(found.numbers.items())) == (3, [(ROOM.digest, 2), (TOOLS.digest, 3)])
-    assert topics.changes_after(2).numbers == {TOOLS.digest: 3}
-    assert topics.changes_after(3) == topics.Changes(3, {})
-    assert topics.changes_after(None) == topics.Changes(3, {})
+    assert versions.changes_after(2).numbers == {TOOLS.digest: 3}
+    assert versions.changes_after(3) == versions.Changes(3, {})
+    assert versions.changes_after(None) == versions.Changes(3, {})
 
 
 @pytest.mark.django_db
 def test_what_takes_no_number_is_not_among_them() -> None:
-    topics.number([TOOLS])
-    topics.touch([topics.MANAGED, Topic("", "user", "7")])
-    assert topics.changes_after(0).numbers == {TOOLS.digest: 1}
+    versions.number([TOOLS])
+    versions.touch([versions.MANAGED, Topic("", "user", "7")])
+    assert versions.changes_after(0).numbers == {TOOLS.digest: 1}
 
 
 @pytest.mark.django_db
 def test_more_changes_than_one_page_has_are_read_by_whole_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(topics, "PAGE", 4)
+    monkeypatch.setattr(versions, "PAGE", 4)
     for number in range(4):
-        topics.number([Topic("store", "resource", f"a:{number}-{one}") for one in range(2)])
+        versions.number([Topic("store", "resource", f"a:{number}-{one}") for one in range(2)])
     # The clock is a row of the page, and the rest of the last number may be on the next one.
-    first = topics.changes_after(0)
+    first = versions.changes_after(0)
     assert (first.until, sorted(first.numbers.values()), first.is_all) == (1, [1, 1], False)
     seen, pages = 0, 0
     told: list[int] = []
     while True:
-        found = topics.changes_after(seen)
+        found = versions.changes_after(seen)
         told += found.numbers.values()
         seen, pages = found.until, pages + 1
         if found.is_all:
@@ -104,19 +104,19 @@ def test_more_changes_than_one_page_has_are_read_by_whole_numbers(
 
 @pytest.mark.django_db
 def test_a_stream_asks_for_its_own_topics_alone() -> None:
-    topics.number([TOOLS])
-    topics.number([ROOM])
-    assert topics.changed_after([TOOLS, ROOM], 0) == (2, {TOOLS: 1, ROOM: 2})
-    assert topics.changed_after([TOOLS, ROOM], 1) == (2, {ROOM: 2})
-    assert topics.changed_after([TOOLS], 1) == (2, {})
+    versions.number([TOOLS])
+    versions.number([ROOM])
+    assert versions.changed_after([TOOLS, ROOM], 0) == (2, {TOOLS: 1, ROOM: 2})
+    assert versions.changed_after([TOOLS, ROOM], 1) == (2, {ROOM: 2})
+    assert versions.changed_after([TOOLS], 1) == (2, {})
 
 
 @spec("RSM-12")
 @pytest.mark.django_db
 def test_a_number_that_was_never_given_finds_every_topic() -> None:
-    topics.number([TOOLS])
+    versions.number([TOOLS])
     never = Topic("store", "prompts")
-    assert topics.changed_after([TOOLS, never], 2) == (1, {TOOLS: 1, never: 1})
+    assert versions.changed_after([TOOLS, never], 2) == (1, {TOOLS: 1, never: 1})
 
 
 @spec("RSM-12")
@@ -124,7 +124,7 @@ def test_a_number_that_was_never_given_finds_every_topic() -> None:
 def test_whoever_has_seen_a_number_has_seen_every_smaller_one() -> None:
     """Writers number changes of two topics each while a reader looks again and again."""
     finished: list[int] = []
-    looks: list[topics.Changes] = []
+    looks: list[versions.Changes] = []
 
     def write(writer: int) -> None:
         try:
@@ -137,7 +137,7 @@ def test_whoever_has_seen_a_number_has_seen_every_smaller_one() -> None:
         seen, is_over = 0, False
         while not is_over:
             is_over = len(finished) == WRITERS
-            looks.append(topics.changes_after(seen))
+            looks.append(versions.changes_after(seen))
             seen = looks[-1].until
 
     at_once(WRITERS + 1, lambda number: write(number) if number else read())
@@ -160,7 +160,7 @@ def test_whoever_has_seen_a_number_has_seen_every_smaller_one() -> None:
 
 @pytest.mark.usefixtures("transactional_db")
 def test_more_topics_than_one_number_may_have_take_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "MAX_NUMBERED", 2)
+    monkeypatch.setattr(versions, "MAX_NUMBERED", 2)
     announce(*(Topic("store", "resource", f"a:{one}") for one in range(5)))
     assert sorted(numbers().values()) == [1, 1, 2, 2, 3]
 
@@ -175,7 +175,7 @@ def test_the_clock_does_not_wait_for_a_transaction_of_the_site() -> None:
         if connection.vendor != "sqlite":
             Row.objects.filter(pk="none").update(version=1)
         announce(TOOLS)
-        clerk.submit(clerk_is_free.set)
+        databases.submit(clerk_is_free.set)
         assert connection.vendor == "sqlite" or clerk_is_free.wait(PATIENCE)
         transaction.set_rollback(True)
     assert clerk_is_free.wait(PATIENCE)
@@ -199,7 +199,7 @@ class Conflict(Exception):
 
 def losing(times: int, sqlstate: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let so many announcements fail; what is returned counts the attempts."""
-    number, attempts = topics.number, [0]
+    number, attempts = versions.number, [0]
 
     def lose(changed: Any) -> None:
         attempts[0] += 1
@@ -207,7 +207,7 @@ def losing(times: int, sqlstate: str, monkeypatch: pytest.MonkeyPatch) -> list[i
             raise OperationalError("lost") from Conflict(sqlstate)
         number(changed)
 
-    monkeypatch.setattr(topics, "number", lose)
+    monkeypatch.setattr(versions, "number", lose)
     return attempts
 
 
@@ -252,8 +252,8 @@ def test_what_could_not_be_counted_takes_nothing_else_along(
     def away(changed: Any) -> None:
         raise InterfaceError("gone")
 
-    monkeypatch.setattr(topics, "touch", away)
+    monkeypatch.setattr(versions, "touch", away)
     with caplog.at_level(logging.WARNING, logger="mcp_django"):
-        announce(topics.SENT_AWAY, TOOLS)
+        announce(versions.SENT_AWAY, TOOLS)
     assert numbers() == {TOOLS.digest: 1}
     assert "A change could not be counted (gone)" in caplog.text

@@ -11,36 +11,36 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from mcp_django.models import Worker
-from mcp_django.store import workers
+from mcp_django.storage import inbox
 from tests.sessions.conftest import ELSEWHERE, HERE, as_worker, at_once, silence
 
 # Before any test puts another in its place.
-number_of = workers._number
+number_of = inbox._number
 
 pytestmark = pytest.mark.usefixtures("transactional_db", "here")
 
 
 def test_a_process_lives_as_long_as_its_lease() -> None:
     with as_worker(ELSEWHERE):
-        workers.beat()
-    assert workers.is_alive(ELSEWHERE)
-    silence(ELSEWHERE, seconds=workers.LEASE_SECONDS - 5)
-    assert workers.is_alive(ELSEWHERE)
-    silence(ELSEWHERE, seconds=workers.LEASE_SECONDS + 1)
-    assert not workers.is_alive(ELSEWHERE)
+        inbox.beat()
+    assert inbox.is_alive(ELSEWHERE)
+    silence(ELSEWHERE, seconds=inbox.LEASE_SECONDS - 5)
+    assert inbox.is_alive(ELSEWHERE)
+    silence(ELSEWHERE, seconds=inbox.LEASE_SECONDS + 1)
+    assert not inbox.is_alive(ELSEWHERE)
 
 
 def test_a_process_that_never_beat_is_dead_and_this_one_lives() -> None:
-    assert not workers.is_alive(ELSEWHERE)
-    assert workers.is_alive(HERE)
+    assert not inbox.is_alive(ELSEWHERE)
+    assert inbox.is_alive(HERE)
 
 
 def test_the_clock_of_the_process_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     with as_worker(ELSEWHERE):
         monkeypatch.setattr(timezone, "now", lambda: datetime(2001, 1, 1, tzinfo=UTC))
-        workers.beat()
+        inbox.beat()
     monkeypatch.setattr(timezone, "now", lambda: datetime(2101, 1, 1, tzinfo=UTC))
-    assert workers.is_alive(ELSEWHERE)
+    assert inbox.is_alive(ELSEWHERE)
 
 
 def test_threads_that_come_first_at_once_are_of_one_process(
@@ -53,22 +53,22 @@ def test_threads_that_come_first_at_once_are_of_one_process(
         together.wait(5)
         return next(drawn)
 
-    monkeypatch.setattr(workers, "_numbers", {})
-    monkeypatch.setattr(workers.secrets, "randbits", draw)
+    monkeypatch.setattr(inbox, "_numbers", {})
+    monkeypatch.setattr(inbox.secrets, "randbits", draw)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(number_of, [4711, 4711])
     assert first == second == number_of(4711)
 
 
 def test_a_beat_that_was_said_a_moment_ago_is_not_repeated() -> None:
-    workers.ensure_beat()
+    inbox.ensure_beat()
     silence(HERE)
-    workers.ensure_beat()
+    inbox.ensure_beat()
     with as_worker(ELSEWHERE):
-        assert not workers.is_alive(HERE)
-    workers.beat()
+        assert not inbox.is_alive(HERE)
+    inbox.beat()
     with as_worker(ELSEWHERE):
-        assert workers.is_alive(HERE)
+        assert inbox.is_alive(HERE)
 
 
 def test_a_beat_that_failed_was_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,14 +76,14 @@ def test_a_beat_that_failed_was_not_said(monkeypatch: pytest.MonkeyPatch) -> Non
         raise OperationalError
 
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "rows", away)
+        patch.setattr(inbox, "rows", away)
         with pytest.raises(OperationalError):
-            workers.ensure_beat()
-    workers.ensure_beat()
+            inbox.ensure_beat()
+    inbox.ensure_beat()
     with as_worker(ELSEWHERE):
-        assert workers.is_alive(HERE)
+        assert inbox.is_alive(HERE)
 
 
 def test_the_first_beats_of_one_process_make_one_row() -> None:
-    at_once(8, lambda _: workers.beat())
+    at_once(8, lambda _: inbox.beat())
     assert Worker.objects.filter(pk=HERE).count() == 1

@@ -15,10 +15,10 @@ from asgiref.local import Local
 
 from mcp_django import MCPServer
 from mcp_django import server as server_module
+from mcp_django.execution import task_runs, task_worker
 from mcp_django.models import Task
 from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import TASKS
-from mcp_django.runtime.tasks import engine, lease, running
 from tests.drivers import headers_for, message
 from tests.servers import through_view
 from tests.services import do_without
@@ -71,7 +71,7 @@ class Worker:
         pk = ""
         while self.waiting:
             pk, number = self.waiting.pop(0)
-            taken = running.take(pk, number)
+            taken = task_runs.take(pk, number)
             if taken is not None:
                 taken.perform()
         return Task.objects.get(pk=pk)
@@ -83,9 +83,9 @@ def make_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     made = Worker()
     # Servers of other tests have the same name and may be around.
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
-    monkeypatch.setattr(engine, "enqueue", lambda pk, run: made.waiting.append((pk, run)))
+    monkeypatch.setattr(task_worker, "enqueue", lambda pk, run: made.waiting.append((pk, run)))
     # What it would see from its thread is not what a test in a transaction has written.
-    monkeypatch.setattr(lease.keeper, "_thread", threading.current_thread())
+    monkeypatch.setattr(task_runs.keeper, "_thread", threading.current_thread())
     yield made
     assert not made.waiting
 
@@ -93,7 +93,7 @@ def make_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
 @pytest.fixture(name="backends")
 def make_backends(settings: Any) -> Iterator[Callable[..., Any]]:
     """Configures ``TASKS``, which is read once otherwise, and gives the backends."""
-    found = engine.backends()
+    found = task_worker.backends()
     if found is None:
         do_without("requires django-tasks: it is not installed")
 

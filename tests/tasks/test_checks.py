@@ -10,7 +10,7 @@ import pytest
 from mcp_django import MCPServer
 from mcp_django import server as server_module
 from mcp_django.checks import tasks
-from mcp_django.runtime.tasks.engine import framework
+from mcp_django.execution.task_worker import framework
 from tests.tasks.shop import make_backends
 
 __all__ = ["make_backends"]

@@ -10,11 +10,10 @@ import pytest
 from django.db import DatabaseError
 
 from mcp_django import Context
+from mcp_django.execution import task_runs, task_worker, threads
+from mcp_django.execution.threads import BoundedPool
 from mcp_django.models import Task
-from mcp_django.runtime import pools
-from mcp_django.runtime.pools import BoundedPool
-from mcp_django.runtime.tasks import engine, lease
-from mcp_django.store import tasks
+from mcp_django.storage import task_rows
 from tests.drivers import PATIENCE
 from tests.servers import open_to_all
 from tests.tasks.shop import call, make_backends, send, text_of
@@ -28,10 +27,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def make_threads(monkeypatch: pytest.MonkeyPatch, few_servers: None) -> Iterator[BoundedPool]:
     """One thread for tasks."""
     made = BoundedPool("task", threads=1, queue=2, queue_seconds=PATIENCE)
-    monkeypatch.setitem(pools._pools, "task", made)
+    monkeypatch.setitem(threads._pools, "task", made)
     yield made
     assert made.close(seconds=PATIENCE)
-    keeper = lease.keeper._thread
+    keeper = task_runs.keeper._thread
     if keeper is not None:
         keeper.join(PATIENCE)
 
@@ -101,7 +100,9 @@ def test_what_is_handed_over_is_an_id_and_a_number(
     settings: Any, backends: Any, few_servers: None
 ) -> None:
     settings.MCP_DJANGO = {"TASK_BACKEND": "dummy"}
-    configured = backends(dummy={"BACKEND": f"{engine.framework()}.backends.dummy.DummyBackend"})
+    configured = backends(
+        dummy={"BACKEND": f"{task_worker.framework()}.backends.dummy.DummyBackend"}
+    )
     server = open_to_all()
 
     @server.tool(task="optional")
@@ -133,10 +134,10 @@ def test_a_keeper_outlives_a_database_that_is_away(monkeypatch: pytest.MonkeyPat
         raise problems.pop()
 
     problems: list[Exception] = [DatabaseError("gone"), ValueError("a bug")]
-    keeper, held = lease.Keeper(), Held()
-    monkeypatch.setattr(lease.Keeper, "_keep", lambda self: None)
+    keeper, held = task_runs.Keeper(), Held()
+    monkeypatch.setattr(task_runs.Keeper, "_keep", lambda self: None)
     keeper.hold(held)
-    monkeypatch.setattr(tasks, "still_wanted", away)
+    monkeypatch.setattr(task_rows, "still_wanted", away)
     while problems:
         assert not keeper._look(renew=True)
     assert not held.stopped

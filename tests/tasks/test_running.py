@@ -12,10 +12,9 @@ from django.db import OperationalError, connection
 
 from mcp_django import Context, Elicit, MCPServer, Text, ToolError, ToolResult
 from mcp_django.exceptions import InvalidParams
+from mcp_django.execution import approval_guard, task_runs
 from mcp_django.models import AccessToken, Approval, Call, Task
-from mcp_django.runtime import approving
-from mcp_django.runtime.tasks import running
-from mcp_django.store import approvals, tasks
+from mcp_django.storage import approval_rows, task_rows
 from tests.servers import open_to_all, person, token_for
 from tests.spec import spec
 from tests.tasks.shop import FORM, WITH_TASKS, Worker, call, make_worker, send, text_of
@@ -113,7 +112,7 @@ def test_a_malformed_answer_ends_no_task(worker: Worker) -> None:
     call(server, "order")
     row = worker.run()
     for odd in ({"action": "perhaps"}, {"content": []}, {}):
-        tasks.answer(row, dict.fromkeys(row.questions, odd))
+        task_rows.answer(row, dict.fromkeys(row.questions, odd))
         worker.waiting.append((row.pk, row.run))
         row = worker.run()
         assert row.status == "input_required"
@@ -227,7 +226,7 @@ def test_what_no_row_can_hold_ends_no_task_otherwise(
 def test_what_came_of_it_waits_for_a_database_that_is_away(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(task_runs, "PAUSE_SECONDS", 0)
     server, times = open_to_all(), iter([True, False, True, False])
 
     @server.tool(task="optional")
@@ -273,7 +272,7 @@ def test_what_its_user_answered_goes_with_its_end(worker: Worker, end: str) -> N
     if end == "cancelled":
         send(server, "tasks/cancel", {"taskId": row.pk})
     elif end == "failed":
-        tasks.fail(row.pk, "It cannot be run.")
+        task_rows.fail(row.pk, "It cannot be run.")
     else:
         answer(server, row, size=YES)
         worker.run()
@@ -304,7 +303,7 @@ def test_a_function_sees_that_it_was_cancelled(worker: Worker) -> None:
     @server.tool(task="optional")
     def work(ctx: Context) -> bool:
         """Work."""
-        tasks.cancel(Task.objects.get(pk=ctx.task.id))
+        task_rows.cancel(Task.objects.get(pk=ctx.task.id))
         keep(ctx.task.id)
         return ctx.cancelled
 
@@ -332,12 +331,12 @@ def test_an_async_function_is_interrupted(worker: Worker) -> None:
 
 def held(pk: str) -> Any:
     """The run of a task that this process holds."""
-    return next(one for (key, _), one in running.keeper._held.items() if key == pk)
+    return next(one for (key, _), one in task_runs.keeper._held.items() if key == pk)
 
 
 def keep(pk: str) -> None:
     """Let the keeper look now, in this thread."""
-    running.keeper._look(renew=True)
+    task_runs.keeper._look(renew=True)
 
 
 def test_messages_are_written_by_the_keeper_and_at_the_end_of_a_run(worker: Worker) -> None:
@@ -357,7 +356,7 @@ def test_messages_are_written_by_the_keeper_and_at_the_end_of_a_run(worker: Work
     call(server, "count")
     row = worker.run()
     assert [*said, row.status_message] == ["", "2 / 3", "nearly"]
-    tasks.cancel(row)
+    task_rows.cancel(row)
 
 
 # Who may, at the moment when it runs -------------------------------------------------------------
@@ -432,7 +431,7 @@ def test_a_task_of_a_deleted_user_is_deleted(worker: Worker) -> None:
     call(server, "work", token=plaintext)
     token.user.delete()
     assert not Task.objects.exists()
-    assert running.take(*worker.waiting.pop()) is None
+    assert task_runs.take(*worker.waiting.pop()) is None
 
 
 @pytest.mark.usefixtures("call_log")
@@ -468,7 +467,7 @@ def test_a_yes_is_asked_for_before_there_is_a_task(worker: Worker) -> None:
     waiting = call(server, "work", token=plaintext)
     assert "Nothing was done yet" in text_of(waiting)
     assert not Task.objects.exists()
-    approvals.decide(Approval.objects.get(), is_granted=True, by="ada", reason="")
+    approval_rows.decide(Approval.objects.get(), is_granted=True, by="ada", reason="")
     begun = call(server, "work", token=plaintext)
     assert begun["resultType"] == "task"
     assert Approval.objects.get().state == "used"
@@ -492,7 +491,7 @@ def test_a_yes_is_not_spent_on_a_task_that_cannot_be_made(worker: Worker, settin
 
     call(server, "other", token=plaintext)
     call(server, "work", token=plaintext)
-    approvals.decide(Approval.objects.get(), is_granted=True, by="ada", reason="")
+    approval_rows.decide(Approval.objects.get(), is_granted=True, by="ada", reason="")
     refused = send(server, "tools/call", {"name": "work", "arguments": {}}, token=plaintext)
     assert "not over" in refused["error"]["message"]
     assert Approval.objects.get().state == "granted"
@@ -505,7 +504,7 @@ def test_a_yes_is_not_spent_on_a_task_that_cannot_be_made(worker: Worker, settin
 def test_the_page_of_an_approval_is_no_question_of_the_function(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(approving, "page_url", lambda *_: "https://shop.example/approve")
+    monkeypatch.setattr(approval_guard, "page_url", lambda *_: "https://shop.example/approve")
     server = MCPServer("inline", scopes=[])
     _, plaintext = token_for(person("ada"))
 
@@ -522,7 +521,7 @@ def test_the_page_of_an_approval_is_no_question_of_the_function(
     opens_pages = {**WITH_TASKS, "elicitation": {"form": {}, "url": {}}}
     page = round_of()
     assert [*page["inputRequests"]] == ["approval"]
-    approvals.decide(Approval.objects.get(), is_granted=True, by="ada", reason="")
+    approval_rows.decide(Approval.objects.get(), is_granted=True, by="ada", reason="")
     accepted = {"approval": {"action": "accept"}}
     asked = round_of(("inputResponses", accepted), ("requestState", page["requestState"]))
     named = dict.fromkeys(asked["inputRequests"], YES)
@@ -594,9 +593,9 @@ def test_a_handle_is_for_those_who_may_use_its_tool(worker: Worker) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_handle_that_is_not_over_says_so(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mcp_django.runtime.tasks import handles
+    from mcp_django.execution import task_status
 
-    monkeypatch.setattr(handles, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(task_status, "WAIT_SECONDS", 0)
     server = open_to_all()
 
     @server.tool(task="required", handle=True)
@@ -608,7 +607,7 @@ def test_a_handle_that_is_not_over_says_so(worker: Worker, monkeypatch: pytest.M
     got = call(server, "get_result", arguments={"handle": handle}, capabilities={})
     assert text_of(got).startswith("Still working")
     row = Task.objects.get(pk=handle)
-    tasks.cancel(row)
+    task_rows.cancel(row)
     got = call(server, "get_result", arguments={"handle": handle}, capabilities={})
     assert got["isError"]
     worker.run()

@@ -13,6 +13,7 @@ from asgiref.sync import sync_to_async
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import IsStaff
+from mcp_django.execution.handlers import tasks as handlers
 from mcp_django.models import Task
 from mcp_django.protocol.envelope import MODEL_IMMEDIATE_RESPONSE, RELATED_TASK
 from mcp_django.protocol.errors import (
@@ -23,9 +24,8 @@ from mcp_django.protocol.errors import (
     TASKS,
     required_extension,
 )
-from mcp_django.runtime.handlers import tasks as handlers
 from mcp_django.test import DECLINE, ErrorResponse, MCPClient
-from mcp_django.transports import task_result
+from mcp_django.transports import client_requests
 from tests.servers import person
 from tests.spec import spec
 from tests.tasks import wire_site
@@ -302,13 +302,13 @@ def test_whoever_loses_the_tool_while_he_waits_hears_no_result(
     transactional_db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate.close()
-    ada, is_waiting, wait = person("ada", is_superuser=True), Event(), task_result._Waiting.wait
+    ada, is_waiting, wait = person("ada", is_superuser=True), Event(), client_requests._Waiting.wait
 
     def waits(waiting: Any) -> Any:
         is_waiting.set()
         return wait(waiting)
 
-    monkeypatch.setattr(task_result._Waiting, "wait", waits)
+    monkeypatch.setattr(client_requests._Waiting, "wait", waits)
     with (
         older(server=members, user=ada, transport="http") as client,
         ThreadPoolExecutor(1) as waiter,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
+from mcp_django.execution.handlers import tasks as handlers
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, SUBSCRIPTION_ID
 from mcp_django.protocol.errors import (
     INVALID_REQUEST,
@@ -17,7 +18,6 @@ from mcp_django.protocol.errors import (
     TASKS,
     required_extension,
 )
-from mcp_django.runtime.handlers import tasks as handlers
 from mcp_django.test import MCPClient
 from tests.drivers import Connection, connect, message, send
 from tests.servers import person

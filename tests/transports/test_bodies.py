@@ -20,8 +20,8 @@ from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.models import AuthEvent
 from mcp_django.protocol.errors import INVALID_REQUEST
-from mcp_django.transports.callers import MAX_UNPROVEN_BYTES
 from mcp_django.transports.consumer import MCPConsumer
+from mcp_django.transports.exchange import MAX_UNPROVEN_BYTES
 from tests.drivers import Answer, Connection, headers_for, message, send
 from tests.servers import person
 from tests.spec import spec

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mcp_django.store.calls import CallLog
+from mcp_django.storage.call_rows import CallLog
 from mcp_django.transports import drain as process
-from mcp_django.transports.body import first_of
 from mcp_django.transports.drain import Drain
+from mcp_django.transports.request_checks import first_of
 from tests.transports.stage import PATIENCE
 
 

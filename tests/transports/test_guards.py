@@ -12,7 +12,7 @@ from django.test import override_settings
 
 from mcp_django.protocol.errors import INVALID_REQUEST
 from mcp_django.protocol.headers import Headers
-from mcp_django.transports.guards import accepts, is_allowed_origin
+from mcp_django.transports.request_checks import accepts, is_allowed_origin
 from tests.drivers import Answer, Connection, headers_for, message
 from tests.example.mcp import open_server
 from tests.spec import spec

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import path, re_path, reverse
 
 from mcp_django import mcp
-from mcp_django.transports import health
+from mcp_django.transports import site_pages
 from mcp_django.transports.consumer import MCPConsumer
 from tests.drivers import Answer, send
 from tests.transports.asgi import MOUNTS
@@ -32,9 +32,9 @@ OK, UNAVAILABLE = b'{"status":"ok"}', b'{"status":"unavailable"}'
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known() -> Iterator[None]:
-    health.probe.forget()
+    site_pages.probe.forget()
     yield
-    health.probe.forget()
+    site_pages.probe.forget()
 
 
 @pytest.fixture
@@ -62,17 +62,17 @@ def _wsgi(verb: str, address: str, headers: dict[str, str]) -> Answer:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A line for every question that the database was asked."""
     questions: list[str] = []
-    ask_database = health.Question.ask
+    ask_database = site_pages.Question.ask
 
-    def noted(question: health.Question) -> None:
+    def noted(question: site_pages.Question) -> None:
         questions.append("asked")
         ask_database(question)
 
-    monkeypatch.setattr(health.Question, "ask", noted)
+    monkeypatch.setattr(site_pages.Question, "ask", noted)
     return questions
 
 
-def broken(question: health.Question) -> None:
+def broken(question: site_pages.Question) -> None:
     """A database that is away."""
 
     class Away:
@@ -85,11 +85,11 @@ def broken(question: health.Question) -> None:
             pass
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(health, "connections", {"default": Away()})
+        patch.setattr(site_pages, "connections", {"default": Away()})
         ASK(question)
 
 
-ASK = health.Question.ask
+ASK = site_pages.Question.ask
 
 
 @pytest.mark.usefixtures("_on")
@@ -107,7 +107,7 @@ async def test_every_mount_says_that_the_database_answers(mount: str) -> None:
 async def test_a_database_that_is_away_is_503_without_a_detail(
     mount: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(health.Question, "ask", broken)
+    monkeypatch.setattr(site_pages.Question, "ask", broken)
     answer = await ask(mount)
     assert (answer.status, answer.body) == (503, UNAVAILABLE)
     assert answer.headers["cache-control"] == "no-store"
@@ -142,14 +142,14 @@ async def test_a_foreign_host_is_refused_as_everywhere(mount: str, asked: list[s
 def test_whoever_asks_often_does_not_reach_the_database(
     client: Client, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "FRESH_SECONDS", 3600)
+    monkeypatch.setattr(site_pages, "FRESH_SECONDS", 3600)
     assert {client.get("/mcp/health").status_code for _ in range(20)} == {200}
     assert asked == ["asked"]
 
 
 @pytest.mark.usefixtures("_on")
 def test_an_answer_ages(client: Client, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "FRESH_SECONDS", 0)
+    monkeypatch.setattr(site_pages, "FRESH_SECONDS", 0)
     client.get("/mcp/health")
     client.get("/mcp/health")
     assert asked == ["asked", "asked"]
@@ -161,18 +161,18 @@ def test_a_database_that_hangs_holds_up_one_thread_and_nobody_for_long(
 ) -> None:
     opened, begun = threading.Event(), []
 
-    def hang(question: health.Question) -> None:
+    def hang(question: site_pages.Question) -> None:
         begun.append(question)
         opened.wait(5)
         ASK(question)
 
-    monkeypatch.setattr(health.Question, "ask", hang)
-    monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(site_pages.Question, "ask", hang)
+    monkeypatch.setattr(site_pages, "PATIENCE_SECONDS", 0.01)
     assert [client.get("/mcp/health").status_code for _ in range(3)] == [503] * 3
     assert len(begun) == 1
     opened.set()
     assert begun[0].answered.wait(5)
-    monkeypatch.setattr(health, "PATIENCE_SECONDS", 5)
+    monkeypatch.setattr(site_pages, "PATIENCE_SECONDS", 5)
     assert client.get("/mcp/health").status_code == 200
 
 

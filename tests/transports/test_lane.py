@@ -24,8 +24,8 @@ from mcp_django.asgi import (
     endpoint_of,
     get_asgi_application,
 )
-from mcp_django.transports.body import MAX_INLINE_BYTES
-from mcp_django.transports.lane import LaneHandler
+from mcp_django.transports.asgi_handler import LaneHandler
+from mcp_django.transports.request_checks import MAX_INLINE_BYTES
 from mcp_django.transports.view import EndpointView
 from tests.drivers import Connection, headers_for, message, send
 from tests.spec import spec

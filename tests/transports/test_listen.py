@@ -30,9 +30,9 @@ from mcp_django.protocol.errors import (
     MISSING_CAPABILITY,
     RATE_LIMITED,
 )
-from mcp_django.store import hub as store
-from mcp_django.store.announcer import announce
-from mcp_django.store.topics import Topic
+from mcp_django.storage import pubsub as store
+from mcp_django.storage.pubsub import announce
+from mcp_django.storage.versions import Topic
 from mcp_django.transports import drain, listen
 from tests.drivers import Connection, connect, headers_for, message, send
 from tests.example.mcp import open_server

@@ -13,8 +13,8 @@ from django import forms
 from mcp_django.auth.permissions import BasePermission
 from mcp_django.auth.principal import Principal
 from mcp_django.protocol import jsonrpc
-from mcp_django.transports.body import MAX_INLINE_BYTES
 from mcp_django.transports.consumer import MCPConsumer
+from mcp_django.transports.request_checks import MAX_INLINE_BYTES
 from tests.drivers import Connection, headers_for, message, send
 from tests.servers import open_to_all
 

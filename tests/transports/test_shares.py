@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mcp_django.auth import limits
+from mcp_django.execution import threads
 from mcp_django.protocol.errors import BUSY
-from mcp_django.runtime import pools
 from tests.drivers import connect, message, send
 from tests.transports.asgi import MOUNTS
 from tests.transports.stage import PATIENCE, gates, until
@@ -39,7 +39,7 @@ def stay(gate: str, n: int) -> dict[str, Any]:
 
 def taken() -> tuple[int, int]:
     """The threads that strangers have, and their calls that wait for one."""
-    work = pools.pool("work")
+    work = threads.pool("work")
     waiting = work._waiting.get(limits.ANONYMOUS, ())
     return work._running[limits.ANONYMOUS], len(waiting)
 

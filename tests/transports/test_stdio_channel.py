@@ -24,7 +24,7 @@ from mcp_django.protocol.errors import BUSY
 from mcp_django.transports import conversation as conversations
 from mcp_django.transports import stdio
 from mcp_django.transports.conversation import Conversation
-from mcp_django.transports.pipes import LineReader, LineWriter
+from mcp_django.transports.stdio import LineReader, LineWriter
 from tests.drivers import message
 from tests.spec import spec
 from tests.transports.stage import PATIENCE, gates, reached, stage

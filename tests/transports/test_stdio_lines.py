@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_django.transports.lines import TOO_LONG, Line, LineSplitter
+from mcp_django.transports.conversation import TOO_LONG, Line, LineSplitter
 from tests.spec import spec
 
 LIMIT = 8

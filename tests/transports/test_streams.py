@@ -11,7 +11,7 @@ import pytest
 from mcp_django.protocol import envelope
 from mcp_django.protocol.errors import BUSY, INVALID_PARAMS
 from mcp_django.transports import drain
-from mcp_django.transports.mailbox import Mailbox
+from mcp_django.transports.outgoing import Mailbox
 from tests.drivers import connect, message, send
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS

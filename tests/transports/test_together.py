@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mcp_django.transports.together import Together
+from mcp_django.transports.durable_streams import Together
 
 
 async def test_what_comes_at_once_is_written_at_once() -> None:

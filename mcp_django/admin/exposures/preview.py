@@ -17,14 +17,14 @@ from mcp_django.admin.servers import server_of
 from mcp_django.auth.principal import Principal, principal_for
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
+from mcp_django.execution.handlers import prompts, resources, tools
+from mcp_django.execution.policy import visible
 from mcp_django.managed import reading
 from mcp_django.managed.exposures import ExposureSpec, build
 from mcp_django.managed.exposures.exposed_view import files_of
 from mcp_django.managed.narrowing import AS_IN_CODE, narrowed
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.revisions import LATEST
-from mcp_django.runtime.handlers import prompts, resources, tools
-from mcp_django.runtime.policy import visible
 from mcp_django.sources.models.declaration import ModelComponents
 from mcp_django.sources.models.guarding import permitted
 

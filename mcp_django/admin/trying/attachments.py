@@ -20,7 +20,7 @@ from mcp_django.admin.pages import Visit
 from mcp_django.admin.trying.state import owner_of
 from mcp_django.admin.trying.trials import base_url
 from mcp_django.models import Attachment
-from mcp_django.store.databases import after, rows
+from mcp_django.storage.databases import after, rows
 
 SECONDS = 600
 MAX_BYTES = 10 * 1024 * 1024

@@ -32,8 +32,8 @@ from mcp_django.admin.trying.steps import Step, asks, dry_run, waits
 from mcp_django.admin.trying.trials import PREVIEW, Trial, entered, find, revision_named
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AccessRefused, MCPError
-from mcp_django.runtime.policy import admit_connection, visible
-from mcp_django.store import leases
+from mcp_django.execution.policy import admit_connection, visible
+from mcp_django.storage import databases
 
 WHOLE = "json"
 
@@ -204,7 +204,7 @@ def _was_run(trial: Trial) -> HttpResponseBase:
 
 def _is_first_time(state: State) -> bool:
     """Whether this confirmation was not used before, in any process; it is used now."""
-    return leases.take(f"try:{state.nonce}", seconds=get_settings().question_timeout)
+    return databases.take(f"try:{state.nonce}", seconds=get_settings().question_timeout)
 
 
 def _go(trial: Trial, step: Step, form: SchemaForm | None = None) -> HttpResponseBase:

@@ -15,13 +15,13 @@ from mcp_django import __version__
 from mcp_django.admin.trying.requests import Request
 from mcp_django.admin.trying.trials import Trial
 from mcp_django.exceptions import AccessRefused, MCPError
+from mcp_django.execution.call import Incoming
 from mcp_django.management.questions import CAPABILITIES
 from mcp_django.protocol import envelope as meta
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.errors import TASKS, error_object, required_extension
-from mcp_django.runtime.incoming import Incoming
 from mcp_django.transports.memory import MemoryConnection
-from mcp_django.transports.port import StreamPort
+from mcp_django.transports.outgoing import StreamPort
 
 Wire = dict[str, Any]
 

@@ -17,8 +17,8 @@ from mcp_django.core.catalog import Offered
 from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import Resource, ResourceTemplate
 from mcp_django.core.tool import Tool
+from mcp_django.execution.policy import visible
 from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
-from mcp_django.runtime.policy import visible
 from mcp_django.schema.secrets import is_secret
 from mcp_django.schema.structure import Schema
 

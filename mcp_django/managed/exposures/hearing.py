@@ -28,14 +28,14 @@ from django.db.models import Model
 from django.db.models.signals import post_save
 
 from mcp_django.exceptions import Busy
+from mcp_django.execution.threads import after_commit
 from mcp_django.managed.exposures.exposed_model import declaration_of, model_of
 from mcp_django.managed.exposures.options import ModelOptions
 from mcp_django.managed.exposures.safety import closed_model
 from mcp_django.managed.exposures.scratch import Scratch
 from mcp_django.managed.exposures.spec import ExposureSpec
 from mcp_django.managed.freshness import FRESH_SECONDS, UNKEPT, Mark, freshness
-from mcp_django.runtime.transactions import after_commit
-from mcp_django.store.databases import is_of_test
+from mcp_django.storage.databases import is_of_test
 
 logger = logging.getLogger("mcp_django")
 

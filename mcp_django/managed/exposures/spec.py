@@ -15,7 +15,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.db import router
 
-from mcp_django.store.databases import tables
+from mcp_django.storage.databases import tables
 
 # As much as a form could write, and less than what would keep a process busy.
 MAX_CHARACTERS = 100_000

@@ -23,7 +23,7 @@ from mcp_django.management.subcommands import (
     token,
 )
 from mcp_django.management.subcommands import list as list_components
-from mcp_django.store.calls import call_log
+from mcp_django.storage.call_rows import call_log
 
 
 class Command(BaseCommand):

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
+from mcp_django.execution.results import CallAborted
 from mcp_django.management.answers import Prepared
 from mcp_django.management.command_errors import SEE_WHERE, command_error, name_and_text
 from mcp_django.management.conversation import Conversation
@@ -24,7 +25,6 @@ from mcp_django.management.questions import CAPABILITIES, Answerer, Nobody
 from mcp_django.management.rendering import binaries, printable, render
 from mcp_django.management.requests import request_for
 from mcp_django.management.terminal import Terminal
-from mcp_django.runtime.failures import CallAborted
 from mcp_django.server import MCPServer
 from mcp_django.signals import component_failed
 from mcp_django.transports.memory import Response

@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.text import slugify
 
 from mcp_django.conf import get_settings
+from mcp_django.execution.policy import is_open
 from mcp_django.management.addresses import LOCAL, check_url, endpoint_url
 from mcp_django.management.clients.hosts import HOSTS, Host
 from mcp_django.management.clients.target import (
@@ -28,9 +29,8 @@ from mcp_django.management.clients.writing import document, text
 from mcp_django.management.launching import environment, stdio_command
 from mcp_django.management.lookups import find_principal, find_server, nearest
 from mcp_django.management.tables import columns, width_of
-from mcp_django.runtime.policy import is_open
 from mcp_django.server import MCPServer
-from mcp_django.transports.page import offers_sign_in
+from mcp_django.transports.site_pages import offers_sign_in
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -9,8 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from mcp_django.auth.principal import key_of, user_named
-from mcp_django.store.forgetting import forget
-from mcp_django.store.pruning import prune
+from mcp_django.storage.cleanup import forget, prune
 
 
 def add_arguments(subcommands: Any) -> None:

@@ -19,14 +19,13 @@ from django.db import connections
 from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AccessRefused, AuthenticationRequired
+from mcp_django.execution.policy import admit_connection
 from mcp_django.management.guards import naming_permissions
 from mcp_django.management.lookups import find_principal, find_server
-from mcp_django.runtime.policy import admit_connection
 from mcp_django.server import MCPServer
 from mcp_django.transports import drain
-from mcp_django.transports.local_errors import HINT
-from mcp_django.transports.pipes import take_over
-from mcp_django.transports.stdio import CLEANUP_SECONDS, GRACE_SECONDS, Channel
+from mcp_django.transports.conversation import HINT
+from mcp_django.transports.stdio import CLEANUP_SECONDS, GRACE_SECONDS, Channel, take_over
 
 USER_VARIABLE = "MCP_DJANGO_USER"
 TOKEN_VARIABLE = "MCP_DJANGO_TOKEN"

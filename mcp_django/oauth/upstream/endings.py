@@ -21,7 +21,7 @@ from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant
 from mcp_django.oauth.upstream.errors import UpstreamRefused, UpstreamUnavailable
 from mcp_django.oauth.upstream.provider import Provider
 from mcp_django.oauth.upstream.sealing import unseal
-from mcp_django.store.revocations import announce_revoked
+from mcp_django.storage.revocations import announce_revoked
 
 logger = logging.getLogger("mcp_django.security")
 

@@ -9,10 +9,10 @@ from weakref import WeakKeyDictionary
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from mcp_django.runtime.transactions import after_commit
-from mcp_django.store.announcer import announce
-from mcp_django.store.databases import is_of_test
-from mcp_django.store.topics import Topic
+from mcp_django.execution.threads import after_commit
+from mcp_django.storage.databases import is_of_test
+from mcp_django.storage.pubsub import announce
+from mcp_django.storage.versions import Topic
 
 # A database takes only so many values in one statement.
 CHUNK = 500

@@ -18,7 +18,7 @@ from django.db.models.signals import m2m_changed, post_delete, post_save, pre_de
 
 from mcp_django.sources.models.announcing import tell
 from mcp_django.sources.models.variables import names_in
-from mcp_django.store.topics import Topic
+from mcp_django.storage.versions import Topic
 
 if TYPE_CHECKING:
     from django.db.models.signals import ModelSignal

@@ -19,7 +19,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered
-from mcp_django.runtime.policy import visible
+from mcp_django.execution.policy import visible
 from mcp_django.sources.models.tools import ModelTools
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import msgspec
 
 from mcp_django.auth.principal import Principal, anonymous
 from mcp_django.core.tool import Tool
-from mcp_django.runtime.policy import admit, visible
+from mcp_django.execution.policy import admit, visible
 from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     InvalidArguments,

@@ -11,7 +11,7 @@ from mcp_django.auth.principal import Principal
 from mcp_django.core.context import Context
 from mcp_django.core.declare import MadeHere, function
 from mcp_django.core.tool import Tool
-from mcp_django.runtime.policy import visible
+from mcp_django.execution.policy import visible
 from mcp_django.schema.structure import Schema
 from mcp_django.sources.models.generic import Member
 from mcp_django.sources.models.generic_arguments import GenericArguments, GenericCall

@@ -15,8 +15,8 @@ from django.db.models import Model, Q, QuerySet
 
 from mcp_django.core.context import Context
 from mcp_django.exceptions import InvalidParams, ToolError
+from mcp_django.execution.call import CURSORS
 from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, decode_cursor, encode_cursor
-from mcp_django.runtime.signer import CURSORS
 from mcp_django.schema.values import jsonable
 from mcp_django.sources.models.ordering import Term
 

@@ -14,8 +14,8 @@ from mcp_django.core import declare
 from mcp_django.core.component import Prompt
 from mcp_django.core.context import Context
 from mcp_django.exceptions import InvalidParams
+from mcp_django.execution.results import to_text
 from mcp_django.protocol.content import EmbeddedResource, Message
-from mcp_django.runtime.results import to_text
 from mcp_django.sources.models.finding import find
 from mcp_django.sources.models.listing import Listing
 from mcp_django.sources.models.paths import nearest

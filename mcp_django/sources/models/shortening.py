@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mcp_django.runtime import budget
+from mcp_django.execution import results
 
 LENGTHS = (20_000, 5_000, 1_000, 200)
 
@@ -14,9 +14,9 @@ def fitted(items: list[Any], first: Callable[[int], dict[str, Any]]) -> dict[str
     """The longest page that an answer may be; ``first`` makes one of so many of the items."""
     kept = len(items)
     page = first(kept)
-    while kept > 1 and not budget.fits(page):
+    while kept > 1 and not results.fits(page):
         # The cursor needs room, too.
-        kept = max(1, min(kept - 1, budget.fitting(items)))
+        kept = max(1, min(kept - 1, results.fitting(items)))
         page = first(kept)
     return shortened(page)
 
@@ -25,7 +25,7 @@ def shortened(answer: dict[str, Any]) -> dict[str, Any]:
     """The answer, or one whose texts say how much of them is missing."""
     cut = answer
     for length in LENGTHS:
-        if budget.fits(cut):
+        if results.fits(cut):
             break
         cut = {
             name: member if name == "next_cursor" else _cut(member, length)

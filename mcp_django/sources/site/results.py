@@ -15,6 +15,8 @@ from django.urls import NoReverseMatch
 
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import ToolError
+from mcp_django.execution import results
+from mcp_django.execution.results import to_text
 from mcp_django.protocol.content import (
     Audio,
     Block,
@@ -25,8 +27,6 @@ from mcp_django.protocol.content import (
     Text,
     ToolResult,
 )
-from mcp_django.runtime import budget
-from mcp_django.runtime.results import to_text
 from mcp_django.schema.values import jsonable
 from mcp_django.sources.site.answers import Answer
 from mcp_django.sources.site.readable import readable
@@ -117,7 +117,7 @@ def tool_result(answer: Answer, *, is_readable: bool) -> ToolResult:
 
 def _fitting(value: Any) -> tuple[Any, str]:
     """The value cut to size, and a note of it; a page that was cut leads to no next one."""
-    structure, note = budget.cut_structure(value)
+    structure, note = results.cut_structure(value)
     if note and isinstance(structure, dict) and structure.get("next"):
         structure = {**structure, "next": None}
         note += " The link to the next page leads past what was cut: ask for smaller pages."
@@ -166,7 +166,7 @@ def _text(answer: Answer, *, is_readable: bool) -> str:
         text = readable(text)
     if answer.is_cut:
         text += "\n\n[Cut: there is more, and no more was read. Ask for a part of it.]"
-    return budget.cut_text(text)
+    return results.cut_text(text)
 
 
 def _is_text(mime_type: str) -> bool:

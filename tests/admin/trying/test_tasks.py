@@ -10,9 +10,9 @@ from django.urls import resolve
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import IsStaff
+from mcp_django.execution import task_worker
 from mcp_django.models import Task
-from mcp_django.runtime.tasks import engine
-from mcp_django.store import tasks
+from mcp_django.storage import task_rows
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.trying.desk import Trying, visitor
 
@@ -23,7 +23,7 @@ REVISIONS = ["2026-07-28", "2025-11-25"]
 @pytest.fixture(autouse=True)
 def _here() -> Iterator[None]:
     """A task has run when its call returns, in the transaction of the test."""
-    with engine.running_here():
+    with task_worker.running_here():
         yield
 
 
@@ -137,7 +137,7 @@ def test_a_task_that_was_cancelled_or_is_gone_is_no_error(trying: Trying) -> Non
         if is_gone:
             row.delete()
         else:
-            tasks.cancel(row)
+            task_rows.cancel(row)
         response = trying.go_on(client, response, do="look")
         assert ("No task" if is_gone else "Status cancelled") in text_of(response)
 

@@ -16,7 +16,7 @@ from mcp_django.managed.exposures import hearing
 from mcp_django.managed.exposures.hearing import ears
 from mcp_django.managed.freshness import freshness
 from mcp_django.models import Topic as TopicRow
-from mcp_django.store.topics import Topic
+from mcp_django.storage.versions import Topic
 from tests.managed.exposures.rows import expose
 from tests.sources.models.building import customer, order
 from tests.sources.shop.models import Order, Product

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.transports.callers import MAX_UNPROVEN_BYTES
+from mcp_django.transports.exchange import MAX_UNPROVEN_BYTES
 from tests.drivers import Connection, headers_for
 from tests.oauth import parties, vault
 from tests.oauth.vault_asking import (
@@ -31,7 +31,7 @@ async def test_threat_01_a_foreign_origin_is_refused_before_anybody_is_authentic
 ) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(
-        "mcp_django.transports.callers.authenticate", lambda *args: asked.append(args)
+        "mcp_django.transports.exchange.authenticate", lambda *args: asked.append(args)
     )
     body = LIST if verb == "POST" else b""
     foreign = [

@@ -19,7 +19,7 @@ from mcp_django.oauth.upstream.conf import problems, provider_settings
 from mcp_django.oauth.upstream.discovery import endpoints_of
 from mcp_django.oauth.upstream.errors import UpstreamRefused
 from mcp_django.oauth.upstream.sealing import unseal
-from mcp_django.store.pruning import prune
+from mcp_django.storage.cleanup import prune
 from tests.oauth.parties import make_app, make_token, make_user
 from tests.oauth.upstream.parties import ACME, KEYS, FakeProvider, configured, make_grant
 

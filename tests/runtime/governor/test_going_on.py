@@ -12,8 +12,8 @@ from django.db.backends.signals import connection_created
 from django.test.utils import CaptureQueriesContext
 
 from mcp_django import ToolError
+from mcp_django.execution.threads import after_commit
 from mcp_django.models import Topic
-from mcp_django.runtime.transactions import after_commit
 from tests.runtime.governor.reading import (
     TOLD,
     count_names,

@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from mcp_django import Context
 from mcp_django.exceptions import MCPError
-from mcp_django.runtime.governor.spending import LimitReached
+from mcp_django.execution.query_limits import LimitReached
 from tests.runtime.governor.reading import (
     SLOW,
     atomic_requests,

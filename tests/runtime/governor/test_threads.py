@@ -15,9 +15,9 @@ from django.test import override_settings
 
 from mcp_django import Context, MCPServer
 from mcp_django.exceptions import MCPError
-from mcp_django.runtime import calls, pools
-from mcp_django.runtime.incoming import Invocation
-from mcp_django.runtime.pools import BoundedPool
+from mcp_django.execution import invoke, threads
+from mcp_django.execution.call import Invocation
+from mcp_django.execution.threads import BoundedPool
 from mcp_django.test import MCPClient
 from tests.drivers import PATIENCE, message
 from tests.runtime.governor.reading import (
@@ -68,7 +68,7 @@ def _close() -> Iterator[None]:
 def thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[BoundedPool]:
     """A work pool of one thread, which keeps its connection from call to call."""
     one = BoundedPool("governed", threads=1, queue=8, queue_seconds=PATIENCE)
-    for module in (pools, calls):
+    for module in (threads, invoke):
         monkeypatch.setattr(module, "pool", lambda name: one)
     monkeypatch.setitem(connections["default"].settings_dict, "CONN_MAX_AGE", None)
     yield one
@@ -87,7 +87,7 @@ async def run(server: MCPServer, name: str) -> str:
     """What a mount of ASGI answers."""
     invocation = await sync_to_async(opened)(server, name)
     async with asyncio.timeout(PATIENCE):
-        result = await calls.execute(invocation)
+        result = await invoke.execute(invocation)
     return str(result["content"][0]["text"])
 
 
@@ -132,7 +132,7 @@ async def test_a_cancelled_call_leaves_its_thread_as_it_was(thread: BoundedPool)
         return "never"
 
     invocation = await sync_to_async(opened)(server, "wait")
-    running = asyncio.ensure_future(calls.execute(invocation))
+    running = asyncio.ensure_future(invoke.execute(invocation))
     async with asyncio.timeout(PATIENCE):
         await reads.wait()
     running.cancel()
@@ -225,7 +225,7 @@ async def test_an_async_function_without_a_database_takes_no_thread(thread: Boun
     invocation = opened(reader(plain), "plain")
     thread.submit = None  # type: ignore[assignment,method-assign]
     try:
-        result = await calls.execute(invocation)
+        result = await invoke.execute(invocation)
     finally:
         del thread.submit
     assert result["content"][0]["text"] == "plain"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_django.runtime.governor import call
+from mcp_django.execution import query_limits
 from tests.runtime.governor.reading import (
     count_names,
     groups,
@@ -17,7 +17,7 @@ from tests.runtime.governor.test_limits import TOO_MANY_ROWS, TOO_MANY_STATEMENT
 @pytest.fixture
 def _another_database(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that cannot be told to be read-only, as MySQL cannot."""
-    monkeypatch.setattr(call, "ENFORCED", {})
+    monkeypatch.setattr(query_limits, "ENFORCED", {})
 
 
 @pytest.mark.django_db(transaction=True)

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from mcp_django import mcp
 from mcp_django.exceptions import MCPError
-from mcp_django.runtime.governor.spending import WriteRefused
+from mcp_django.execution.query_limits import WriteRefused
 from mcp_django.test import MCPClient
 from tests.drivers import message
 from tests.runtime.governor.reading import (

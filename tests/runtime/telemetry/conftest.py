@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from mcp_django.runtime.telemetry import finding
-from mcp_django.runtime.telemetry.otel import Instruments
+from mcp_django.execution import telemetry
+from mcp_django.execution.otel import Instruments
 from tests.transports.conftest import close_asgiref_connections
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     """What is told from now on."""
     found = Told()
     instruments = Instruments(found.traces, found.meters)
-    monkeypatch.setattr(finding, "_found", lambda: instruments)
+    monkeypatch.setattr(telemetry, "_found", lambda: instruments)
     yield found
     found.traces.shutdown()
     found.meters.shutdown()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_django import MCPServer
-from mcp_django.store.topics import Topic
+from mcp_django.storage.versions import Topic
 from tests.sources.models.offering import offer
 from tests.sources.shop.models import Order
 from tests.transports.conftest import close_asgiref_connections

@@ -180,8 +180,8 @@ def test_a_forged_cursor_is_refused_in_one_sentence(forge: Any) -> None:
 
 
 def test_a_cursor_of_the_list_methods_is_none_of_a_tool() -> None:
+    from mcp_django.execution.call import CURSORS
     from mcp_django.protocol.cursors import encode_cursor
-    from mcp_django.runtime.signer import CURSORS
 
     order("A"), order("B")
     found = client(Order, **OPTIONS)

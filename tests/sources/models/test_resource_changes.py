@@ -12,7 +12,7 @@ from django.db.models.signals import m2m_changed, post_delete, post_save, pre_de
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.store.topics import Topic
+from mcp_django.storage.versions import Topic
 from tests.sources.models.building import customer, order, product
 from tests.sources.models.conftest import Commit
 from tests.sources.models.offering import URI, offer, resource

@@ -11,9 +11,9 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from mcp_django import Context
+from mcp_django.execution.call import CURSORS
 from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, encode_cursor
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.runtime.signer import CURSORS
 from mcp_django.sources.models.listing import MAX_LISTED_TEXT
 from mcp_django.test import MCPClient
 from tests.drivers import message, send

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from mcp_django.runtime.tasks.engine import framework
+from mcp_django.execution.task_worker import framework
 from tests.sessions.settings import *  # noqa: F403
 
 INSTALLED_APPS = [

@@ -10,12 +10,12 @@ from django.urls import path
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.runtime.tasks import lease
-from mcp_django.store import tasks
+from mcp_django.execution import task_runs
+from mcp_django.storage import task_rows
 
 # A test does not wait for half a minute to see what becomes of a worker that was killed.
-tasks.LEASE_SECONDS = 3
-lease.RENEW_SECONDS = 0.5
+task_rows.LEASE_SECONDS = 3
+task_runs.RENEW_SECONDS = 0.5
 LOOK_SECONDS = 0.02
 PATIENCE = 60
 

@@ -1,0 +1,577 @@
+"""The call log: every use of a component is one record, begun before it runs where it may write.
+
+The record of a call that may write is written before it runs and again at its end; any other
+record at its end only. ``kept`` is for a thread, ``akept`` for the event loop, where nothing may
+wait for the database: what has to be written there is written in a thread of the short-task pool.
+
+``execution.pipeline`` opens the ``Entry`` of a request, its handler notes the component that it
+found, ``execution.invoke`` begins and ends it. Requests of every mount take this way. A request
+that is rejected before that is recorded by ``turned_away``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+from asgiref.sync import sync_to_async
+from django.db import Error
+
+from mcp_django.auth.principal import Principal, anonymous
+from mcp_django.conf import get_settings
+from mcp_django.core.catalog import Server
+from mcp_django.exceptions import AccessRefused, Busy, InvalidParams, MethodNotFound
+from mcp_django.execution import call_record
+from mcp_django.execution.call import Incoming
+from mcp_django.execution.call_record import KINDS, Entry, Meaning
+from mcp_django.execution.threads import BoundedPool, pool, with_request_signals
+from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.envelope import Envelope, revision_of
+from mcp_django.protocol.jsonrpc import Batch, Request
+from mcp_django.protocol.revisions import LATEST, Revision
+from mcp_django.protocol.uritemplate import check_uri
+from mcp_django.signals import call_finished, call_started
+from mcp_django.storage.call_rows import Line, call_log
+from mcp_django.storage.databases import tables
+
+if TYPE_CHECKING:
+    from mcp_django.execution.call import Invocation
+
+
+logger = logging.getLogger("mcp_django")
+
+Result = dict[str, Any]
+RETRY_SECONDS = 5
+ABSENCES = (InvalidParams, MethodNotFound)
+
+
+class LogUnavailable(Busy):
+    """The call log cannot be written, and what may write does not run without."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The call log cannot be written, so nothing that may change something runs now; "
+            "try again in a moment.",
+            data={"retryAfter": RETRY_SECONDS},
+        )
+
+
+def kept(invocation: Invocation, work: Callable[[], Result]) -> Result:
+    """What the work gives; its line is in the log when this is over, or will be soon.
+
+    Raises:
+        LogUnavailable: it may write, and its line could not be written before; nothing has run.
+    """
+    entry = invocation.entry
+    if not entry.is_open:
+        if entry.is_over and entry.writes:
+            raise LogUnavailable  # its time was up before its thread began
+        return work()
+    try:
+        _begin(entry)
+        result = work()
+    except BaseException as exc:
+        _end(entry, _raised(entry, exc, invocation))
+        raise
+    meaning = _returned(entry, result, invocation)
+    if meaning is not None:
+        _end(entry, meaning)
+    return result
+
+
+async def akept(
+    invocation: Invocation,
+    work: Callable[[], Awaitable[Result]],
+    *,
+    runs_here: bool = True,
+    own_thread: bool = True,
+) -> Result:
+    """``kept`` on the event loop; without ``runs_here`` the work itself is ``kept`` in a thread."""
+    entry = invocation.entry
+    if not entry.is_open:
+        return await work()
+    if runs_here:
+        await _abegin(entry, own_thread=own_thread)
+    try:
+        result = await work()
+    except asyncio.CancelledError as exc:
+        # A thread that is at it will tell how it went. A task that is cancelled waits for nobody.
+        if runs_here:
+            _end_later(entry, _raised(entry, exc, invocation))
+        raise
+    except BaseException as exc:
+        await _aend(entry, _raised(entry, exc, invocation), own_thread=own_thread)
+        raise
+    if _is_left(entry):
+        meaning = _returned(entry, result, invocation)
+        if meaning is not None:
+            await _aend(entry, meaning, own_thread=own_thread)
+    return result
+
+
+def _is_left(entry: Entry) -> bool:
+    """Whether the thread in which the work ran has not ended it already."""
+    return entry.is_open
+
+
+def refused(entry: Entry, exc: BaseException) -> None:
+    """The request was refused before there was anything to run."""
+    if not entry.is_open:
+        return
+    meaning, mark = call_record.before(exc), entry.mark
+    # What refuses a caller is said by its exception, also for what is not there.
+    if mark is not None and (mark.outcome != "unknown" or isinstance(exc, ABSENCES)):
+        meaning = mark._replace(code=meaning.code)
+    _end(entry, meaning)
+
+
+def answered(entry: Entry, result: Result) -> None:
+    """The request was answered without running anything."""
+    if entry.is_open:
+        entry.size = _size(result)
+        _end(entry, entry.mark or _meaning(entry, result))
+
+
+def given_up(entry: Entry) -> None:
+    """Nobody runs it any more, or waits for what it asked."""
+    reason = "no answer came" if entry.was_asked else "it did not run to its end"
+    _end_later(entry, Meaning("asked" if entry.was_asked else "cancelled", None, reason))
+
+
+# What it comes to ---------------------------------------------------------------------------------
+
+
+def _raised(entry: Entry, exc: BaseException, invocation: Invocation) -> Meaning:
+    if entry.mark is not None:
+        return entry.mark._replace(code=getattr(exc, "code", None))
+    return _wished_away(call_record.after(exc, entry.cause), invocation)
+
+
+def _returned(entry: Entry, result: Result, invocation: Invocation) -> Meaning | None:
+    """What a result means; ``None`` for questions that the same call goes on with."""
+    if entry.mark is None and result.get("resultType") == "input_required":
+        if not invocation.incoming.revision.stateless:
+            entry.pause()
+            return None
+        entry.size = _size(result)
+        return Meaning("asked")
+    entry.size = _size(result)
+    return entry.mark or _wished_away(_meaning(entry, result), invocation)
+
+
+def _meaning(entry: Entry, result: Result) -> Meaning:
+    if entry.size is None:
+        return Meaning("failed", None, "the answer is no JSON")
+    if result.get("isError"):
+        return entry.cause or Meaning("error")
+    return Meaning("ok")
+
+
+def _wished_away(meaning: Meaning, invocation: Invocation) -> Meaning:
+    """A call that its client cancelled and that went on all the same: what it did, it did."""
+    if meaning.reason or meaning.outcome == "cancelled" or not invocation.cancellation.is_wish:
+        return meaning
+    return meaning._replace(reason="the client did not wait for it")
+
+
+def _size(result: Result) -> int | None:
+    try:
+        return len(jsonrpc.encode(result))
+    except (TypeError, ValueError):
+        return None
+
+
+# In a thread --------------------------------------------------------------------------------------
+
+
+def _begin(entry: Entry) -> None:
+    entry.resume()
+    if entry.pk is not None or entry.was_asked:
+        return
+    if not _has_to_begin(entry):
+        return
+    fields = call_record.begun(entry)
+    begun(fields)
+    if not entry.writes:
+        return
+    try:
+        pk = call_log.insert(fields)
+    except Exception as exc:
+        if _is_of_a_test(exc):
+            return
+        if not isinstance(exc, Error):
+            raise
+        logger.exception("A call could not be logged before it ran.")
+        if get_settings().audit_strict:
+            raise LogUnavailable from exc
+        return
+    entry.pk = pk
+    if not entry.is_open:
+        # The time was up before it began, which has a line already.
+        call_log.remove(pk)
+        raise LogUnavailable
+
+
+def _has_to_begin(entry: Entry) -> bool:
+    if call_log.is_muted:
+        return False
+    return entry.writes or hears_of_beginnings()
+
+
+def _end(entry: Entry, meaning: Meaning) -> None:
+    """Write the line: now, where that may and has to be, and soon otherwise."""
+    if not entry.take_end() or call_log.is_muted:
+        return
+    fields = _fields(entry, meaning)
+    if _is_on_loop():
+        call_log.add(Line(fields, entry.pk, later(entry.pk)))
+        return
+    ended(fields, pk=entry.pk)
+    if entry.pk is None and not call_log.is_immediate():
+        call_log.add(Line(fields))
+    else:
+        _write(fields, entry.pk)
+
+
+def _write(fields: Mapping[str, Any], pk: int | None) -> None:
+    try:
+        if pk is None:
+            call_log.insert(fields)
+        else:
+            call_log.update(pk, fields)
+    except Exception as exc:
+        if _is_of_a_test(exc):
+            return
+        if not isinstance(exc, Error):
+            raise
+        # It has run, and what it did is done.
+        logger.exception("A call could not be logged, which is tried again.")
+        call_log.add(Line(fields, pk))
+
+
+def _end_later(entry: Entry, meaning: Meaning) -> None:
+    if entry.take_end() and not call_log.is_muted:
+        fields = _fields(entry, meaning)
+        call_log.add(Line(fields, entry.pk, later(entry.pk)))
+
+
+def _fields(entry: Entry, meaning: Meaning) -> dict[str, Any]:
+    # The columns of the beginning too: for whoever is told, and if it has no row.
+    fields = {**call_record.begun(entry), **call_record.ended(entry, meaning)}
+    log(fields)
+    return fields
+
+
+# On the loop --------------------------------------------------------------------------------------
+
+
+async def _abegin(entry: Entry, *, own_thread: bool) -> None:
+    if not _has_to_begin(entry):
+        entry.resume()
+        return
+    try:
+        await _in_thread(partial(_begin, entry), own_thread=own_thread)
+    except asyncio.CancelledError:
+        # The thread may be at it; the entry tells when both have let go of it.
+        raise
+    except BaseException as exc:
+        _end_later(entry, call_record.before(exc))
+        raise
+
+
+async def _aend(entry: Entry, meaning: Meaning, *, own_thread: bool) -> None:
+    hops = entry.pk is not None or call_log.is_hurrying or call_log.is_under_test()
+    if not own_thread or hops or hears_of_ends():
+        try:
+            await _in_thread(partial(_end, entry, meaning), own_thread=own_thread)
+        except Busy:
+            _end_later(entry, meaning)
+    else:
+        _end_later(entry, meaning)
+
+
+async def _in_thread(work: Callable[[], None], *, own_thread: bool) -> None:
+    if own_thread:
+        await pool("desk").run(partial(with_request_signals, work))
+    else:
+        await sync_to_async(work)()
+
+
+def _is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _is_of_a_test(exc: Exception) -> bool:
+    """Whether a test runner keeps a test from the database; a site may have its mail backend."""
+    return call_log.is_under_test() and isinstance(exc, (AssertionError, RuntimeError))
+
+
+# Rejected requests --------------------------------------------------------------------------------
+
+# Requests for a component that are rejected before their component is looked up. Anonymous
+# requests could flood the log, so each process logs a limited number of them per minute.
+
+T = TypeVar("T")
+
+MINUTE_SECONDS = 60.0
+NOBODY_A_MINUTE = 60
+
+
+class _Named(msgspec.Struct):
+    name: Any = None
+    uri: Any = None
+
+
+class Patience:
+    """So much a minute; for any thread, where a few more do no harm."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin from nothing."""
+        self._ends, self._left = 0.0, 0
+
+    def allows(self) -> bool:
+        """Whether one more is kept."""
+        now = time.monotonic()
+        if now >= self._ends:
+            self._ends, self._left = now + MINUTE_SECONDS, NOBODY_A_MINUTE
+        self._left -= 1
+        return self._left >= 0
+
+
+patience = Patience()
+
+
+@contextmanager
+def watched(
+    server: Server,
+    message: object,
+    *,
+    transport: str,
+    principal: Principal | None = None,
+    session: Revision | None = None,
+) -> Iterator[list[Principal]]:
+    """Put it into the call log when a request is turned away at the door.
+
+    The principal may be appended to what is given as soon as it is known; ``session`` is the
+    revision that was agreed on, where that is known.
+    """
+    known = [principal] if principal is not None else []
+    try:
+        yield known
+    except (AccessRefused, Busy) as exc:
+        caller = next(iter(known), None)
+        turned_away(server, message, exc, transport=transport, principal=caller, session=session)
+        raise
+
+
+async def admitted(
+    where: BoundedPool,
+    work: Callable[[], T],
+    server: Server,
+    message: object,
+    *,
+    transport: str,
+    key: str | None,
+    session: Revision | None = None,
+) -> T:
+    """What the work gives, in a thread; a pool that is full turns the request away.
+
+    Raises:
+        Busy: it is.
+    """
+    has_begun = False
+
+    def begin() -> T:
+        nonlocal has_begun
+        has_begun = True
+        return work()
+
+    try:
+        return await where.run(partial(with_request_signals, begin), key=key)
+    except Busy as exc:
+        if not has_begun:
+            turned_away(server, message, exc, transport=transport, session=session)
+        raise
+
+
+def turned_away(
+    server: Server | None,
+    message: object,
+    exc: Exception,
+    *,
+    transport: str,
+    principal: Principal | None = None,
+    session: Revision | None = None,
+) -> None:
+    """Keep the requests of a message that are for a component and were not let in."""
+    members = message.members if isinstance(message, Batch) else (message,)
+    for member in members:
+        if not isinstance(member, Request) or member.method not in KINDS:
+            continue
+        caller = principal or anonymous()
+        if caller.is_authenticated or patience.allows():
+            revision = revision_of(member, session) or LATEST
+            _keep(server, member, exc, transport, caller, revision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """Stands for a server that nobody has looked up yet."""
+
+    name: str = ""
+
+
+def _keep(
+    server: Server | None,
+    request: Request,
+    exc: Exception,
+    transport: str,
+    principal: Principal,
+    revision: Revision,
+) -> None:
+    incoming = Incoming(
+        # Of one that is not known only the name is read.
+        server=server or cast(Server, _Unknown()),
+        request=request,
+        envelope=Envelope(revision=revision, client_capabilities={}),
+        principal=principal,
+        transport=transport,
+    )
+    incoming.entry.open(incoming)
+    name = _name(request)
+    incoming.entry.wants(name)
+    if server is not None and request.method == "resources/read":
+        _look_up(server, name, incoming.entry)
+    refused(incoming.entry, exc)
+
+
+def _look_up(server: Server, uri: str, entry: Entry) -> None:
+    """Name the template in place of what its variables stand for."""
+    try:
+        check_uri(uri)
+    except ValueError:
+        return
+    if (found := server.offered.find_resource(uri)) is not None:
+        entry.found(found[0], uri=uri)
+
+
+def _name(request: Request) -> str:
+    try:
+        named = msgspec.json.decode(request.params or b"{}", type=_Named)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return ""
+    found = named.uri if request.method == "resources/read" else named.name
+    return found if isinstance(found, str) else ""
+
+
+# Signals and the logger ``mcp_django.calls`` ------------------------------------------------------
+
+twin = logging.getLogger("mcp_django.calls")
+
+Fields = Mapping[str, Any]
+
+
+def hears_of_beginnings() -> bool:
+    """Whether somebody wants to know before a component runs."""
+    return call_started.has_listeners(tables.Call)
+
+
+def hears_of_ends() -> bool:
+    """Whether somebody wants to know what came of it."""
+    return call_finished.has_listeners(tables.Call)
+
+
+def begun(fields: Fields) -> None:
+    """Tell that a component is about to run."""
+    if hears_of_beginnings():
+        call_started.send_robust(sender=tables.Call, call=tables.Call(**fields))
+
+
+def ended(fields: Fields, *, pk: int | None) -> None:
+    """Tell what came of it."""
+    if hears_of_ends():
+        call_finished.send_robust(sender=tables.Call, call=tables.Call(pk=pk, **fields))
+
+
+def later(pk: int | None) -> Callable[[Fields], None] | None:
+    """How receivers hear of a line that a thread of ours writes."""
+    return partial(ended, pk=pk) if hears_of_ends() else None
+
+
+def log(fields: Fields) -> None:
+    """One record, whose ``mcp_call`` can be written as JSON."""
+    if twin.isEnabledFor(logging.INFO):
+        said = (fields["kind"], fields["component"], fields["outcome"])
+        whole = {**fields, "at": fields["at"].isoformat()}
+        twin.info("%s %s: %s", *said, extra={"mcp_call": whole})
+
+
+# Call log and span together -----------------------------------------------------------------------
+
+# A call with its record in the call log, and with its span while its function runs.
+
+
+def observed(invocation: Invocation, work: Callable[[], Result]) -> Result:
+    """``kept``, within the span of the request if it has one.
+
+    Raises:
+        MCPError: the work did, or it cannot be logged and so does not run.
+    """
+    operation = invocation.entry.operation
+    if operation is None:
+        return kept(invocation, work)
+    with operation.active():
+        try:
+            result = kept(invocation, work)
+        except BaseException as exc:
+            operation.raised(exc)
+            raise
+    operation.returned(result, is_stateless=invocation.incoming.revision.stateless)
+    return result
+
+
+async def aobserved(
+    invocation: Invocation,
+    work: Callable[[], Awaitable[Result]],
+    *,
+    runs_here: bool = True,
+    own_thread: bool = True,
+) -> Result:
+    """``akept``, within the span; without ``runs_here`` the work is ``observed`` in a thread."""
+    operation = invocation.entry.operation
+    if operation is None:
+        return await akept(invocation, work, runs_here=runs_here, own_thread=own_thread)
+    with operation.active():
+        try:
+            result = await akept(invocation, work, runs_here=runs_here, own_thread=own_thread)
+        except asyncio.CancelledError as exc:
+            # A thread that is at it will tell how it went.
+            if runs_here:
+                operation.raised(exc)
+            raise
+        except BaseException as exc:
+            operation.raised(exc)
+            raise
+    operation.returned(result, is_stateless=invocation.incoming.revision.stateless)
+    return result
+
+
+def refused_with_span(entry: Entry, exc: Exception) -> None:
+    """What was admitted does not run, because of others."""
+    if entry.operation is not None:
+        entry.operation.raised(exc)
+    refused(entry, exc)

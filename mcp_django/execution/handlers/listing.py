@@ -1,0 +1,177 @@
+"""Lists in pages, and what a server says of itself: ``server/discover``, capabilities, icons.
+
+The four list methods share one implementation: the caller's view of a table, cut into pages.
+``server/discover`` (2026-07-28) says what the server is and can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+from urllib.parse import urljoin
+
+import msgspec
+
+from mcp_django.auth import authentication as authorization
+from mcp_django.conf import get_settings
+from mcp_django.core.catalog import Offered, Server
+from mcp_django.core.component import Component
+from mcp_django.execution.call import CURSORS, Incoming
+from mcp_django.execution.policy import depends_on_caller, visible
+from mcp_django.execution.task_plan import offers_tasks
+from mcp_django.protocol import revisions
+from mcp_django.protocol.content import Icon
+from mcp_django.protocol.cursors import paginate
+from mcp_django.protocol.errors import SKILLS, TASKS, UI
+from mcp_django.protocol.jsonrpc import read_params
+
+C = TypeVar("C", bound=Component)
+
+
+class ListParams(msgspec.Struct):
+    """Parameters of every list method."""
+
+    cursor: str | None = None
+
+
+def page(
+    incoming: Incoming,
+    components: Iterable[C],
+    *,
+    member: str,
+    describe: Callable[[C], dict[str, Any]],
+    is_private: bool = False,
+) -> dict[str, Any]:
+    """One page of what the caller may see, in a stable order (TOOL-3), with its cache hints."""
+    params = read_params(incoming.request.params, ListParams)
+    known = tuple(components)
+    shown = [one for one in known if visible(incoming.principal, one)]
+    shown.sort(key=lambda one: one.key)
+    entries, cursor = paginate(
+        shown,
+        cursor=params.cursor,
+        size=incoming.server.page_size,
+        scope=scope_of(incoming),
+        key=lambda one: one.key,
+        signer=CURSORS,
+    )
+    private = is_private or any(depends_on_caller(incoming.server, one) for one in known)
+    result: dict[str, Any] = {
+        member: [describe(one) for one in entries],
+        "ttlMs": 0,
+        # Of the whole list and not of the page, so that it is the same on each (PAG-5).
+        "cacheScope": "private" if private else "public",
+    }
+    if cursor is not None:
+        result["nextCursor"] = cursor
+    return result
+
+
+def scope_of(incoming: Incoming) -> str:
+    """What the cursors of a list are good for.
+
+    Bound to the caller too: a cursor is no way to learn of another's view (PAG-4).
+    """
+    return f"{incoming.server.name}:{incoming.request.method}:{incoming.principal.key}"
+
+
+def common(component: Component) -> dict[str, Any]:
+    """The members that every listed component has, where the author gave them."""
+    members: dict[str, Any] = {"name": component.name}
+    # As text only now: a lazy translation speaks the language of the request.
+    if component.title:
+        members["title"] = str(component.title)
+    if component.description:
+        members["description"] = str(component.description)
+    if icons := published(component.icons):
+        members["icons"] = icons
+    if component.meta:
+        members["_meta"] = dict(component.meta)
+    return members
+
+
+# ``server/discover`` and capabilities -------------------------------------------------------------
+
+
+def capabilities(server: Server, *, can_stream: bool) -> dict[str, Any]:
+    """The capabilities that the server's components amount to (VER-8).
+
+    What is advertised is what works: a kind without components answers "method not found", and
+    changes are announced only where there is a stream to announce them on. Contents of resources
+    within an answer are resources, too, though none is listed (TOOL-15).
+    """
+    found = of_components(server.offered, can_stream=can_stream)
+    if extensions := advertised(server):
+        found["extensions"] = extensions
+    return found
+
+
+def of_components(offered: Offered, *, can_stream: bool) -> dict[str, Any]:
+    """Those of the capabilities that a method may need."""
+    found: dict[str, Any] = {}
+    changes = {"listChanged": True} if can_stream else {}
+    if offered.tools:
+        found["tools"] = dict(changes)
+    if offered.resources or offered.templates or offered.embeds:
+        readable = (*offered.resources.values(), *offered.templates.values())
+        hears = can_stream and any(one.subscribe for one in readable)
+        found["resources"] = {**changes, **({"subscribe": True} if hears else {})}
+    if offered.prompts:
+        found["prompts"] = dict(changes)
+    if offered.completions:
+        found["completions"] = {}
+    if found and can_stream:
+        found["logging"] = {}
+    return found
+
+
+def discover(incoming: Incoming) -> dict[str, Any]:
+    """The answer to a client that asks before it calls."""
+    server = incoming.server
+    result: dict[str, Any] = {
+        "supportedVersions": revisions.advertised(
+            server.protocol_versions, requested=incoming.revision.version
+        ),
+        "capabilities": capabilities(server, can_stream=incoming.can_stream),
+        "ttlMs": 0,
+        "cacheScope": "private",
+    }
+    if server.instructions:
+        result["instructions"] = server.instructions
+    return result
+
+
+# Icons --------------------------------------------------------------------------------------------
+
+# Clients get absolute addresses only (UIX-2).
+
+
+def published(icons: Iterable[Icon]) -> list[dict[str, Any]]:
+    """The icons with an address that a client may fetch.
+
+    A path on this site is completed by ``BASE_URL``; without an https one it is left out, since a
+    client has to refuse it.
+    """
+    absolute = [{**icon.to_wire(), "src": _absolute(icon.src)} for icon in icons]
+    return [icon for icon in absolute if icon["src"].lower().startswith(("https:", "data:"))]
+
+
+def _absolute(src: str) -> str:
+    return urljoin(get_settings().base_url, src) if src.startswith("/") else src
+
+
+# Extensions ---------------------------------------------------------------------------------------
+
+# A server advertises the extensions that something of it needs.
+
+
+def advertised(server: Server) -> dict[str, dict[str, Any]]:
+    """The extensions of a server by name, with their settings; often none (EXT-3)."""
+    found = {**authorization.advertised(server.auth)}
+    if any(tool.ui is not None for tool in server.offered.tools.values()):
+        found[UI] = {}
+    if server.offered.skills:
+        found[SKILLS] = {"directoryRead": True}
+    if offers_tasks(server.offered):
+        found[TASKS] = {}
+    return found

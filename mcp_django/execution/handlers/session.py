@@ -1,0 +1,281 @@
+"""``initialize`` and the methods of a session: ping, log level, resource subscriptions, listening.
+
+``initialize`` is what a client and a server agree on (2024-11-05 to 2025-11-25); ping, log level
+and ``resources/subscribe`` exist only in these handshake revisions. ``subscriptions/listen`` is
+their counterpart of 2026-07-28.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from mcp_django.core.catalog import Server
+from mcp_django.exceptions import (
+    AuthenticationRequired,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    MissingCapability,
+    ResourceNotFound,
+)
+from mcp_django.execution.call import Incoming, Listening
+from mcp_django.execution.handlers.listing import capabilities
+from mcp_django.execution.handlers.resources import admit_reading, is_readable
+from mcp_django.execution.handlers.tasks import readable_task, task_capability
+from mcp_django.execution.policy import Verdicts, visible
+from mcp_django.execution.task_plan import knows_tasks
+from mcp_django.protocol import jsonrpc, shapes
+from mcp_django.protocol.envelope import (
+    Envelope,
+    kept_capabilities,
+    kept_client,
+    read_handshake_meta,
+)
+from mcp_django.protocol.errors import TASKS, required_extension
+from mcp_django.protocol.jsonrpc import Request, read_params
+from mcp_django.protocol.revisions import HANDSHAKE, Revision, severity
+from mcp_django.protocol.uritemplate import check_uri
+from mcp_django.schema.values import MAX_DEPTH, is_too_deep
+from mcp_django.storage.sessions import ClientSession, TooManySubscriptions
+
+
+class LevelParams(msgspec.Struct):
+    """Parameters of ``logging/setLevel``."""
+
+    level: str
+
+
+class UriParams(msgspec.Struct):
+    """Parameters of ``resources/subscribe`` and ``resources/unsubscribe``."""
+
+    uri: str
+
+
+def ping(incoming: Incoming) -> dict[str, Any]:
+    """Here."""
+    return {}
+
+
+def set_level(incoming: Incoming) -> dict[str, Any]:
+    """Keep the level for the session."""
+    level = read_params(incoming.request.params, LevelParams).level
+    severity(level)
+    _session(incoming).set_log_level(level)
+    return {}
+
+
+def admit_subscribing(incoming: Incoming) -> str:
+    """The URI to subscribe to, if its caller may; whether there is such a row is not looked at.
+
+    Raises:
+        InsufficientScope: the caller may read it, and the credential may not.
+        MethodNotFound: changes cannot be told here, as under WSGI.
+        ResourceNotFound: nothing that can be subscribed to answers for it, or not to this caller.
+    """
+    if not incoming.can_stream:
+        raise MethodNotFound(
+            "This server tells no changes: it cannot stream, as it is served over WSGI."
+        )
+    uri = read_params(incoming.request.params, UriParams).uri
+    # No URI has that character, and PostgreSQL does not store it.
+    if "\0" in uri:
+        raise _not_found(uri)
+    try:
+        reading = admit_reading(incoming, uri)
+    except AuthenticationRequired:
+        raise _not_found(uri) from None
+    if not reading.component.subscribe:  # type: ignore[attr-defined]  # a resource's
+        raise _not_found(uri)
+    return uri
+
+
+def subscribe(incoming: Incoming) -> dict[str, Any]:
+    """Tell the session of changes of a resource that its caller may read (SUB-4)."""
+    uri = admit_subscribing(incoming)
+    if not is_readable(incoming, uri):
+        raise _not_found(uri)
+    try:
+        _session(incoming).subscribe(uri)
+    except TooManySubscriptions:
+        raise InvalidParams("The session has too many subscriptions; end some first.") from None
+    return {}
+
+
+def unsubscribe(incoming: Incoming) -> dict[str, Any]:
+    """Tell the session no more; what it never heard of is no mistake."""
+    _session(incoming).unsubscribe(read_params(incoming.request.params, UriParams).uri)
+    return {}
+
+
+def _not_found(uri: str) -> ResourceNotFound:
+    return ResourceNotFound("Resource not found; see resources/list.", data={"uri": uri})
+
+
+def _session(incoming: Incoming) -> ClientSession:
+    if incoming.session is None:
+        raise InvalidRequest("Send initialize first.")
+    return incoming.session
+
+
+# ``subscriptions/listen`` -------------------------------------------------------------------------
+
+# Decides what a stream of changes may carry (2026-07-28).
+
+# More addresses than this on one stream are left out of the acknowledgement.
+MAX_URIS = 1000
+MAX_TASKS = 100
+
+
+class Filter(msgspec.Struct, rename="camel"):
+    """What the client wants to hear of; absent and false are the same."""
+
+    tools_list_changed: bool = False
+    prompts_list_changed: bool = False
+    resources_list_changed: bool = False
+    resource_subscriptions: list[str] = []
+    task_ids: list[str] = []
+
+
+class ListenParams(msgspec.Struct):
+    """Parameters of ``subscriptions/listen``."""
+
+    notifications: Filter
+
+
+def listen(incoming: Incoming) -> Listening:
+    """The subset of the wishes that will be honored (SUB-8)."""
+    wanted = read_params(incoming.request.params, ListenParams).notifications
+    offered = capabilities(incoming.server, can_stream=incoming.can_stream)
+    if not incoming.can_stream:
+        raise MethodNotFound("There are no streams here; this site is served over WSGI.")
+    if not offered:
+        raise MethodNotFound("This server has no changes to listen for.")
+    if wanted.task_ids and not knows_tasks(incoming):
+        raise MissingCapability(
+            f"taskIds needs the extension {TASKS}.",
+            data={"requiredCapabilities": required_extension(TASKS)},
+        )
+    verdicts = Verdicts(incoming.principal)
+    flags = {
+        "tools": wanted.tools_list_changed,
+        "prompts": wanted.prompts_list_changed,
+        "resources": wanted.resources_list_changed,
+    }
+    return Listening(
+        incoming=incoming,
+        kinds=frozenset(kind for kind, flag in flags.items() if flag and kind in offered),
+        uris=_audible(incoming, wanted.resource_subscriptions[:MAX_URIS], verdicts),
+        tasks=tuple(
+            task_id
+            for task_id in dict.fromkeys(wanted.task_ids[:MAX_TASKS])
+            if readable_task(incoming, task_id, verdicts=verdicts) is not None
+        ),
+    )
+
+
+def _audible(incoming: Incoming, uris: list[str], verdicts: Verdicts) -> tuple[str, ...]:
+    """Those of which the caller may hear; what is hidden takes as long as what is not there."""
+    wanted = dict.fromkeys(uris)
+    found = tuple(uri for uri in wanted if may_hear_of(incoming, uri, verdicts=verdicts))
+    if len(found) < len(wanted):
+        verdicts.ask_all(incoming.server.offered.readable())
+    return found
+
+
+def may_hear_of(incoming: Incoming, uri: str, *, verdicts: Verdicts | None = None) -> bool:
+    """Whether the caller may know of this resource and the resource can be subscribed to."""
+    try:
+        check_uri(uri)
+    except ValueError:
+        return False
+    component, _ = incoming.server.offered.find_resource(uri) or (None, {})
+    if component is None or not component.subscribe:
+        return False
+    return visible(incoming.principal, component, verdicts=verdicts)
+
+
+# ``initialize`` -----------------------------------------------------------------------------------
+
+# LOG-2 leaves the level before the first logging/setLevel to the server.
+DEFAULT_LOG_LEVEL = "info"
+
+
+class InitializeParams(msgspec.Struct, rename="camel"):
+    """Parameters of ``initialize``."""
+
+    protocol_version: Any = None
+    capabilities: dict[str, Any] = {}
+    client_info: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What was agreed on."""
+
+    revision: Revision
+    capabilities: Mapping[str, Any]
+    client_info: Mapping[str, Any]
+
+
+def agree(server: Server, request: Request) -> Agreement:
+    """The revision to speak: the one asked for, or our newest one (VER-13).
+
+    Raises:
+        InvalidParams: no revision was asked for at all, or more is said than can be kept.
+    """
+    params = read_params(request.params, InitializeParams)
+    if is_too_deep(request.params, [params.capabilities, params.client_info]):
+        raise InvalidParams(f"params are nested deeper than {MAX_DEPTH} levels")
+    enabled = [one for one in HANDSHAKE if one.version in server.protocol_versions]
+    requested = params.protocol_version
+    if not isinstance(requested, str):
+        raise InvalidParams(
+            "params.protocolVersion must be a string",
+            data={"supported": [one.version for one in enabled], "requested": requested},
+        )
+    revision = next((one for one in enabled if one.version == requested), enabled[0])
+    return Agreement(
+        revision, kept_capabilities(params.capabilities), kept_client(params.client_info)
+    )
+
+
+def welcome(server: Server, request: Request, agreement: Agreement, *, can_stream: bool) -> bytes:
+    """The response to ``initialize``."""
+    result: dict[str, Any] = {
+        "protocolVersion": agreement.revision.version,
+        "capabilities": {
+            **capabilities(server, can_stream=can_stream),
+            **task_capability(server),
+        },
+        "serverInfo": server.identity(),
+    }
+    if server.instructions:
+        result["instructions"] = server.instructions
+    projected = shapes.project_result("initialize", result, agreement.revision, identity=None)
+    return jsonrpc.encode(jsonrpc.result_message(request.id, projected))
+
+
+def envelope_of(session: ClientSession, request: Request) -> Envelope:
+    """What a request of 2026-07-28 would say about itself, from the session instead.
+
+    Raises:
+        InvalidParams: the progress token is neither a string nor an integer.
+    """
+    progress_token, trace = read_handshake_meta(request.params)
+    return Envelope(
+        revision=session.revision,
+        client_capabilities=session.capabilities,
+        client_info=session.client_info,
+        log_level=session.log_level or DEFAULT_LOG_LEVEL,
+        progress_token=progress_token,
+        trace=trace,
+    )
+
+
+def supported(server: Server) -> Iterable[Revision]:
+    """The handshake revisions that a server speaks, newest first."""
+    return [one for one in HANDSHAKE if one.version in server.protocol_versions]

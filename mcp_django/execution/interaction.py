@@ -1,0 +1,575 @@
+"""``Interaction``: the questions of one call to its client, over as many rounds as they take.
+
+In each round the component runs from its beginning. Its questions are numbered in the order in
+which it asks them; an answer is used for the question of the same number and the same digest.
+Where a question has changed since, the answers after it were given to other questions, so those
+are asked again too. MCP 2026-07-28, "Multi round-trip requests".
+
+Between rounds nothing is kept on the server (MRT-4…7): ``requestState`` travels through the
+client. It is signed, dated and bound to its request, and not encrypted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, NoReturn
+
+import msgspec
+from django.core import signing
+
+from mcp_django.auth.pages import new_interaction
+from mcp_django.conf import get_settings
+from mcp_django.core.component import Component
+from mcp_django.core.context import ClientPort
+from mcp_django.core.questions import MalformedAnswer, Question, Unfinished, UnfitAnswer
+from mcp_django.exceptions import (
+    ElicitationDeclined,
+    ElicitationUnavailable,
+    InputRequired,
+    InvalidParams,
+    MissingCapability,
+    ToolError,
+)
+from mcp_django.execution.call import (
+    Incoming,
+    RoundParams,
+    Unanswered,
+    check_refusal,
+    read_response,
+)
+from mcp_django.execution.results import pages_to_visit
+from mcp_django.protocol.errors import declares, requirement
+from mcp_django.protocol.jsonrpc import encode
+from mcp_django.protocol.shapes import unsayable
+
+# A user corrects a form a few times; clients give up after ten rounds and say less about it.
+MAX_CORRECTIONS = 5
+# Of one round. Hosts show them one after the other.
+MAX_QUESTIONS = 32
+
+
+class Interaction:
+    """What a call has been told so far, and what it asks now."""
+
+    def __init__(
+        self, incoming: Incoming, component: Component, arguments: bytes, given: RoundParams
+    ) -> None:
+        self._incoming = incoming
+        self._component = component
+        self._client = Askable(incoming, component)
+        if not incoming.revision.stateless:
+            # Members of these names mean nothing there: answers come as messages of their own.
+            given = RoundParams()
+        self._arguments = arguments
+        self._responses = given.input_responses or {}
+        self._lock = threading.Lock()
+        self._position = self._before = 0
+        self._requests: dict[str, dict[str, Any]] = {}
+        self._asked: dict[str, Asked] = {}
+        self._state: RequestState | None = None
+        self._is_first, self._begins = given.request_state is None, False
+        if given.request_state is not None:
+            self._state = read_state(given.request_state, subject=self._subject)
+        self._answered = dict(self._state.answered) if self._state else {}
+        self._port: ReplayPort | None = None
+        self._client.require(component.needs)
+
+    # What a component sees --------------------------------------------------------------------
+
+    @property
+    def interaction_id(self) -> str:
+        """The same in every round."""
+        return self._known.interaction_id
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether the request goes on with an earlier one, whose signed state it brought."""
+        return not self._is_first
+
+    def supports(self, name: str) -> bool:
+        """Whether the client declared that it can be asked for this, and there is a way to."""
+        return self._client.supports(name)
+
+    def ask(self, questions: Sequence[Question]) -> tuple[Any, ...]:
+        """The answers, in order.
+
+        Raises:
+            InputRequired: one of them is still to be answered.
+            MissingCapability: the client did not declare what they need.
+            ElicitationDeclined: the user does not want to answer.
+            InvalidParams: an answer is none.
+        """
+        with self._lock:
+            first, self._position = self._position, self._position + len(questions)
+        numbered = list(enumerate(questions, start=first))
+        given = {n: self._recorded(n, one) for n, one in numbered}
+        settled = {n for n, one in numbered if given[n] is None and one.is_settled}
+        left = [one for n, one in numbered if n not in settled]
+        self._client.require([one.needs for one in left])
+        self._client.check_words(left)
+        # A refusal of one of them ends it here, before any of them is put.
+        answers = [None if n in settled else self._answer(n, one, given[n]) for n, one in numbered]
+        for n, answer in enumerate(answers):
+            if isinstance(answer, Unanswered):
+                self._put(first + n, questions[n], answer.params)
+        if self._requests:
+            if self._incoming.revision.stateless:
+                # Signed now, so that what cannot be sent fails where it was asked.
+                self._sign()
+            raise InputRequired
+        return tuple(answers)
+
+    def pass_gate(self) -> None:
+        """Take what was asked so far for the gate's questions, which no run of a task asks."""
+        self._before = self._position
+
+    def begin(self) -> NoReturn:
+        """Leave the function; it goes on as a task.
+
+        Raises:
+            InputRequired: always.
+        """
+        self._begins = True
+        raise InputRequired
+
+    # Answers ----------------------------------------------------------------------------------
+
+    def _answer(self, position: int, question: Question, answer: Mapping[str, Any] | None) -> Any:
+        if answer is None:
+            return Unanswered(question.to_params())
+        try:
+            check_refusal(question.method, answer)
+            value = question.read(answer)
+        except (ElicitationDeclined, ToolError):
+            # A component that goes on without it is not to hear the question again.
+            self._answered[position] = Answered(question.digest, answer)
+            raise
+        except MalformedAnswer as exc:
+            return self._malformed(question, exc)
+        except UnfitAnswer as exc:
+            # It may have been fit in an earlier round.
+            self._answered.pop(position, None)
+            if not isinstance(exc, Unfinished):
+                self._count_correction(str(exc))
+            return Unanswered(question.corrected(str(exc)))
+        self._answered[position] = Answered(question.digest, answer)
+        return value
+
+    def _malformed(self, question: Question, exc: MalformedAnswer) -> Any:
+        place = "params.inputResponses" if self._incoming.revision.stateless else "result"
+        problem = f"{place}: what came is no answer to {question.method}: {exc}."
+        raise InvalidParams(problem) from exc
+
+    def _recorded(self, position: int, question: Question) -> Mapping[str, Any] | None:
+        recorded = self._answered.get(position)
+        if recorded is not None and recorded.digest == question.digest:
+            return recorded.answer
+        if self._was_another(position, question):
+            self._forget_from(position)
+        for key in self._keys(position, question):
+            if key in self._responses:
+                return read_response(key, self._responses[key])
+        return None
+
+    def _was_another(self, position: int, question: Question) -> bool:
+        """Whether another question had this number before, answered or still open."""
+        open_ones = self._known.asked.values()
+        digests = {one.digest for one in open_ones if one.position == position}
+        if position in self._answered:
+            digests.add(self._answered[position].digest)
+        return not digests <= {question.digest}
+
+    def _keys(self, position: int, question: Question) -> list[str]:
+        """The keys under which an answer to this question may have come."""
+        if self._is_first:
+            # A client that was asked nothing here may know the question all the same.
+            return [key_for(position, question)]
+        asked = Asked(position, question.digest)
+        return [key for key, one in self._known.asked.items() if one == asked]
+
+    def _forget_from(self, position: int) -> None:
+        self._answered = {n: one for n, one in self._answered.items() if n < position}
+        if self._state is not None:
+            still = {k: one for k, one in self._state.asked.items() if one.position < position}
+            self._state = replace(self._state, asked=still)
+
+    # Questions --------------------------------------------------------------------------------
+
+    def _count_correction(self, problem: str) -> None:
+        corrections = self._known.corrections + 1
+        if corrections > MAX_CORRECTIONS:
+            raise ToolError(f"The answers did not fit, {MAX_CORRECTIONS} times: {problem}")
+        self._state = replace(self._known, corrections=corrections)
+
+    def _put(self, position: int, question: Question, params: dict[str, Any]) -> None:
+        key = key_for(position, question)
+        if key in self._requests:
+            raise ValueError(f"Two questions have the key {key!r}; give each its own.")
+        if len(self._requests) >= MAX_QUESTIONS:
+            raise ValueError(f"More than {MAX_QUESTIONS} questions in one round; ask fewer.")
+        self._requests[key] = {"method": question.method, "params": params}
+        self._asked[key] = Asked(position, question.digest)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether there is something to leave the component for, whatever it made of that."""
+        return bool(self._requests) or self._begins
+
+    @property
+    def begins(self) -> bool:
+        """Whether the component is to go on as a task, and nothing is left to ask before."""
+        return self._begins and not self._requests
+
+    def state(self) -> bytes:
+        """How far it has come, for a row of ours."""
+        return encode(self._next_state().beyond(self._before))
+
+    def result(self) -> dict[str, Any]:
+        """The questions as the result of the request.
+
+        Raises:
+            URLElicitationRequired: the client can be told of pages in this way alone.
+        """
+        if not self._client.has_channel:
+            raise pages_to_visit(self._requests, self._incoming.revision, self.elicitation_id)
+        asking = {"resultType": "input_required", "inputRequests": self._requests}
+        if self._incoming.revision.stateless:
+            asking["requestState"] = self._sign()
+        return asking
+
+    def elicitation_id(self, key: str) -> str:
+        """The id of one question that sends the user to a page (ASK-13)."""
+        return f"{self.interaction_id}.{key}"
+
+    def resume(self, answers: Mapping[str, Any]) -> None:
+        """Begin another round in this same process, with what the client answered by key."""
+        self._state = self._next_state()
+        self._is_first = self._begins = False
+        self._responses = {key: msgspec.Raw(encode(answer)) for key, answer in answers.items()}
+        self._position = 0
+        self._requests, self._asked = {}, {}
+
+    def _sign(self) -> str:
+        return self._next_state().sign()
+
+    def _next_state(self) -> RequestState:
+        known = self._known
+        port = self._port
+        return replace(
+            known,
+            answered=self._answered,
+            asked=self._asked,
+            progress=port.progress_count if port else known.progress,
+            logs=port.log_count if port else known.logs,
+        )
+
+    # State ------------------------------------------------------------------------------------
+
+    @property
+    def _known(self) -> RequestState:
+        """The state that came, or that of a beginning."""
+        with self._lock:
+            # Two threads that want to know the id get the same one.
+            if self._state is None:
+                self._state = RequestState(
+                    subject=self._subject, interaction_id=new_interaction(self._incoming.principal)
+                )
+            return self._state
+
+    @property
+    def _subject(self) -> str:
+        """What a state is bound to (MRT-5)."""
+        return subject_of(self._incoming, self._component, self._arguments)
+
+    def listen_through(self, port: ClientPort | None) -> ClientPort | None:
+        """The client's port, without what earlier rounds have sent already."""
+        if port is None:
+            return None
+        envelope = self._incoming.envelope
+        self._port = ReplayPort(
+            port,
+            progress=self._state.progress if self._state else 0,
+            logs=self._state.logs if self._state else 0,
+            hears_progress=envelope.progress_token is not None,
+            hears_logs=envelope.log_level is not None,
+        )
+        return self._port
+
+
+# What this client can be asked --------------------------------------------------------------------
+
+# Which questions the client of one request supports, and in which wording.
+
+# What stands in the way of a client that declares everything, at revisions with sessions.
+NO_STREAM = (
+    "questions to it need a stream: it has to accept text/event-stream, and the site to run under "
+    "ASGI."
+)
+
+
+class Askable:
+    """A client as the questions of one call see it."""
+
+    def __init__(self, incoming: Incoming, component: Component) -> None:
+        self._incoming = incoming
+        self._component = component
+
+    @property
+    def has_channel(self) -> bool:
+        """Whether a question can reach the client before its answer does, or as its answer."""
+        return self._incoming.revision.stateless or self._incoming.can_ask
+
+    def supports(self, name: str) -> bool:
+        """Whether the client declared that it can be asked for this, and there is a way to."""
+        incoming = self._incoming
+        if not (self.has_channel or self._is_told_by_error(name)):
+            return False
+        return incoming.revision.asks(name) and declares(
+            incoming.envelope.client_capabilities, name
+        )
+
+    def _is_told_by_error(self, name: str) -> bool:
+        """Whether the client learns of it from an error, and calls again afterwards (ASK-18)."""
+        return name == "elicitation.url" and self._incoming.revision.elicitation_ids
+
+    def require(self, names: Sequence[str]) -> None:
+        """Refuse to go on without what the client has to declare.
+
+        Raises:
+            MissingCapability: naming everything that it did not declare (MRT-3).
+        """
+        missing = [name for name in names if not self.supports(name)]
+        if not missing:
+            return
+        is_form = any(name.startswith("elicitation") for name in missing)
+        kind = ElicitationUnavailable if is_form else MissingCapability
+        declared, asks = self._incoming.envelope.client_capabilities, self._incoming.revision.asks
+        is_able = all(asks(name) and declares(declared, name) for name in missing)
+        raise kind(
+            f"{self._component} needs a client that declares {' and '.join(sorted({*missing}))}."
+            + (f" This one does; {NO_STREAM}" if is_able and not self.has_channel else ""),
+            data={"requiredCapabilities": requirement(missing)},
+        )
+
+    def check_words(self, questions: Sequence[Question]) -> None:
+        """Refuse what the revision of the request cannot say.
+
+        Raises:
+            MissingCapability: naming it.
+        """
+        revision = self._incoming.revision
+        for one in questions:
+            lacking = unsayable(one.method, one.to_params(), revision)
+            if lacking is not None:
+                is_form = one.needs.startswith("elicitation")
+                kind = ElicitationUnavailable if is_form else MissingCapability
+                raise kind(
+                    f"{self._component} asks with {lacking}; {revision.version} has nothing alike.",
+                    data={"requiredCapabilities": requirement([one.needs])},
+                )
+
+
+# ``requestState`` ---------------------------------------------------------------------------------
+
+# It is bound to caller, server, method, component and arguments. It holds only digests and what
+# the client itself has answered before. Keys rotate with ``SECRET_KEY_FALLBACKS``.
+
+SALT = "mcp_django.request_state"
+FORMAT = 1
+# Answers of earlier rounds are in it. Counted before it is compressed: answers that repeat
+# themselves shrink to a thousandth, and every later request would make megabytes of them again.
+MAX_BYTES = 1024 * 1024
+_AGAIN = "send the same params with it, or call again without it"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that was sent to the client and not yet answered."""
+
+    position: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question that the client has answered, with what it said."""
+
+    digest: str
+    answer: Mapping[str, Any]
+
+
+class _Format(msgspec.Struct):
+    """The part of a state that every release can read."""
+
+    format: int
+
+
+class _Plain:
+    """What ``signing`` takes for a serializer: what is signed is bytes already."""
+
+    def dumps(self, obj: bytes) -> bytes:
+        return obj
+
+    def loads(self, data: bytes) -> bytes:
+        return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestState:
+    """How far an interaction has come."""
+
+    format: int = FORMAT
+    subject: str
+    """Digest of what the state is bound to."""
+    interaction_id: str
+    answered: dict[int, Answered] = field(default_factory=dict)
+    """By position: the first question of a run is number 0."""
+    asked: dict[str, Asked] = field(default_factory=dict)
+    """By key."""
+    progress: int = 0
+    """Progress reports that the client has got."""
+    logs: int = 0
+    """Log messages that the client has got."""
+    corrections: int = 0
+    """Answers that had to be asked again."""
+
+    def beyond(self, first: int) -> RequestState:
+        """The state of a run that begins with the question of this number."""
+        answered = {n - first: one for n, one in self.answered.items() if n >= first}
+        asked = {
+            key: Asked(one.position - first, one.digest)
+            for key, one in self.asked.items()
+            if one.position >= first
+        }
+        return replace(self, answered=answered, asked=asked)
+
+    def sign(self) -> str:
+        """The state as text that only this site can have written.
+
+        Raises:
+            ToolError: the answers so far are too large to be sent back and forth.
+        """
+        plain = encode(self)
+        # A client has to send it back together with its arguments, and text grows by a third.
+        if len(plain) > min(MAX_BYTES, get_settings().max_body_bytes // 2):
+            raise ToolError("The answers so far are too large to ask anything more; ask for less.")
+        return signing.dumps(plain, salt=SALT, serializer=_Plain, compress=True)
+
+
+def key_for(position: int, question: Question) -> str:
+    """The author's key, or one that belongs to this question alone."""
+    return question.key or f"{question.needs.replace('.', '_')}_{position}_{question.digest[:8]}"
+
+
+def read_state(signed: str, *, subject: str) -> RequestState:
+    """The state that a client has sent back.
+
+    Raises:
+        InvalidParams: it was changed, is too old, or belongs to another request.
+    """
+    seconds = get_settings().question_timeout
+    try:
+        plain: bytes = signing.loads(
+            signed, salt=SALT, serializer=_Plain, max_age=timedelta(seconds=seconds)
+        )
+    except signing.SignatureExpired:
+        raise InvalidParams(
+            f"params.requestState is older than {seconds:g} seconds; call again without it."
+        ) from None
+    except signing.BadSignature:
+        raise InvalidParams(
+            "params.requestState is not what this server sent; call again without it."
+        ) from None
+    if msgspec.json.decode(plain, type=_Format).format != FORMAT:
+        raise InvalidParams("params.requestState is of another release; call again without it.")
+    state = msgspec.json.decode(plain, type=RequestState)
+    if state.subject != subject:
+        raise InvalidParams(f"params.requestState belongs to another request; {_AGAIN}.")
+    return state
+
+
+def subject_of(incoming: Incoming, component: Component, arguments: bytes) -> str:
+    """What a state of this request is bound to."""
+    return subject_digest(
+        incoming.principal.key,
+        incoming.server.name,
+        incoming.request.method,
+        component.key,
+        arguments=arguments,
+    )
+
+
+def subject_digest(*names: str, arguments: bytes) -> str:
+    """What a state is bound to, whatever the order in which arguments were written.
+
+    Numbers are taken digit by digit: as floats, two amounts might be one, and some none at all.
+    """
+    exact = json.loads(arguments, parse_float=Decimal, parse_int=Decimal)
+    return hashlib.sha256(repr([*names, _ordered(exact)]).encode()).hexdigest()[:32]
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [_ordered(item) for item in value]
+    return value
+
+
+# Messages of repeated rounds ----------------------------------------------------------------------
+
+# A component that runs again repeats its messages; the client gets each once.
+
+
+class ReplayPort:
+    """Swallows as many progress reports and log messages as earlier rounds have delivered.
+
+    A round whose client does not listen delivers nothing, and leaves the count as it was.
+    """
+
+    def __init__(
+        self, port: ClientPort, *, progress: int, logs: int, hears_progress: bool, hears_logs: bool
+    ) -> None:
+        self._port = port
+        self._delivered = {"progress": progress, "logs": logs}
+        self._said = {"progress": 0, "logs": 0}
+        self._hears = {"progress": hears_progress, "logs": hears_logs}
+        self._lock = threading.Lock()
+
+    @property
+    def progress_count(self) -> int:
+        """Progress reports that the client has got, in all rounds."""
+        return self._count("progress")
+
+    @property
+    def log_count(self) -> int:
+        """Log messages that the client has got, in all rounds."""
+        return self._count("logs")
+
+    def _count(self, kind: str) -> int:
+        return max(self._delivered[kind], self._said[kind] if self._hears[kind] else 0)
+
+    def _is_new(self, kind: str) -> bool:
+        with self._lock:
+            self._said[kind] += 1
+            return self._said[kind] > self._delivered[kind]
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Send progress that is new."""
+        if self._is_new("progress"):
+            self._port.progress(progress, total, message)
+
+    def log(self, level: str, data: Any, logger: str | None) -> None:
+        """Send a log message that is new."""
+        if self._is_new("logs"):
+            self._port.log(level, data, logger)
+
+    def hang_up(self, seconds: float) -> None:
+        """Close the connection, in every round."""
+        self._port.hang_up(seconds)

@@ -1,0 +1,549 @@
+"""One run of a task, from the lease to the row that says how it ended.
+
+The caller may have lost access since the call was made. So each run authorizes the call again,
+and fails with the same message with which a call would have been refused. A run has no
+credential: the caller is restored from the task's row.
+
+One thread of a process renews the leases of all tasks that run here. It begins with the first
+task and ends with the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    close_old_connections,
+    connections,
+    models,
+)
+from django.urls import get_resolver
+from django.utils.module_loading import import_string
+
+from mcp_django.auth.authentication import refresh
+from mcp_django.auth.pages import new_interaction
+from mcp_django.auth.principal import Principal, anonymous
+from mcp_django.core.catalog import Server
+from mcp_django.core.context import Cancellation, CurrentTask
+from mcp_django.core.questions import MalformedAnswer, Question
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import (
+    AccessRefused,
+    AuthenticationRequired,
+    InternalError,
+    InvalidParams,
+    MCPError,
+    NotApproved,
+)
+from mcp_django.execution import call_log, invoke, results, telemetry
+from mcp_django.execution.approval_guard import gate_of
+from mcp_django.execution.call import Incoming, Invocation, RoundParams, Unanswered
+from mcp_django.execution.interaction import Interaction, RequestState, subject_of
+from mcp_django.execution.policy import admit, admit_connection
+from mcp_django.execution.results import tool_error
+from mcp_django.protocol.envelope import Envelope
+from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
+from mcp_django.protocol.jsonrpc import Request, encode
+from mcp_django.protocol.revisions import LATEST
+from mcp_django.protocol.text import storable
+from mcp_django.schema.arguments import ArgumentSource, InvalidArguments
+from mcp_django.storage import task_rows
+from mcp_django.storage.databases import alias
+
+if TYPE_CHECKING:
+    from mcp_django.models import Task
+
+
+logger = logging.getLogger("mcp_django")
+
+MAX_MESSAGE = 1000
+# How long a database may be away before what came of a run is lost.
+PATIENCE_SECONDS = 60
+PAUSE_SECONDS = 0.5
+UNHEARD = (
+    "It has a question, and the client that began it cannot be asked any more; call the tool from "
+    "a client with tasks, or without what makes it ask."
+)
+BROKEN = "The task could not be run for a reason that is no fault of the request; it was logged."
+STOPPED = "The worker that ran this task was stopped."
+
+
+def take(pk: str, run: int) -> Running | None:
+    """A run with its lease; ``None`` where it was taken, or is not wanted any more."""
+    row = task_rows.start(pk, run)
+    if row is None:
+        return None
+    taken = Running(row)
+    keeper.hold(taken)
+    return taken
+
+
+def perform_here(pk: str, run: int) -> None:
+    """Run a task at once, while nobody else looks at it: its lease is not renewed."""
+    row = task_rows.start(pk, run)
+    if row is not None:
+        Running(row).perform()
+
+
+class Running:
+    """A run that this process holds the lease of, and the port by which it reports."""
+
+    def __init__(self, row: Task) -> None:
+        self.row = row
+        self.pk, self.run = row.pk, row.run
+        self.cancellation = Cancellation()
+        self._message: str | None = None
+        self._lock = threading.Lock()
+
+    # What its function reports ----------------------------------------------------------------
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Become the message of the task, which is written once a second at most."""
+        if message is None:
+            message = f"{progress:g}" if total is None else f"{progress:g} / {total:g}"
+        with self._lock:
+            self._message = message[:MAX_MESSAGE]
+
+    def log(self, level: str, data: Any, logger: str | None) -> None:
+        """Drop it: tasks have no log messages (TKE-11)."""
+
+    def hang_up(self, seconds: float) -> None:
+        """There is no connection to close."""
+
+    # What its keeper does ---------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Raise ``ctx.cancelled``, and interrupt what can be interrupted."""
+        self.cancellation.cancel()
+
+    def tell(self) -> None:
+        """Write down what was reported last, if it was not written yet."""
+        with self._lock:
+            message, self._message = self._message, None
+        if message is not None:
+            task_rows.tell(self.pk, self.run, message)
+
+    def let_go(self) -> None:
+        """Hold the lease no more."""
+        keeper.let_go(self)
+
+    # The run ----------------------------------------------------------------------------------
+
+    def perform(self) -> None:
+        """Run the function and write down what came of it, or what it asks."""
+        try:
+            self._perform()
+        except MCPError as exc:
+            self._fail(exc.code, exc.message, exc.data)
+        except AccessRefused as exc:
+            is_unknown = isinstance(exc, AuthenticationRequired)
+            self._fail(UNAUTHORIZED if is_unknown else FORBIDDEN, exc.message)
+        except asyncio.CancelledError:
+            # Whoever cancelled it has written that down.
+            logger.info("The task %s of %s was cancelled.", self.row.short_id, self.row.tool)
+        except Exception:
+            logger.exception(
+                "The task %s of %s could not be run.", self.row.short_id, self.row.tool
+            )
+            self._fail(InternalError.code, BROKEN)
+        except BaseException:
+            self._fail(InternalError.code, STOPPED)
+            raise
+        finally:
+            self.let_go()
+
+    def _perform(self) -> None:
+        if self.cancellation:
+            return
+        outcome = rebuild(self.row, self.cancellation)
+        if isinstance(outcome, dict):
+            self._finish(outcome)
+            return
+        interaction = outcome.interaction
+        assert isinstance(interaction, TaskInteraction)
+        result = invoke.run_until_cancelled(outcome, self)
+        self._insist(self.tell)
+        if result.get("resultType") == "input_required" and self.row.caller.get("by_handle"):
+            self._finish(tool_error(UNHEARD))
+        elif result.get("resultType") == "input_required":
+            requests, state = interaction.requests, interaction.state().decode()
+            self._insist(lambda: task_rows.asked(self.pk, self.run, requests, state))
+        else:
+            self._finish(result)
+
+    def _finish(self, result: dict[str, Any]) -> None:
+        try:
+            encode(result)
+        except (TypeError, ValueError) as exc:
+            # The site put it there: half a surrogate pair in a text, an object in a block's meta.
+            logger.exception("The result of the task %s is no JSON.", self.row.short_id)
+            raise InternalError("The result cannot be written as JSON; it was logged.") from exc
+        self._insist(lambda: task_rows.finish(self.pk, self.run, result=result, message=""))
+
+    def _fail(self, code: int, message: str, data: Any = None) -> None:
+        error: dict[str, Any] = {"code": code, "message": storable(message)}
+        if data is not None:
+            error["data"] = data
+        try:
+            encode(error)
+        except (TypeError, ValueError):
+            # The site put it there; the error is one without it.
+            logger.exception("The data of an error of %s is no JSON.", self.row.tool)
+            del error["data"]
+        self._insist(lambda: task_rows.finish(self.pk, self.run, error=error))
+
+    def _insist(self, write: Callable[[], object]) -> None:
+        """Write what cannot be found out again, although the database is away for a moment."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                write()
+            except (OperationalError, InterfaceError) as exc:
+                if connections[alias()].in_atomic_block or time.monotonic() > until:
+                    raise
+                logger.warning("A task of %s could not be written (%s); again.", self.row.tool, exc)
+                time.sleep(PAUSE_SECONDS)
+                close_old_connections()
+            else:
+                return
+
+
+# From the row to the call -------------------------------------------------------------------------
+
+# Of a layer above this one.
+ALL_SERVERS = "mcp_django.server.all_servers"
+TRANSPORT = "task"
+
+
+class RunningTask(CurrentTask):
+    """``ctx.task`` inside a task, where ``begin`` has nothing left to do."""
+
+    def __init__(self, pk: str) -> None:
+        self.id = pk
+
+
+def rebuild(row: Task, cancellation: Cancellation) -> Invocation | dict[str, Any]:
+    """The call of a task, or its result where the arguments do not fit any more.
+
+    Raises:
+        MCPError: the tool is not there any more, not for this caller, or not for this client.
+        AccessRefused: the caller would not be let in any more.
+    """
+    server = server_named(row.server)
+    principal = principal_of(row)
+    if principal is None:
+        raise AuthenticationRequired("Whoever began this task may not use the site any more.")
+    incoming = _incoming(row, server, principal)
+    operation = telemetry.begin(incoming)
+    incoming.entry.open(incoming)
+    try:
+        outcome = _admitted(row, incoming, cancellation)
+    except Exception as exc:
+        call_log.refused(incoming.entry, exc)
+        if operation is not None:
+            operation.raised(exc)
+        raise
+    if isinstance(outcome, dict):
+        call_log.answered(incoming.entry, outcome)
+        if operation is not None:
+            operation.returned(outcome)
+    return outcome
+
+
+def _admitted(
+    row: Task, incoming: Incoming, cancellation: Cancellation
+) -> Invocation | dict[str, Any]:
+    server, principal, entry = incoming.server, incoming.principal, incoming.entry
+    raw = row.arguments.encode()
+    entry.wants(row.tool)
+    server.refresh()
+    admit_connection(server, principal)
+    # What it was called when the task was made, perhaps before the last deployment.
+    tool = server.offered.find_tool(row.tool)
+    if tool is not None:
+        entry.found(tool)
+    if tool is None or not admit(principal, tool, entry=entry):
+        raise InvalidParams(
+            f"No tool named {row.tool[:80]!r} on server {row.server!r}; see tools/list."
+        )
+    entry.admitted(raw)
+    try:
+        arguments = _arguments(tool, principal).parse(raw)
+    except InvalidArguments as exc:
+        entry.wrong(exc.problems)
+        return results.tool_error(str(exc))
+    # A yes was taken when the task began, if one was needed by then.
+    if tool.approval != row.caller.get("approval", "") and gate_of(incoming, tool, raw, arguments):
+        unasked = NotApproved(f"{tool.name} needs approval since this task began; call it again.")
+        entry.failed(unasked)
+        return results.tool_error(str(unasked))
+    return Invocation(
+        incoming=incoming,
+        component=tool,
+        arguments=arguments,
+        cancellation=cancellation,
+        interaction=TaskInteraction(incoming, tool, raw, state=row.state, answers=_answers(row)),
+        conclude=partial(results.tool_result, tool),
+        excuse=partial(results.tool_failure, tool, incoming.revision),
+        task=RunningTask(row.pk),
+        # Its time is that of the task, and whoever keeps the lease looks at that.
+        seconds=row.ttl_ms / 1000,
+        entry=entry,
+    )
+
+
+def server_named(name: str) -> Server:
+    """The server of this name, where need be after the URLconf of the site was imported.
+
+    Raises:
+        InternalError: this process has none.
+    """
+    for look in (lambda: None, lambda: get_resolver().url_patterns):
+        look()
+        for server in import_string(ALL_SERVERS)():
+            if server.name == name:
+                found: Server = server
+                return found
+    raise InternalError(f"This process has no server {name!r}; see that its workers import it.")
+
+
+def _incoming(row: Task, server: Server, principal: Principal) -> Incoming:
+    return Incoming(
+        server=server,
+        request=Request(id=row.pk, method="tools/call", params=encode({"name": row.tool})),
+        envelope=Envelope(
+            revision=LATEST,
+            client_capabilities=row.capabilities,
+            client_info=row.client_info or None,
+            progress_token=row.pk,
+            trace=row.trace,
+        ),
+        principal=principal,
+        origin=row.caller.get("origin", "client"),
+        acting=row.caller.get("acting", ""),
+        transport=TRANSPORT,
+    )
+
+
+def _answers(row: Task) -> dict[str, Any]:
+    """What was answered since the last run, by the keys that its function knows."""
+    return {row.keys[key]: one for key, one in row.answers.items() if key in row.keys}
+
+
+def _arguments(tool: Tool, principal: Principal) -> ArgumentSource:
+    """The arguments as this caller has them, where they differ from caller to caller."""
+    for_caller: Callable[[Principal], ArgumentSource] | None = getattr(
+        tool.arguments, "for_caller", None
+    )
+    return tool.arguments if for_caller is None else for_caller(principal)
+
+
+# The caller in a task's row -----------------------------------------------------------------------
+
+# Writes a caller into the row of a task, and restores it from there.
+
+DETAILS = ("client_name", "issuer", "subject", "audience", "claims", "credential")
+
+
+def user_of(principal: Principal) -> Any:
+    """The row of the caller's user, ``None`` for nobody."""
+    user = principal.user
+    # What ``request.user`` is lazy about is a row all the same.
+    return user if user.is_authenticated and isinstance(user, models.Model) else None
+
+
+def details_of(incoming: Incoming) -> dict[str, Any]:
+    """What of a caller has no column."""
+    principal = incoming.principal
+    expires = principal.expires_at
+    return {
+        **{name: getattr(principal, name) for name in DETAILS},
+        "expires_at": expires.isoformat() if expires is not None else None,
+        "origin": incoming.origin,
+        "acting": incoming.acting,
+    }
+
+
+def principal_of(row: Task) -> Principal | None:
+    """The caller as it is now, ``None`` if it would not be let in any more. Uses the database.
+
+    That an access token has expired meanwhile ends no task whose client can renew it. That it was
+    revoked does, and so does the end of one that nothing renews.
+    """
+    if row.user is None:
+        # A caller of whom there is no row cannot be looked up again.
+        nobody = anonymous()
+        return nobody if row.principal == nobody.key else None
+    known = row.caller
+    expires = known["expires_at"]
+    scopes = row.scopes
+    principal = Principal(
+        key=row.principal,
+        user=row.user,
+        backend=row.backend,
+        scopes=None if scopes is None else frozenset(scopes),
+        client_id=row.client_id,
+        expires_at=datetime.fromisoformat(expires) if expires else None,
+        **{name: known[name] for name in DETAILS},
+    )
+    if not row.user.is_active:
+        return None
+    return refresh(principal)
+
+
+# Questions of a task ------------------------------------------------------------------------------
+
+# Between two runs they wait in the task's row, and never travel through the client.
+
+
+class TaskInteraction(Interaction):
+    """What a task has been told in its earlier runs, and what it asks now.
+
+    ``state`` is empty before the first of them, ``answers`` are by the keys of the interaction.
+    """
+
+    def __init__(
+        self,
+        incoming: Incoming,
+        tool: Tool,
+        arguments: bytes,
+        *,
+        state: str,
+        answers: Mapping[str, Any],
+    ) -> None:
+        # What is no object is no answer, so its question is asked again.
+        responses = {
+            key: msgspec.Raw(encode(one)) for key, one in answers.items() if isinstance(one, dict)
+        }
+        super().__init__(incoming, tool, arguments, RoundParams(input_responses=responses))
+        self._is_first = False
+        if state:
+            self._state = msgspec.json.decode(state, type=RequestState)
+        else:
+            self._state = RequestState(
+                subject=subject_of(incoming, tool, arguments),
+                interaction_id=new_interaction(incoming.principal),
+            )
+        self._answered = dict(self._state.answered)
+
+    @property
+    def requests(self) -> Mapping[str, dict[str, Any]]:
+        """The questions, by their keys."""
+        return self._requests
+
+    def _sign(self) -> str:
+        return ""
+
+    def _malformed(self, question: Question, exc: MalformedAnswer) -> Any:
+        # Whoever sent it has had his answer long since, and a task does not end of it.
+        self._count_correction(str(exc))
+        return Unanswered(question.to_params())
+
+
+# Leases of running tasks --------------------------------------------------------------------------
+
+# The thread also writes the progress that the tasks report, since their own threads may be inside
+# a transaction, and finds out which of them were cancelled.
+
+RENEW_SECONDS = 10
+# How often is looked whether a task was cancelled, and how often its message is written at most.
+LOOK_SECONDS = 1
+
+# What SQLite says to everybody while one task goes on in a transaction.
+LOCKED = " If a task runs in a transaction, declare its tool with atomic=False."
+
+
+class Held(Protocol):
+    """A run whose lease is held."""
+
+    pk: str
+    run: int
+
+    def stop(self) -> None:
+        """Nobody wants it any more; in the thread of the keeper."""
+
+    def tell(self) -> None:
+        """Write down what it reported; in the thread of the keeper."""
+
+
+class Keeper:
+    """The leases of one process."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, int], Held] = {}
+        self._lock = threading.Lock()
+        self._changed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def hold(self, held: Held) -> None:
+        """Keep the lease of a run, which has just been taken."""
+        with self._lock:
+            self._held[held.pk, held.run] = held
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._keep, name="mcp-leases", daemon=True)
+                self._thread.start()
+
+    def let_go(self, held: Held) -> None:
+        """Keep it no more; harmless where nobody does."""
+        with self._lock:
+            self._held.pop((held.pk, held.run), None)
+            if not self._held:
+                self._changed.set()
+
+    def _keep(self) -> None:
+        renewed = time.monotonic()
+        try:
+            while self._goes_on():
+                now = time.monotonic()
+                is_due = now - renewed >= RENEW_SECONDS
+                if self._look(renew=is_due) and is_due:
+                    renewed = now
+        finally:
+            connections.close_all()
+
+    def _goes_on(self) -> bool:
+        self._changed.wait(LOOK_SECONDS)
+        with self._lock:
+            self._changed.clear()
+            if not self._held:
+                self._thread = None
+            return bool(self._held)
+
+    def _look(self, *, renew: bool) -> bool:
+        """Whether the database could be asked; if not, it is again, at once and with patience."""
+        with self._lock:
+            held = list(self._held.values())
+        try:
+            wanted = task_rows.still_wanted({one.pk: one.run for one in held})
+            for one in held:
+                if one.pk not in wanted or (renew and not task_rows.renew(one.pk, one.run)):
+                    self.let_go(one)
+                    one.stop()
+                else:
+                    one.tell()
+        except DatabaseError as exc:
+            way_out = LOCKED if "database is locked" in str(exc) else ""
+            logger.warning(
+                "Leases of tasks could not be renewed (%s); trying again.%s", exc, way_out
+            )
+            connections.close_all()
+            return False
+        except Exception:
+            # Without it every task here would be taken for lost.
+            logger.exception("The keeper of leases stumbled; it goes on.")
+            return False
+        return True
+
+
+keeper = Keeper()

@@ -1,0 +1,228 @@
+"""A task as clients see it: its status and result in wire shape, and the tool ``get_result``.
+
+The shape is the richest one; ``protocol/shapes.py`` cuts it to a revision. A caller who may no
+longer call the tool of a task may not read its result either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections
+from django.utils import timezone
+
+from mcp_django.auth.principal import Principal
+from mcp_django.core import declare
+from mcp_django.core.catalog import Collection, Offered, Server
+from mcp_django.core.context import Context
+from mcp_django.exceptions import AlreadyRegistered, InternalError, MCPError, ToolError
+from mcp_django.execution import task_worker
+from mcp_django.execution.policy import Verdicts, admit, visible
+from mcp_django.protocol import shapes
+from mcp_django.protocol.content import Text, ToolResult
+from mcp_django.protocol.envelope import MODEL_IMMEDIATE_RESPONSE, RELATED_TASK
+from mcp_django.storage import task_rows
+from mcp_django.storage.databases import in_thread
+
+if TYPE_CHECKING:
+    from mcp_django.models import Task
+    from mcp_django.protocol.revisions import Revision
+
+
+CANCELLED_MESSAGE = "The task was cancelled."
+
+
+class TaskFailed(MCPError):
+    """The JSON-RPC error that a task ended with, as its call would have met it."""
+
+    def __init__(self, error: Mapping[str, Any]) -> None:
+        super().__init__(error["message"], data=error.get("data"))
+        self.code = error["code"]  # type: ignore[misc]  # the call's, not the class's
+
+
+def task(row: Task) -> dict[str, Any]:
+    """The task alone: its status, and for how long it is good."""
+    described: dict[str, Any] = {"taskId": row.pk, "status": row.status}
+    if row.status_message:
+        described["statusMessage"] = row.status_message
+    return {
+        **described,
+        "createdAt": _moment(row, row.created_at),
+        "lastUpdatedAt": _moment(row, row.updated_at),
+        "ttlMs": row.ttl_ms,
+        "pollIntervalMs": row.poll_ms,
+    }
+
+
+def created(row: Task, *, text: str = "") -> dict[str, Any]:
+    """The result of a call that became a task; ``text`` is for a model that is not to wait."""
+    meta = {"_meta": {MODEL_IMMEDIATE_RESPONSE: text}} if text else {}
+    # A worker may have been faster; whoever is told of a task finds that out by looking.
+    return {"resultType": "task", **task(row), "status": task_rows.WORKING, **meta}
+
+
+def detailed(row: Task) -> dict[str, Any]:
+    """The task with what belongs to its status: questions, result or error."""
+    described = task(row)
+    if row.status == task_rows.INPUT_REQUIRED:
+        described["inputRequests"] = row.questions
+    elif row.status == task_rows.COMPLETED:
+        described["result"] = row.result or {}
+    elif row.status == task_rows.FAILED:
+        described["error"] = row.error or {}
+    return described
+
+
+def outcome(row: Task, server: Server, revision: Revision) -> dict[str, Any]:
+    """What the call of a task that is over would have been answered with, naming the task.
+
+    Raises:
+        MCPError: the call met an error, or was cancelled.
+    """
+    if row.status == task_rows.CANCELLED:
+        raise InternalError(row.status_message or CANCELLED_MESSAGE)
+    if row.status == task_rows.FAILED:
+        raise TaskFailed(row.error or {"code": InternalError.code, "message": row.status_message})
+    tool = server.offered.find_tool(row.tool)
+    schema = tool.output.json_schema if tool is not None and tool.output is not None else None
+    result = shapes.project_result(
+        "tools/call", row.result or {}, revision, identity=None, output_schema=schema
+    )
+    return {**result, "_meta": {**result.get("_meta", {}), **related(row.pk)}}
+
+
+def related(task_id: str) -> dict[str, Any]:
+    """What every message about a task has in its ``_meta`` at 2025-11-25 (TKD-8)."""
+    return {RELATED_TASK: {"taskId": task_id}}
+
+
+def handle(row: Task) -> dict[str, Any]:
+    """The result of a call that became a task, for a client that knows of none."""
+    text = (
+        f"{row.tool} has been started and goes on by itself. To get its result, call the tool "
+        f"get_result with the handle {row.pk}."
+    )
+    structured = {"handle": row.pk, "status": task_rows.WORKING}
+    return {"content": [Text(text).to_wire()], "structuredContent": structured}
+
+
+def _moment(row: Task, value: datetime) -> str:
+    """A time of the database in ISO 8601, in UTC."""
+    if timezone.is_naive(value):
+        # A site without time zones has the time of its zone, except in SQLite.
+        is_utc = connections[row._state.db or "default"].vendor == "sqlite"
+        value = timezone.make_aware(value, UTC if is_utc else timezone.get_default_timezone())
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# Who may read a result ----------------------------------------------------------------------------
+
+# Whether the caller who began a task may still read its result. A tool that has left the code has
+# no permission to ask for, and its results stay readable.
+
+
+def may_read(
+    offered: Offered, principal: Principal, row: Task | None, *, verdicts: Verdicts | None = None
+) -> bool:
+    """Whether the caller may use the tool of a task of his; what is switched off, nobody may.
+
+    A task that there is not (``None``) takes as long as one that he may not read.
+
+    Raises:
+        AccessRefused: a credential with more scopes may.
+    """
+    tool = offered.find_tool(row.tool) if row is not None else None
+    may_use = admit(principal, tool, among=offered.tools.values(), verdicts=verdicts)
+    if row is None or tool is not None:
+        return may_use
+    return (offered.available or offered).find_tool(row.tool) is None
+
+
+def unreadable(offered: Offered, principal: Principal) -> list[str]:
+    """The names of tools, former ones too, whose results the caller may not read."""
+    return [
+        name
+        for one in (offered.available or offered).tools.values()
+        if (left := offered.tools.get(one.name)) is None or not visible(principal, left)
+        for name in (one.name, *one.aliases)
+    ]
+
+
+# ``get_result``: results by polling ---------------------------------------------------------------
+
+# How clients without support for tasks get the result of one.
+
+NAME = "get_result"
+# Hosts give a call up after a minute, or sooner.
+WAIT_SECONDS = 10
+LOOK_SECONDS = 0.5
+
+
+class Stored(ToolResult):
+    """What a tool has answered, as it is in the row of its task."""
+
+    _wire: Mapping[str, Any]
+
+    def __init__(self, wire: Mapping[str, Any]) -> None:
+        super().__init__(is_error=bool(wire.get("isError")))
+        object.__setattr__(self, "_wire", wire)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The result, as the tool gave it."""
+        return dict(self._wire)
+
+
+async def get_result(ctx: Context, handle: str) -> ToolResult:
+    """Get the result of a call that goes on by itself and has given a handle.
+
+    It waits some seconds for the result. If there is none by then it says so; call it again.
+    """
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not (row := await _look(ctx, handle)).is_terminal:
+        if row.status == task_rows.INPUT_REQUIRED:
+            raise ToolError(f"{row.tool} asks its user something, which has no way to them here.")
+        if time.monotonic() >= deadline:
+            said = f": {row.status_message}" if row.status_message else "."
+            return ToolResult(f"Still working{said}\nCall {NAME} with the same handle again.")
+        await asyncio.sleep(LOOK_SECONDS)
+    if row.status == task_rows.COMPLETED:
+        return Stored(row.result or {})
+    raise ToolError(row.status_message or f"The call of {row.tool} was cancelled.")
+
+
+async def _look(ctx: Context, handle: str) -> Task:
+    if task_worker.is_here():
+        # In the transaction of the test, which no other thread can look into.
+        return await sync_to_async(_row)(ctx, handle)
+    return await in_thread(_row, ctx, handle)
+
+
+def _row(ctx: Context, handle: str) -> Task:
+    row = task_rows.find(handle, server=ctx.server.name, principal_key=ctx.principal.key)
+    is_readable = may_read(ctx.server.offered, ctx.principal, row)
+    if row is None or not is_readable:
+        raise ToolError(
+            "There is no such handle, or its time is over; call the tool that gave it again."
+        )
+    return row
+
+
+def offer(collection: Collection) -> None:
+    """Have the tool on a server, once.
+
+    Raises:
+        AlreadyRegistered: the site has another tool of this name.
+    """
+    known = collection.tools.get(NAME)
+    if known is None:
+        collection.add(declare.tool(get_result, {"title": "Get a result", "read_only": True}))
+    elif known.callable is not get_result:
+        raise AlreadyRegistered(
+            f"A tool with handle=True needs the name {NAME!r} for the tool that answers handles; "
+            f"give the one from {known.origin} another name."
+        )

@@ -1,0 +1,467 @@
+"""OpenTelemetry: a span and a measurement for every request, where its API is installed.
+
+``execution.pipeline`` begins the ``Operation`` of a request, its handler notes the component that
+it found, ``observed`` and ``aobserved`` run the function inside of it and end it. Names follow
+the semantic conventions for the Model Context Protocol
+(open-telemetry/semantic-conventions-genai, docs/gen-ai/mcp.md).
+
+Text that a client makes up never becomes the name of a span or an attribute of a measurement:
+methods, components, revisions and transports are all countable.
+
+Only ``execution.otel`` imports the API, at the first request; without it ``begin`` is one look at
+a cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mcp_django.auth.credentials import client_ip
+from mcp_django.conf import get_settings
+from mcp_django.core.component import Component
+from mcp_django.exceptions import InvalidParams, MCPError
+from mcp_django.execution import call_record
+from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.envelope import read_handshake_meta
+from mcp_django.protocol.errors import clip, code_in
+from mcp_django.protocol.jsonrpc import Notification, Request, RequestId
+from mcp_django.protocol.methods import REQUESTS
+from mcp_django.protocol.revisions import REVISIONS
+from mcp_django.protocol.text import one_line
+
+if TYPE_CHECKING:
+    from mcp_django.execution.call import Incoming
+    from mcp_django.execution.otel import Instruments, Span
+
+
+# Attributes ---------------------------------------------------------------------------------------
+
+# The attributes of a request, under the names of the semantic conventions.
+
+OTHER = "_OTHER"
+NOTIFICATIONS = frozenset({"notifications/initialized", "notifications/cancelled"})
+QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
+MAX_ID = 100
+MAX_URI = 2000
+
+_KNOWN = NOTIFICATIONS | QUESTIONS
+_NETWORK: Mapping[str, Mapping[str, str]] = {
+    "http": {"network.transport": "tcp", "network.protocol.name": "http"},
+    "sse": {"network.transport": "tcp", "network.protocol.name": "http"},
+    "stdio": {"network.transport": "pipe"},
+}
+
+
+@lru_cache(maxsize=1024)
+def common_attributes(method: str, version: str, transport: str) -> Mapping[str, str]:
+    """What spans and measurements both have; the same object for the same request."""
+    found = {"mcp.method.name": method, **_NETWORK.get(transport, {})}
+    if version:
+        found["mcp.protocol.version"] = version
+    if method == "tools/call":
+        found["gen_ai.operation.name"] = "execute_tool"
+    return found
+
+
+def known(method: str) -> str:
+    """The method, or one word for all that nobody defines."""
+    return method if method in REQUESTS or method in _KNOWN else OTHER
+
+
+def identity(request_id: RequestId | None, session: str) -> dict[str, str]:
+    """Which request it is, for the span alone.
+
+    A session is told by its digest, as in the call log: its id is for its client alone.
+    """
+    found = {}
+    if request_id is not None:
+        found["jsonrpc.request.id"] = clip(one_line(str(request_id)[: MAX_ID + 1]), limit=MAX_ID)
+    if session:
+        found["mcp.session.id"] = session
+    return found
+
+
+def of_component(component: Component) -> dict[str, str]:
+    """What a tool or a prompt is called; resources, of which templates make any number, are not."""
+    if component.kind == "tool":
+        return {"gen_ai.tool.name": component.key}
+    if component.kind == "prompt":
+        return {"gen_ai.prompt.name": component.key}
+    return {}
+
+
+def uri_of(component: Component, uri: str, *, is_logged: bool) -> str:
+    """The URI of a resource; of a template the template itself, unless its arguments are logged."""
+    if is_logged and not call_record.has_secrets(component):
+        return clip(one_line(uri[: MAX_URI + 1]), limit=MAX_URI)
+    return component.key
+
+
+def shown_arguments(component: Component, given: bytes | Mapping[str, Any]) -> Any:
+    """The arguments as the call log shows them: without secrets, and no longer than a page."""
+    return call_record.shown(call_record.read(given), component)
+
+
+# Whether telemetry is available -------------------------------------------------------------------
+
+
+def instruments() -> Instruments | None:
+    """The tracer and the histograms; ``None`` without the API, or with ``TELEMETRY`` off."""
+    return _found() if get_settings().telemetry else None
+
+
+@cache
+def _found() -> Instruments | None:
+    try:
+        from mcp_django.execution.otel import Instruments
+    except ModuleNotFoundError as exc:
+        if exc.name is None or exc.name.partition(".")[0] != "opentelemetry":
+            raise
+        return None
+    return Instruments()
+
+
+# ``Operation``: one request -----------------------------------------------------------------------
+
+# One request while it is served, as a span and a measurement. It is not part of a reference
+# cycle, so one that is abandoned ends itself when its last reference is gone, as an ``Entry`` of
+# the call log does.
+
+TOOL_ERROR = "tool_error"
+CANCELLED = "cancelled"
+
+
+class Operation:
+    """A request or a notification of a client; ``own`` is said of its span alone."""
+
+    __slots__ = (
+        "_began",
+        "_component",
+        "_ends",
+        "_instruments",
+        "_measured",
+        "_method",
+        "cause",
+        "logs_arguments",
+        "span",
+    )
+
+    def __init__(
+        self,
+        instruments: Instruments,
+        method: str,
+        common: Mapping[str, str],
+        own: Mapping[str, str],
+        *,
+        trace: Mapping[str, str],
+        logs_arguments: bool = False,
+    ) -> None:
+        self._began = time.perf_counter()
+        self._instruments = instruments
+        self._method = method
+        self._measured = common
+        self._component: Component | None = None
+        self.logs_arguments = logs_arguments
+        self.cause = ""
+        self.span: Span = instruments.begin(method, {**common, **own}, received=trace)
+        # Taken by whoever ends it: several threads may want to.
+        self._ends: list[None] = [None]
+
+    def active(self) -> AbstractContextManager[None]:
+        """Make its span the parent of what is begun here."""
+        return self.span.active()
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that it belongs to, or nothing."""
+        return self.span.trace_id
+
+    # What becomes known -------------------------------------------------------------------------
+
+    def agreed(self, version: str, session: str = "") -> None:
+        """A session has begun with this revision."""
+        more = {"mcp.protocol.version": version}
+        self._measured = {**self._measured, **more}
+        self.span.set({**more, **identity(None, session)})
+
+    def found(self, component: Component, uri: str) -> None:
+        """The request is for this component."""
+        self._component = component
+        named = of_component(component)
+        if named:
+            self._measured = {**self._measured, **named}
+        if not self.span.is_recording:
+            return
+        if named:
+            self.span.rename(f"{self._method} {component.key}")
+        else:
+            logged = self._logs(component)
+            named = {"mcp.resource.uri": uri_of(component, uri, is_logged=logged)}
+        self.span.set(named)
+
+    def admitted(self, given: bytes | Mapping[str, Any]) -> None:
+        """The caller may, with these arguments."""
+        component = self._component
+        if component is None or component.kind != "tool" or not self._logs(component):
+            return
+        if self.span.is_recording:
+            shown = shown_arguments(component, given)
+            self.span.set({"gen_ai.tool.call.arguments": jsonrpc.encode(shown).decode()})
+
+    def _logs(self, component: Component) -> bool:
+        wanted = component.log_arguments
+        return self.logs_arguments if wanted is None else wanted
+
+    # How it ends --------------------------------------------------------------------------------
+
+    def failed(self, exc: Exception) -> None:
+        """The component's function raised this; what is made of it is not known yet."""
+        self.cause = call_record.failure(exc).reason
+
+    def returned(self, result: Mapping[str, Any], *, is_stateless: bool = True) -> None:
+        """It came to a result; questions of a session are none, the same request goes on."""
+        if result.get("resultType") == "input_required" and not is_stateless:
+            return
+        if result.get("isError"):
+            self._end(TOOL_ERROR, self.cause)
+        else:
+            self._end()
+
+    def raised(self, exc: BaseException) -> None:
+        """It came to an error; what that says may have an argument in it, so it is named alone."""
+        if isinstance(exc, asyncio.CancelledError):
+            self._end(CANCELLED)
+            return
+        meaning = call_record.before(exc)
+        revision = REVISIONS.get(self._measured.get("mcp.protocol.version", ""))
+        known = None if meaning.code is None else str(code_in(revision, meaning.code))
+        # Whoever is refused over HTTP gets a status, and no error of JSON-RPC.
+        code = known if isinstance(exc, MCPError) else None
+        self._end(known or type(exc).__name__, self.cause or meaning.reason, code=code or "")
+
+    def forget(self) -> None:
+        """Say nothing of it: the request begins again elsewhere."""
+        self._ends.clear()
+
+    def _end(self, error: str = "", description: str = "", *, code: str = "") -> None:
+        try:
+            self._ends.pop()
+        except IndexError:
+            return
+        found: dict[str, str] = {}
+        if error:
+            found["error.type"] = error
+        if code:
+            found["rpc.response.status_code"] = code
+        if found:
+            self.span.set(found)
+        self.span.end(error=error, description=description)
+        seconds = time.perf_counter() - self._began
+        self._instruments.measure(seconds, {**self._measured, **found}, self.span)
+
+    def __del__(self) -> None:
+        # One whose span could not be begun has none.
+        if getattr(self, "_ends", None):
+            self._end(CANCELLED)
+
+    # What it asks -------------------------------------------------------------------------------
+
+    def ask(self, method: str, request_id: str) -> Question:
+        """A question to the client has been sent in its course."""
+        kept = ("network.transport", "network.protocol.name", "mcp.protocol.version")
+        common = {key: self._measured[key] for key in kept if key in self._measured}
+        return Question(self._instruments, self.span, method, request_id, common)
+
+
+class Question:
+    """One request of ours to the client, from when it is sent to its answer."""
+
+    def __init__(
+        self,
+        instruments: Instruments,
+        parent: Span,
+        method: str,
+        request_id: str,
+        common: Mapping[str, str],
+    ) -> None:
+        self._began = time.perf_counter()
+        self._instruments = instruments
+        self._measured = {**common, "mcp.method.name": known(method)}
+        own = {**self._measured, **identity(request_id, "")}
+        name = self._measured["mcp.method.name"]
+        self._span = instruments.begin(name, own, kind="client", within=parent)
+
+    def carried(self) -> dict[str, str]:
+        """What goes into its ``_meta``."""
+        return self._span.carried()
+
+    def end(self, error: str = "") -> None:
+        """It was answered, or will not be."""
+        found = {"error.type": error} if error else {}
+        if found:
+            self._span.set(found)
+        self._span.end(error=error)
+        seconds = time.perf_counter() - self._began
+        self._instruments.measure(seconds, {**self._measured, **found}, self._span, kind="client")
+
+
+# Questions to the client --------------------------------------------------------------------------
+
+# Each question of a call is a span, and carries the trace in ``_meta``.
+
+# JSON-RPC 2.0, section 5.1; and what clients answer whose user said no to sampling.
+RESERVED = range(-32768, -31999)
+REJECTED = -1
+UNANSWERED = "timeout"
+ABANDONED = "cancelled"
+
+
+class Asking:
+    """Questions that are under way, by the ids of their requests."""
+
+    def __init__(self, operation: Operation | None) -> None:
+        self._operation = operation
+        self._open: dict[str, Question] = {}
+
+    def sent(self, request_id: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters as they are sent."""
+        if self._operation is None:
+            return dict(params)
+        question = self._open[request_id] = self._operation.ask(method, request_id)
+        carried = question.carried()
+        if not carried:
+            return dict(params)
+        return {**params, "_meta": {**params.get("_meta", {}), **carried}}
+
+    def answered(self, answers: Mapping[str, Mapping[str, Any]]) -> None:
+        """All that can come has come."""
+        for request_id in tuple(self._open):
+            question = self._open.pop(request_id)
+            answer = answers.get(request_id)
+            question.end(UNANSWERED if answer is None else _error_of(answer))
+
+    def end(self) -> None:
+        """Nobody waits any more."""
+        while self._open:
+            self._open.popitem()[1].end(ABANDONED)
+
+
+def _error_of(answer: Mapping[str, Any]) -> str:
+    error = answer.get("error")
+    if not isinstance(error, Mapping):
+        return ""
+    code = error.get("code")
+    # A client may make up any number; those that somebody has defined are few.
+    return str(code) if code == REJECTED or code in RESERVED else OTHER
+
+
+@contextmanager
+def asking(operation: Operation | None) -> Iterator[Asking]:
+    """Around questions; without an operation they travel as they are."""
+    found = Asking(operation)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+# Where operations begin ---------------------------------------------------------------------------
+
+# At a request, at the handshake, at a notification.
+
+T = TypeVar("T")
+
+
+def begin(incoming: Incoming) -> Operation | None:
+    """The operation of a request that is about to be dispatched; ``None`` where nobody listens."""
+    found = instruments()
+    # Without an SDK there is nothing but the trace of the client to be passed on.
+    if found is None or (not incoming.envelope.trace and found.is_idle):
+        return None
+    request, row = incoming.request, getattr(incoming.session, "row", None)
+    method = known(request.method)
+    operation = Operation(
+        found,
+        method,
+        common_attributes(method, incoming.revision.version, incoming.transport),
+        identity(request.id, row.digest if row is not None else ""),
+        trace=incoming.envelope.trace,
+        logs_arguments=incoming.server.log_arguments,
+    )
+    if operation.span.is_recording and incoming.transport in ("http", "sse"):
+        _add_address(operation, incoming)
+    incoming.entry.operation = operation
+    return operation
+
+
+def _add_address(operation: Operation, incoming: Incoming) -> None:
+    request = incoming.http_request()
+    address = client_ip(request) if request is not None else None
+    if address is not None:
+        operation.span.set({"client.address": address})
+
+
+def initialize(request: Request, work: Callable[[Operation | None], T], *, transport: str) -> T:
+    """What the work gives, which is told when a revision is agreed on.
+
+    Raises:
+        MCPError: the work did.
+    """
+    found = instruments()
+    if found is None:
+        return work(None)
+    try:
+        _, trace = read_handshake_meta(request.params)
+    except InvalidParams:
+        trace = {}
+    common = common_attributes(request.method, "", transport)
+    own = identity(request.id, "")
+    operation = Operation(found, request.method, common, own, trace=trace)
+    with operation.active():
+        try:
+            result = work(operation)
+        except Exception as exc:
+            operation.raised(exc)
+            raise
+    operation.returned({})
+    return result
+
+
+@contextmanager
+def notified(
+    message: Notification, *, version: str, transport: str, session: str = ""
+) -> Iterator[None]:
+    """Around what a notification of the client does."""
+    found = instruments()
+    if found is None:
+        yield
+        return
+    try:
+        _, trace = read_handshake_meta(message.params)
+    except InvalidParams:
+        trace = {}
+    method = known(message.method)
+    common = common_attributes(method, version, transport)
+    own = identity(None, session)
+    operation = Operation(found, method, common, own, trace=trace)
+    with operation.active():
+        try:
+            yield
+        except Exception as exc:
+            operation.raised(exc)
+            raise
+    operation.returned({})
+
+
+def session_ended(seconds: float, *, version: str, transport: str) -> None:
+    """Count a session that its client has ended, or left."""
+    found = instruments()
+    if found is not None:
+        measured = dict(common_attributes("", version, transport))
+        del measured["mcp.method.name"]
+        found.measure_session(max(seconds, 0.0), measured)

@@ -1,0 +1,577 @@
+"""Publish and subscribe: who waits for a change of what, in this process and in the others.
+
+One ``Hub`` for each event loop. It carries topics, never payloads: a subscriber that is notified
+reads the rows itself. Two things wake it: the channel layer, and its own poll of the rows, since
+a notification may get lost. While there are subscribers, one supervisor task listens to the
+channel layer, polls, sweeps up rows that are due, and writes the heartbeat of this process as a
+worker.
+
+One poll reads the numbered changes of all topics since the last one, and notifies the subscribers
+in the order of their numbers. When the last subscriber has left, what was seen is forgotten.
+
+A change is counted in the database first, so that it cannot be missed, and then published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from functools import cache, partial
+from typing import Any, TypeVar
+
+from asgiref.sync import async_to_sync
+from channels.layers import InMemoryChannelLayer, get_channel_layer
+from django.db import Error
+
+from mcp_django.conf import get_settings
+from mcp_django.storage import cleanup, databases, inbox, versions
+from mcp_django.storage.databases import in_thread, insist, is_in_transaction
+from mcp_django.storage.inbox import worker_id
+from mcp_django.storage.versions import Changes, Topic
+
+# Between processes: the channel layer -------------------------------------------------------------
+
+# Carries the names of topics, never payloads. Each process has one channel, and all are in one
+# group. A notification may get lost and costs latency then, never data. Without a layer, or with
+# one that lives in memory, processes find changes by polling.
+
+GROUP = "mcp_django.bell"
+KIND = "mcp_django.ring"
+# A layer forgets members after a while; it is told again long before.
+REJOIN_SECONDS = 60
+STOP_ATTEMPTS = 3
+
+
+_sending: set[asyncio.Task[None]] = set()
+
+
+def shared_layer() -> Any:
+    """The layer that reaches other processes, ``None`` when there is none."""
+    layer = get_channel_layer(get_settings().channel_layer)
+    return None if layer is None or isinstance(layer, InMemoryChannelLayer) else layer
+
+
+def poll_seconds() -> float:
+    """How long a process goes without looking by itself."""
+    settings = get_settings()
+    if settings.poll_seconds is not None:
+        return settings.poll_seconds
+    return 0.5 if shared_layer() is None else 5.0
+
+
+def send(topics: Iterable[Topic], loop: asyncio.AbstractEventLoop | None) -> None:
+    """Ring in all other processes; ``loop`` is one of this process that serves, if there is one."""
+    layer = shared_layer()
+    if layer is None:
+        return
+    message = {
+        "type": KIND,
+        "from": worker_id(),
+        "topics": [[one.server, one.kind, one.uri] for one in topics],
+    }
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is not None:
+        _spawn(layer, message)
+    elif loop is not None:
+        loop.call_soon_threadsafe(_spawn, layer, message)
+    else:
+        async_to_sync(_send)(layer, message)
+
+
+def _spawn(layer: Any, message: dict[str, Any]) -> None:
+    task = asyncio.get_running_loop().create_task(_send(layer, message))
+    _sending.add(task)
+    task.add_done_callback(_sending.discard)
+
+
+async def _send(layer: Any, message: dict[str, Any]) -> None:
+    try:
+        await layer.group_send(GROUP, message)
+    except Exception:
+        # The rows are the truth; whoever listens will look by itself.
+        logger.warning("The channel layer could not ring.", exc_info=True)
+
+
+async def hear_rings() -> AsyncGenerator[list[Topic], None]:
+    """What is rung in any other process, as long as somebody iterates."""
+    layer = shared_layer()
+    channel = None
+    receiving: asyncio.Future[Any] | None = None
+    loop = asyncio.get_running_loop()
+    try:
+        joined = 0.0
+        while not _is_cancelled():
+            try:
+                if channel is None:
+                    channel = await layer.new_channel("mcp_django")
+                if loop.time() - joined >= REJOIN_SECONDS or not joined:
+                    await layer.group_add(GROUP, channel)
+                    joined = loop.time()
+                if receiving is None:
+                    receiving = asyncio.ensure_future(layer.receive(channel))
+                # No timeout around it: to a layer a `receive` that is cancelled ends the channel.
+                await asyncio.wait([receiving], timeout=REJOIN_SECONDS)
+                if not receiving.done():
+                    continue
+                received, receiving = receiving, None
+                message = received.result()
+            except Exception as exc:
+                if _is_silence(exc):
+                    continue
+                logger.warning("The channel layer cannot be heard.", exc_info=True)
+                await _stop(receiving)
+                channel, receiving, joined = None, None, 0.0
+                await asyncio.sleep(BACKOFF_SECONDS)
+                continue
+            if message.get("from") != worker_id():
+                yield [Topic(*names) for names in message["topics"]]
+    finally:
+        await _stop(receiving)
+        if channel is not None:
+            await _leave(layer, channel)
+
+
+async def _stop(receiving: asyncio.Future[Any] | None) -> None:
+    """End what waits for a ring, which may take a first cancellation for something else."""
+    if receiving is None:
+        return
+    for _ in range(STOP_ATTEMPTS):
+        receiving.cancel()
+        await asyncio.wait([receiving], timeout=BACKOFF_SECONDS)
+        if receiving.done():
+            if not receiving.cancelled():
+                receiving.exception()  # looked at, whatever it is
+            return
+
+
+def _is_silence(exc: Exception) -> bool:
+    """Whether nothing was rung for so long that the Redis client gave up waiting.
+
+    Its limit may be as short as the layer's own. Leaving the group for that would lose rings.
+    """
+    return type(exc).__name__ == "TimeoutError"
+
+
+def _is_cancelled() -> bool:
+    """Whether this task was told to end, even if what it waited for swallowed that.
+
+    ``asyncio.wait_for`` of Python 3.11 does, and Redis clients use it: a bell that is left would
+    go on being heard.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _leave(layer: Any, channel: str) -> None:
+    try:
+        await layer.group_discard(GROUP, channel)
+    except Exception:
+        logger.debug("The channel layer was gone already.", exc_info=True)
+
+
+# Pubsub -------------------------------------------------------------------------------------------
+
+logger = logging.getLogger("mcp_django")
+
+# Several changes of one thing within this time are one notice.
+DEBOUNCE_SECONDS = 0.05
+# After something failed that has to go on.
+BACKOFF_SECONDS = 1
+
+Listener = Callable[[Topic], None]
+T = TypeVar("T")
+
+
+class Hub:
+    """The listeners of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._listeners: dict[Topic, set[Listener]] = {}
+        self._numbered: dict[str, Topic] = {}
+        """The numbered topics that somebody waits for, by the digests of their rows."""
+        self._versions: dict[Topic, int] = {}
+        """The version of each topic as last seen; of a numbered one the number."""
+        self._quiet: Counter[Topic] = Counter()
+        """Topics that are made ready; unless their version is known, nobody counts on hearing."""
+        self._looking = asyncio.Lock()
+        self._looks = 0
+        self._could_look = False
+        """How many looks there were, and whether the last one could read the rows."""
+        self._rung: set[Topic] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._supervisor: asyncio.Task[None] | None = None
+        self._is_blind = False
+        self._sent_away = -1
+        """The version of ``SENT_AWAY`` at which callers were last looked for."""
+        self.seen: int | None = None
+        """The number of the last change that was told of, ``None`` before the first look."""
+        self.restores = 0
+        """How often the database turned out to have been restored to an earlier state."""
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether anybody waits for anything."""
+        return bool(self._listeners)
+
+    def subscribe(self, wanted: Iterable[Topic], listener: Listener) -> Callable[[], None]:
+        """Call ``listener`` on the loop when a topic is rung; returns how to stop that."""
+        kept = tuple(wanted)
+        # One listener may subscribe twice; ending one of the two must leave it the other.
+        listener = partial(listener)
+        for topic in kept:
+            if topic not in self._listeners:
+                self._listeners[topic] = set()
+                if topic.is_numbered:
+                    self._numbered[topic.digest] = topic
+            self._listeners[topic].add(listener)
+        if kept and self._supervisor is None:
+            self._supervisor = self._loop.create_task(self._supervise())
+
+        def unsubscribe() -> None:
+            for topic in kept:
+                self._leave(topic, listener)
+
+        return unsubscribe
+
+    def _leave(self, topic: Topic, listener: Listener) -> None:
+        listeners = self._listeners.get(topic, set())
+        listeners.discard(listener)
+        if not listeners and self._listeners.pop(topic, None) is not None:
+            self._versions.pop(topic, None)
+            if topic.is_numbered:
+                del self._numbered[topic.digest]
+        if not self._listeners and self._supervisor is not None:
+            self._supervisor.cancel()
+            self._supervisor = None
+            self.seen = None
+
+    async def ready(self, wanted: Iterable[Topic]) -> None:
+        """Know how often topics have changed so far, so that every later change is noticed."""
+        unknown = [one for one in wanted if one.has_version and one not in self._versions]
+        if numbered := [one for one in unknown if one.is_numbered]:
+            # What has changed before is nobody's to hear of.
+            self._quiet.update(numbered)
+            try:
+                await self.look()
+            finally:
+                self._quiet.subtract(numbered)
+                self._quiet += Counter()
+            # Whoever asked counts on hearing of them from now on. What could not be looked for is
+            # told of by the first look that succeeds, which is once too often at most.
+            for topic in numbered:
+                self._versions.setdefault(topic, 0)
+        if versioned := [one for one in unknown if not one.is_numbered]:
+            found = await self._ask(partial(versions.versions, versioned))
+            if found is None:
+                # Then the first look that succeeds tells of them, which is once too often at most.
+                return
+            for topic in versioned:
+                self._versions.setdefault(topic, found.get(topic, 0))
+
+    def number_of(self, topic: Topic) -> int:
+        """The number of the last change of a topic that was told of, 0 if none was."""
+        return self._versions.get(topic, 0)
+
+    # Being rung -------------------------------------------------------------------------------
+
+    def ring(self, topic: Topic) -> None:
+        """Tell the listeners of a topic soon; for any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self.note, topic)
+        except RuntimeError:
+            # The loop closed between the look and the call; nobody listens on it any more.
+            logger.debug("A hub's loop is closed.")
+
+    def note(self, topic: Topic) -> None:
+        """Take note of a ring; on the loop."""
+        if topic not in self._listeners:
+            return
+        if not topic.has_version or topic.is_of_caller:
+            # Whoever is sent away goes at once; what is looked for later is told once too often.
+            self._deliver(topic)
+            return
+        if not self._rung:
+            self._loop.call_later(DEBOUNCE_SECONDS, self._start_looking)
+        self._rung.add(topic)
+
+    def _start_looking(self) -> None:
+        rung, self._rung = self._rung, set()
+        task = self._loop.create_task(self._look_at_rung(rung))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_at_rung(self, rung: set[Topic]) -> None:
+        numbered = any(topic.is_numbered for topic in rung)
+        versioned = [topic for topic in rung if not topic.is_numbered]
+        is_seen = not numbered or await self.look()
+        if not is_seen or not await self._compare(versioned):
+            # The bell is all that is left to go by.
+            for topic in rung:
+                self._deliver(topic)
+
+    async def look(self) -> bool:
+        """Tell of every numbered change up to now; whether the rows could be read.
+
+        Those who come while a look is under way share the next one.
+        """
+        wanted = self._looks + 1 + self._looking.locked()
+        async with self._looking:
+            if self._looks < wanted:
+                self._could_look = await self._look()
+                self._looks += 1
+            return self._could_look
+
+    async def _look(self) -> bool:
+        is_all = False
+        while not is_all:
+            seen = self.seen
+            found = await self._ask(partial(versions.changes_after, seen))
+            if found is None:
+                return False
+            self._tell(found, seen)
+            is_all = found.is_all
+        return True
+
+    def _tell(self, found: Changes, seen: int | None) -> None:
+        self.seen = found.until
+        numbers = found.numbers
+        is_restored = seen is not None and found.until < seen
+        self.restores += is_restored
+        if seen is None or is_restored:
+            # Nobody knows what was there before: anything may have changed.
+            numbers = dict.fromkeys(self._numbered, found.until)
+        for digest, number in numbers.items():
+            topic = self._numbered.get(digest)
+            if topic is not None and (topic in self._versions or not self._quiet[topic]):
+                self._versions[topic] = number
+                self._deliver(topic)
+
+    async def _compare(self, wanted: Iterable[Topic]) -> bool:
+        """Tell of those topics whose version is not the known one; whether they could be read."""
+        asked = [topic for topic in wanted if topic in self._listeners]
+        if not asked:
+            return True
+        found = await self._ask(partial(versions.versions, asked))
+        for topic, version in (found or {}).items():
+            if topic in self._listeners and self._versions.get(topic) != version:
+                self._versions[topic] = version
+                self._deliver(topic)
+        return found is not None
+
+    def _deliver(self, topic: Topic) -> None:
+        for listener in tuple(self._listeners.get(topic, ())):
+            try:
+                listener(topic)
+            except Exception:
+                logger.exception("A listener of %s failed.", topic)
+
+    # Looking for itself -----------------------------------------------------------------------
+
+    async def _supervise(self) -> None:
+        while self._supervisor is asyncio.current_task():
+            try:
+                await self._look_and_listen()
+            except Exception:
+                logger.exception("The hub stumbled; it begins again.")
+                await asyncio.sleep(BACKOFF_SECONDS)
+
+    async def _look_and_listen(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._beat())
+            group.create_task(self._sweep())
+            group.create_task(self._poll())
+            if shared_layer() is not None:
+                group.create_task(self._hear())
+
+    async def _hear(self) -> None:
+        async with aclosing(hear_rings()) as rings:
+            async for rung in rings:
+                for topic in rung:
+                    self.note(topic)
+
+    async def _beat(self) -> None:
+        while True:
+            # Only sessions have streams that somebody else could take for lost.
+            if any(topic.kind in ("session", "standing") for topic in self._listeners):
+                await self._ask(inbox.beat)
+            # Whoever could not be heard says so again as soon as the database is back.
+            await asyncio.sleep(BACKOFF_SECONDS if self._is_blind else inbox.BEAT_SECONDS)
+
+    async def _ask(self, work: Callable[[], T]) -> T | None:
+        """What the database says, ``None`` while it cannot; that is logged once."""
+        try:
+            found = await in_thread(work)
+        except Exception as exc:  # noqa: BLE001 - a hub that cannot look goes on ringing
+            if not self._is_blind:
+                logger.warning("The hub cannot use its tables (%s). Is the site migrated?", exc)
+            self._is_blind = True
+            return None
+        self._is_blind = False
+        return found
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(cleanup.SWEEP_SECONDS)
+            if await self._ask(cleanup.is_due):
+                # In steps, since the beat waits for the same thread.
+                while await self._ask(cleanup.sweep_chunk):
+                    pass
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(poll_seconds())
+            if self._numbered:
+                await self.look()
+            versioned = [one for one in self._listeners if one.has_version and not one.is_numbered]
+            await self._compare([topic for topic in versioned if not topic.is_of_caller])
+            await self._look_for_callers([topic for topic in versioned if topic.is_of_caller])
+            await self._look_for_letters()
+
+    async def _look_for_callers(self, callers: list[Topic]) -> None:
+        """Each stream has a caller of its own, so they are looked for only if any was sent away."""
+        if not callers:
+            return
+        found = await self._ask(partial(versions.versions, [versions.SENT_AWAY]))
+        version = None if found is None else found.get(versions.SENT_AWAY, 0)
+        if version not in (None, self._sent_away) and await self._compare(callers):
+            self._sent_away = version or 0
+
+    async def _look_for_letters(self) -> None:
+        sessions = {int(topic.uri): topic for topic in self._listeners if topic.kind == "session"}
+        if not sessions:
+            return
+        for pk in await self._ask(partial(inbox.waiting, sessions)) or ():
+            self._deliver(sessions[pk])
+
+
+_hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
+_lock = threading.Lock()
+
+
+def hub() -> Hub:
+    """The hub of the running event loop."""
+    loop = asyncio.get_running_loop()
+    with _lock:
+        found = _hubs.get(loop)
+        if found is None:
+            # A hub knows its loop, so that neither would ever be collected.
+            for closed in [one for one in _hubs if one.is_closed()]:
+                del _hubs[closed]
+            found = _hubs[loop] = Hub(loop)
+        return found
+
+
+def ring(*rung: Topic) -> None:
+    """Wake whoever listens to a topic, in every process; for any thread.
+
+    Never raises: what was rung for is in the database, and is found without the bell.
+    """
+    with _lock:
+        here = [(loop, found) for loop, found in _hubs.items() if not loop.is_closed()]
+    for _, found in here:
+        for topic in rung:
+            found.ring(topic)
+    _ring_elsewhere(rung, here)
+
+
+def ring_elsewhere(*rung: Topic) -> None:
+    """Wake who listens in other processes, and nobody here; for any thread."""
+    with _lock:
+        here = [(loop, found) for loop, found in _hubs.items() if not loop.is_closed()]
+    _ring_elsewhere(rung, here)
+
+
+def _ring_elsewhere(
+    rung: Iterable[Topic], here: list[tuple[asyncio.AbstractEventLoop, Hub]]
+) -> None:
+    serving = next((loop for loop, found in here if found.is_listening), None)
+    try:
+        send(rung, serving)
+    except Exception:
+        logger.warning("The bell could not be rung.", exc_info=True)
+
+
+# Publishing a change ------------------------------------------------------------------------------
+
+# A thread announces a change itself. What an event loop announces is handed to the store's own
+# thread, one queue for the process, and is written even if the loop ends meanwhile. A forked
+# child has a queue of its own; a process that ends writes what waits.
+
+
+class Announcer:
+    """Announcements of event loops, which cannot wait for the database.
+
+    What changes while an earlier announcement is being written goes out together.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pending: dict[Topic, None] = {}
+
+    def add(self, changed: tuple[Topic, ...]) -> None:
+        """Announce changes soon; for any thread."""
+        with self._lock:
+            is_first = not self._pending
+            self._pending.update(dict.fromkeys(changed))
+        if is_first and changed:
+            databases.submit(self._announce)
+
+    def _announce(self) -> None:
+        with self._lock:
+            changed, self._pending = tuple(self._pending), {}
+        try:
+            _announce(*changed)
+        except Exception:
+            logger.exception("A change could not be announced.")
+
+
+@cache
+def _announcer(pid: int) -> Announcer:
+    return Announcer()
+
+
+def announce(*changed: Topic) -> None:
+    """Count a change of each topic and ring; in a thread at once, on a loop soon.
+
+    To be called once the change is committed. Within a transaction (of another change) numbers are
+    given by the store's own thread: the clock must not wait for a commit.
+    """
+    if _is_on_loop() or (any(one.is_numbered for one in changed) and is_in_transaction()):
+        _announcer(os.getpid()).add(changed)
+    else:
+        _announce(*changed)
+
+
+def _is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _announce(*changed: Topic) -> None:
+    numbered = [topic for topic in changed if topic.is_numbered]
+    others = [topic for topic in changed if not topic.is_numbered]
+    if others:
+        _counted(partial(versions.touch, others))
+    for first in range(0, len(numbered), versions.MAX_NUMBERED):
+        _counted(partial(versions.number, numbered[first : first + versions.MAX_NUMBERED]))
+    ring(*changed)
+
+
+def _counted(count: Callable[[], None]) -> None:
+    try:
+        insist(count)
+    except Error as exc:
+        # Whoever changed something is not to fail because nobody can be told of it.
+        logger.warning("A change could not be counted (%s). Is the site migrated?", exc)

@@ -1,0 +1,87 @@
+"""Revoked access: notify every process, so that open streams check their callers again at once.
+
+What is published says only that there is something to check: a process with an open stream asks
+whether its caller would still be authorized. A lost notification only delays; streams check again
+every minute anyway.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.db.models.signals import post_delete, post_save
+
+from mcp_django.storage.databases import tables
+from mcp_django.storage.pubsub import announce
+from mcp_django.storage.versions import SENT_AWAY, Topic
+
+
+def announce_revoked(*credentials: str) -> None:
+    """Let every stream whose principal has one of these credentials look again.
+
+    Call it after the commit. The strings are those of ``Principal.credential``; empty ones are
+    nobody's. Never raises.
+    """
+    _announce(Topic("", "credential", one) for one in credentials if one)
+
+
+def announce_user(pk: Any) -> None:
+    """Let every stream of a user look again; after the commit. Never raises."""
+    _announce([Topic("", "user", str(pk))])
+
+
+def topics_of(credential: str, user: Any) -> list[Topic]:
+    """What is rung when a caller is sent away; nothing for one that nobody can send away."""
+    found = [Topic("", "credential", credential)] if credential else []
+    if user.is_authenticated:
+        found.append(Topic("", "user", str(user.pk)))
+    return found
+
+
+def _announce(changed: Any) -> None:
+    named = list(changed)
+    if named:
+        announce(*named, SENT_AWAY)
+
+
+# Signals of users and tokens ----------------------------------------------------------------------
+
+# Users that were deactivated or deleted, tokens that were revoked. Signals report what saves or
+# deletes one row: the admin, a command, a view. A queryset's ``update`` sends none; streams then
+# find out within a minute.
+
+
+def connect() -> None:
+    """Listen from now on; calling it again changes nothing."""
+    user, uid = get_user_model(), "mcp_django.departures"
+    post_save.connect(_user_saved, sender=user, dispatch_uid=uid)
+    post_delete.connect(_user_deleted, sender=user, dispatch_uid=uid)
+    post_save.connect(_token_saved, sender=tables.AccessToken, dispatch_uid=uid)
+    post_delete.connect(_token_deleted, sender=tables.AccessToken, dispatch_uid=uid)
+
+
+def _user_saved(instance: Any, *, created: bool, using: str, **kwargs: Any) -> None:
+    known = "is_active" not in instance.get_deferred_fields()
+    if not created and known and not instance.is_active:
+        _after_commit(partial(announce_user, instance.pk), using)
+
+
+def _user_deleted(instance: Any, *, using: str, **kwargs: Any) -> None:
+    # Its key is gone by the time of the commit.
+    _after_commit(partial(announce_user, instance.pk), using)
+
+
+def _token_saved(instance: tables.AccessToken, *, created: bool, using: str, **kwargs: Any) -> None:
+    if not created and instance.revoked_at is not None:
+        _after_commit(partial(announce_revoked, instance.credential), using)
+
+
+def _token_deleted(instance: tables.AccessToken, *, using: str, **kwargs: Any) -> None:
+    _after_commit(partial(announce_revoked, instance.credential), using)
+
+
+def _after_commit(tell: Any, using: str) -> None:
+    transaction.on_commit(tell, using=using, robust=True)

@@ -1,0 +1,363 @@
+"""The fast ASGI handler: Django's middleware and the view in one thread; and the raw ASGI mount.
+
+Django's own ASGI handler crosses between threads and the loop at every synchronous middleware,
+which costs ten times as much and holds a thread for every open stream. ``LaneHandler`` runs the
+whole chain in one pooled thread, releases the thread, and sends streams on the loop. Middleware
+sees every request, including one that is refused before its body was read, which then has an
+empty body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import SynchronousOnlyOperation
+from django.core.handlers.asgi import ASGIRequest, get_script_prefix
+from django.core.handlers.base import BaseHandler
+from django.core.signals import request_finished, request_started
+from django.http import HttpResponseBadRequest
+from django.http.response import HttpResponseBase
+from django.urls import ResolverMatch, set_script_prefix
+
+from mcp_django.auth.backends import BEARER_ONLY
+from mcp_django.auth.limits import presumed_caller
+from mcp_django.core.catalog import Server
+from mcp_django.core.context import Cancellation
+from mcp_django.exceptions import Busy
+from mcp_django.execution import call_log
+from mcp_django.execution.pipeline import WORK_METHODS
+from mcp_django.execution.policy import is_open
+from mcp_django.execution.threads import pool, with_request_signals
+from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.headers import SESSION_ID, Headers
+from mcp_django.protocol.jsonrpc import Request, request_id_of
+from mcp_django.protocol.methods import LISTS
+from mcp_django.transports.answer import Ticket, afinish, finish, in_time
+from mcp_django.transports.exchange import (
+    Endpoint,
+    Exchange,
+    HeaderList,
+    Message,
+    Outcome,
+    Reply,
+    Stream,
+    Work,
+    error_reply,
+)
+from mcp_django.transports.http import Reading, Received, admit, receive
+from mcp_django.transports.request_checks import (
+    MAX_INLINE_BYTES,
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    send_at_once,
+    until_gone,
+)
+from mcp_django.transports.view import DeferredResponse, EventStreamResponse
+
+
+class LaneHandler(BaseHandler):
+    """Serves the requests that the URLconf gives to an endpoint of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.load_middleware(is_async=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, view: Any) -> None:
+        """Serve one connection, for which the URLconf has this view."""
+        ticket = Ticket(view=view)
+        head = exchange_of(scope, ticket.cancellation, view)
+        reading = Reading(view.mcp_server, scope, head, receive)
+        caller = presumed_caller(head.headers)
+        try:
+            body = await reading.body()
+            if isinstance(body, Reply):
+                ticket.refusal = body
+                await self._answer(scope, b"", caller, ticket, reading.lingering(send))
+            else:
+                answer = self._answer(scope, body, caller, ticket, send)
+                await until_gone(receive, answer, ticket.cancellation)
+        except ClientGone:
+            ticket.cancellation.cancel()
+        finally:
+            # The request knows its ticket and the work its request: untied, neither is left to
+            # the garbage collector.
+            ticket.work = None
+
+    async def _answer(
+        self, scope: Scope, body: bytes, caller: str, ticket: Ticket, send: Send
+    ) -> None:
+        message = await _decoded(body)
+        ticket.body, ticket.message = body, message
+        running = pool(_pool_of(message)).run(
+            partial(self._respond, scope, body, ticket), key=caller
+        )
+        try:
+            response = await in_time(ticket, running)
+        except Busy as exc:
+            # Which server it was for only the URLconf knows.
+            call_log.turned_away(None, message, exc, transport="http")
+            response = error_reply(exc, jsonrpc.request_id_of(message))
+        if isinstance(response, Reply):
+            await send_reply(response, send)
+        elif isinstance(response, DeferredResponse):
+            await self._send_deferred(response, send)
+        elif isinstance(response, EventStreamResponse):
+            await self._send_events(response, send)
+        else:
+            await send_reply(_reply(response), send)
+
+    def _respond(self, scope: Scope, body: bytes, ticket: Ticket) -> HttpResponseBase:
+        """The whole of Django, in this thread, between its signals."""
+        request_started.send(sender=type(self), scope=scope)
+        finish: Callable[[], object] = partial(request_finished.send, sender=type(self))
+        try:
+            response = self._response(scope, body, ticket)
+            if not isinstance(response, (DeferredResponse, EventStreamResponse)):
+                # Sends the signal itself.
+                finish = response.close
+        finally:
+            finish()
+        return response
+
+    def _response(self, scope: Scope, body: bytes, ticket: Ticket) -> HttpResponseBase:
+        set_script_prefix(get_script_prefix(scope))
+        try:
+            request: Any = ASGIRequest(dict(scope), BytesIO(body))
+        except UnicodeDecodeError:
+            return HttpResponseBadRequest()
+        request.mcp_ticket = ticket
+        response = self.get_response(request)
+        # The sender of the signal at its closing, as in Django's own handlers; not in the stubs.
+        response._handler_class = type(self)  # type: ignore[attr-defined]
+        return response
+
+    async def _send_deferred(self, response: DeferredResponse, send: Send) -> None:
+        """Run the async function now and send its answer under the middleware's headers."""
+        answer = await afinish(response.work)
+        names = {name.lower() for name, _ in answer.headers}
+        added = [pair for pair in _header_list(response) if pair[0].lower() not in names]
+        answer = replace(answer, headers=(*answer.headers, *added))
+        if isinstance(answer, Stream):
+            await send_stream(answer, send)
+        else:
+            await send_reply(answer, send)
+
+    async def _send_events(self, response: EventStreamResponse, send: Send) -> None:
+        """Pump the events ourselves: whatever a middleware wrapped around them is left aside."""
+        stream = response.stream
+        await send_stream(Stream(headers=tuple(_header_list(response)), open=stream.open), send)
+
+
+async def _decoded(body: bytes) -> Message:
+    if len(body) > MAX_INLINE_BYTES:
+        return await asyncio.to_thread(jsonrpc.decode, body)
+    return jsonrpc.decode(body)
+
+
+def _pool_of(message: Message) -> Any:
+    """The pool that a method belongs to."""
+    works = isinstance(message, Request) and message.method in WORK_METHODS
+    return "work" if works else "desk"
+
+
+def _header_list(response: HttpResponseBase) -> list[tuple[str, str]]:
+    """The headers with the cookies; a length or an encoding would not be that of what is sent."""
+    cookies = [("Set-Cookie", cookie.OutputString()) for cookie in response.cookies.values()]
+    dropped = {"content-length"} | ({"content-encoding"} if response.streaming else set())
+    kept = [(name, value) for name, value in response.items() if name.lower() not in dropped]
+    return [*kept, *cookies]
+
+
+def _reply(response: HttpResponseBase) -> Reply:
+    body = b"".join(response) if isinstance(response, Iterable) else b""
+    return Reply(status=response.status_code, headers=tuple(_header_list(response)), body=body)
+
+
+# The raw ASGI mount -------------------------------------------------------------------------------
+
+# No Django middleware, the least time per request. Host, origin, size and authentication are
+# checked by the core as on every mount. A request that needs the database, or whose function is
+# synchronous, makes one hop to a pooled thread; an anonymous call of an async function makes
+# none.
+
+
+class RawMount:
+    """One server as an ASGI application for a ``URLRouter``."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http":
+            raise ValueError(f"An MCP endpoint serves http, not {scope['type']!r}.")
+        ticket = Ticket()
+        send_at_once(send)
+        try:
+            found = await read(self._server, scope, receive, send, ticket)
+            if found is not None:
+                answer = respond(self._server, found, ticket, send)
+                await until_gone(receive, answer, ticket.cancellation)
+        except ClientGone:
+            ticket.cancellation.cancel()
+
+
+async def read(
+    server: Server, scope: Scope, receive: Receive, send: Send, ticket: Ticket
+) -> Exchange | None:
+    """The request with its body; ``None`` when it was answered without.
+
+    Raises:
+        ClientGone: the client closed before the end.
+    """
+    head = exchange_of(scope, ticket.cancellation)
+    reading = Reading(server, scope, head, receive)
+    body = await reading.body()
+    if isinstance(body, Reply):
+        await send_reply(body, reading.lingering(send))
+        return None
+    return replace(head, body=body, request=_once(scope, body))
+
+
+def exchange_of(scope: Scope, cancellation: Cancellation, view: Any = None) -> Exchange:
+    """An ASGI request in the form that the core reads, without its body.
+
+    The ``view`` is what a URLconf has for it, where one was asked.
+    """
+    headers = Headers(scope["headers"])
+    return Exchange(
+        verb=scope["method"],
+        scheme=_scheme_of(scope, headers),
+        headers=headers,
+        body=b"",
+        query=scope.get("query_string", b"").decode("latin-1"),
+        path=scope["path"],
+        endpoint=view.endpoint if view else endpoint_of(scope["path"]),
+        request=_once(scope, b"", view),
+        can_stream=True,
+        cancellation=cancellation,
+    )
+
+
+def _scheme_of(scope: Scope, headers: Headers) -> str:
+    """The scheme as ``HttpRequest.scheme`` reads it, without a request."""
+    trusted: tuple[str, str] | None = settings.SECURE_PROXY_SSL_HEADER
+    if trusted is not None:
+        name, secure = trusted
+        said = headers.get(name.removeprefix("HTTP_").replace("_", "-").lower())
+        if said is not None:
+            return "https" if said.partition(",")[0].strip() == secure else "http"
+    return str(scope.get("scheme", "http"))
+
+
+def endpoint_of(path: str) -> Endpoint:
+    """Which endpoint of a mount a path names, where no URLconf has said so."""
+    last = path.rstrip("/").rpartition("/")[2]
+    return last if last in ("sse", "messages", "health") else "mcp"  # type: ignore[return-value]
+
+
+def _once(scope: Scope, body: bytes, view: Any = None) -> Callable[[], ASGIRequest]:
+    built: list[ASGIRequest] = []
+
+    def get() -> ASGIRequest:
+        if not built:
+            built.append(ASGIRequest(scope, BytesIO(body)))
+            # By its view an endpoint knows the URL that tokens are issued for.
+            built[0].resolver_match = ResolverMatch(view, (), {}) if view else None
+        return built[0]
+
+    return get
+
+
+async def respond(server: Server, exchange: Exchange, ticket: Ticket, send: Send) -> None:
+    """Answer one request over ASGI."""
+    outcome = await outcome_of(server, exchange, ticket)
+    if isinstance(outcome, Stream):
+        await send_stream(outcome, send)
+    else:
+        assert isinstance(outcome, Reply)
+        await send_reply(outcome, send)
+
+
+async def outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Reply | Stream:
+    """What the request comes to, each part run where it belongs."""
+    if len(exchange.body) > MAX_INLINE_BYTES:
+        received = await asyncio.to_thread(receive, server, exchange)
+    else:
+        received = receive(server, exchange)
+    if isinstance(received, Reply):
+        return received
+    try:
+        outcome = _admit_here(received)
+        if outcome is None:
+            work = partial(_admit_and_finish, received, ticket)
+            caller = presumed_caller(exchange.headers)
+            running = pool(received.pool).run(partial(with_request_signals, work), key=caller)
+            outcome = await in_time(ticket, running)
+    except Busy as exc:
+        call_log.turned_away(server, received.message, exc, transport="http")
+        return error_reply(exc, request_id_of(received.message))
+    return await afinish(outcome) if isinstance(outcome, Work) else outcome
+
+
+def needs_thread(received: Received) -> bool:
+    """Whether finding the caller may touch the database: not for anonymous ones let in by rule."""
+    server, message = received.server, received.message
+    if received.exchange.endpoint == "health" or len(received.exchange.body) > MAX_INLINE_BYTES:
+        return True
+    if isinstance(message, Request) and message.method in LISTS:
+        # What the admin says is asked for each of them.
+        return True
+    headers = received.exchange.headers
+    if any(name in headers for name in ("authorization", "cookie", SESSION_ID)):
+        return True
+    return (
+        server.offered.is_guarded or not is_open(server) or not BEARER_ONLY.issuperset(server.auth)
+    )
+
+
+def _admit_here(received: Received) -> Outcome | None:
+    """Admit a request on the loop; ``None`` when anything about it asks the database."""
+    try:
+        return None if needs_thread(received) else admit(received)
+    except SynchronousOnlyOperation:
+        return None
+
+
+def _admit_and_finish(received: Received, ticket: Ticket) -> Outcome:
+    """Admit a request and, if its function is synchronous, run it in this same thread."""
+    outcome = admit(received)
+    if isinstance(outcome, Work) and not outcome.is_async:
+        ticket.start(outcome)
+        return finish(outcome)
+    return outcome
+
+
+async def send_reply(reply: Reply, send: Send) -> None:
+    """Send a finished answer."""
+    headers = (*reply.headers, ("Content-Length", str(len(reply.body))))
+    await _start(reply.status, headers, send)
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+async def send_stream(stream: Stream, send: Send) -> None:
+    """Send events as they come."""
+    await _start(200, stream.headers, send)
+    async with aclosing(stream.open()) as events:
+        async for event in events:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _start(status: int, headers: HeaderList, send: Send) -> Awaitable[None]:
+    encoded = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+    return send({"type": "http.response.start", "status": status, "headers": encoded})

@@ -1,0 +1,556 @@
+"""Streams that survive their connections: sent as they are written, and resumed later.
+
+A client that comes back with the id of an event reads the rest from the database, in the process
+that writes the stream or in any other. A process that finds the writer dead closes the stream
+with an error.
+
+The writer numbers the messages in memory, hands them to the connection at once and stores them at
+most ``FLUSH_SECONDS`` later, in one transaction that the database refuses if another process has
+closed the stream as lost meanwhile. The call goes on when its connection drops (HTTP-16).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    aclosing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from django.db import DatabaseError
+
+from mcp_django.conf import get_settings
+from mcp_django.exceptions import InternalError, MCPError
+from mcp_django.execution.call import Awaiting, Invocation
+from mcp_django.execution.threads import at_desk, insist_at_desk, on_loop
+from mcp_django.protocol import jsonrpc, sse
+from mcp_django.protocol.errors import INTERNAL_ERROR
+from mcp_django.protocol.revisions import Revision
+from mcp_django.storage import sessions, streams
+from mcp_django.storage.pubsub import hub, poll_seconds, ring, ring_elsewhere
+from mcp_django.storage.versions import Topic
+from mcp_django.transports import cancellation, drain
+from mcp_django.transports.outgoing import Messages, failure
+
+# How soon a client of 2025-11-25 comes back after a connection that broke.
+RETRY_MILLISECONDS = 1000
+# Even where the bell rings, nobody waits longer than this for a row.
+MAX_PATIENCE_SECONDS = 1.0
+
+
+Watched = Callable[[Callable[[], object]], AbstractContextManager[None]]
+
+
+def _unwatched(end: Callable[[], object]) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+async def begin(
+    session_pk: int, number: int, call: Invocation | Awaiting, messages: Messages
+) -> AsyncGenerator[bytes, None]:
+    """Run a call whose stream has its row already, and send its events as they come."""
+    stream = OwnedStream(session_pk, number, call, messages)
+    try:
+        yield opening(write(number, 0), call.incoming.revision)
+        async with aclosing(stream.live()) as live:
+            async for event in live:
+                yield event
+        if stream.is_slow:
+            async with aclosing(tail(session_pk, number, stream.last_sent)) as rest:
+                async for event in rest:
+                    yield event
+    finally:
+        stream.detach()
+        if stream.is_late:
+            await stream.ended()
+
+
+def opening(event_id: str, revision: Revision) -> bytes:
+    """The first bytes of a stream: an id to come back with, where clients know that (RSM-5)."""
+    if not revision.priming_event:
+        return sse.COMMENT
+    return sse.encode_event(b"", id=event_id, event=None, retry=RETRY_MILLISECONDS)
+
+
+async def resume(
+    session_pk: int, number: int, *, after_seq: int, watched: Watched = _unwatched
+) -> AsyncGenerator[bytes, None]:
+    """The rest of a stream; a connection that still sends it is let go (RSM-9).
+
+    ``watched`` is told how to end the connection, should its caller be sent away.
+    """
+    here = owned(number)
+    if here is not None:
+        here.detach()
+    # Whoever reads it in this process finds out in `tail`.
+    ring_elsewhere(elsewhere(number))
+    yield sse.COMMENT
+    async with aclosing(tail(session_pk, number, after_seq, watched)) as events:
+        async for event in events:
+            yield event
+    if drain.is_draining():
+        yield sse.encode_event(None, event=None, retry=int(DRAIN_RETRY_SECONDS * 1000))
+
+
+class _Reader:
+    """A connection that reads a stream from the database, until a newer one does."""
+
+    def __init__(self) -> None:
+        self.rung = asyncio.Event()
+        self._is_over = False
+        self._wake = on_loop(self.rung.set)
+
+    def end(self) -> None:
+        """Read no more; for any thread."""
+        self._is_over = True
+        self._wake()
+
+    def is_over(self) -> bool:
+        """Whether a newer connection reads the stream."""
+        return self._is_over
+
+
+_readers: dict[int, _Reader] = {}
+
+
+@contextmanager
+def _reading(number: int) -> Iterator[_Reader]:
+    """Be the one connection that reads a stream, and hear of what is written to it."""
+    reader, older = _Reader(), _readers.get(number)
+    if older is not None:
+        older.end()
+    _readers[number] = reader
+    leave = hub().subscribe([written(number)], lambda _: reader.rung.set())
+    leave_others = hub().subscribe([elsewhere(number)], lambda _: reader.end())
+    try:
+        # A process that stops has no part in a stream that it only reads.
+        with drain.idle(reader.end):
+            yield reader
+    finally:
+        leave()
+        leave_others()
+        if _readers.get(number) is reader:
+            del _readers[number]
+
+
+async def tail(
+    session_pk: int, number: int, after_seq: int, watched: Watched = _unwatched
+) -> AsyncGenerator[bytes, None]:
+    """The events after one, from the database, until the last or until a newer connection."""
+    last = after_seq
+    loop = asyncio.get_running_loop()
+    spoke = loop.time()
+    # First listen, then look: what is stored between the two rings.
+    with (
+        _reading(number) as reader,
+        watched(reader.end),
+        suppress(streams.UnknownStream),
+    ):
+        while not reader.is_over():
+            reader.rung.clear()
+            glimpse = await insist_at_desk(
+                partial(streams.look, session_pk, number, after_seq=last)
+            )
+            for last, payload in glimpse.events:
+                if reader.is_over():
+                    return
+                yield encode(number, last, payload.encode())
+                spoke = loop.time()
+            if not glimpse.is_open and last >= glimpse.last_seq:
+                return
+            if glimpse.events:
+                continue
+            if await insist_at_desk(partial(_close_if_lost, number, glimpse)):
+                continue
+            if loop.time() - spoke >= get_settings().keepalive_seconds:
+                spoke = loop.time()
+                yield sse.COMMENT
+            await _rung_or_later(reader.rung)
+
+
+async def _rung_or_later(rung: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(min(poll_seconds(), MAX_PATIENCE_SECONDS)):
+            await rung.wait()
+    except TimeoutError:
+        return
+
+
+def _close_if_lost(number: int, glimpse: streams.Glimpse) -> bool:
+    return glimpse.is_open and streams.mark_lost(
+        number,
+        glimpse.owner,
+        payload=terminal_error(glimpse.request_id),
+        retention=get_settings().retention.streams,
+    )
+
+
+def terminal_error(request_id: str) -> str:
+    """The last message of a stream whose process died, for the request's id as JSON.
+
+    The stream of a batch has several ids, and gets an error for each.
+    """
+    found = json.loads(request_id)
+    error = {
+        "code": INTERNAL_ERROR,
+        "message": "The process that ran this was lost; call again.",
+    }
+    if isinstance(found, list):
+        return jsonrpc.encode([jsonrpc.error_message(one, error) for one in found]).decode()
+    return jsonrpc.encode(jsonrpc.error_message(found, error)).decode()
+
+
+# Event ids ----------------------------------------------------------------------------------------
+
+# The stream, and the place in it (RSM-2). The place of an answer's event is its number on the
+# stream. That of a standing stream's event is the number of the last change that had been
+# reported completely by then (``storage.versions``), and how many events were sent since.
+
+_ID = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16})(?:-([0-9a-f]{1,16}))?")
+MAX = 1 << 63
+
+
+class EventId(NamedTuple):
+    """The id of an event; ``beyond`` is ``None`` unless it is one of a standing stream."""
+
+    stream: int
+    place: int
+    beyond: int | None = None
+
+    @property
+    def is_of_standing(self) -> bool:
+        """Whether it is written as those of standing streams are."""
+        return self.beyond is not None
+
+
+def write(stream: int, place: int, beyond: int | None = None) -> str:
+    """The id of an event."""
+    return f"{stream:x}-{place:x}" if beyond is None else f"{stream:x}-{place:x}-{beyond:x}"
+
+
+def read(text: str) -> EventId | None:
+    """The parts of an id, ``None`` for what is no id of ours."""
+    match = _ID.fullmatch(text)
+    if match is None:
+        return None
+    stream, place, beyond = (None if part is None else int(part, 16) for part in match.groups())
+    assert stream is not None
+    assert place is not None
+    return EventId(stream, place, beyond) if max(stream, place, beyond or 0) < MAX else None
+
+
+# ``OwnedStream``: written by this process ---------------------------------------------------------
+
+# The stream of a call in a session.
+
+logger = logging.getLogger("mcp_django")
+
+FLUSH_SECONDS = 0.01
+FLUSH_EVENTS = 64
+# What one connection may have waiting; a slower one reads the rest from the database.
+MAX_WAITING = 256
+# How soon a client comes back that was asked to leave a process that stops.
+DRAIN_RETRY_SECONDS = 0.2
+
+
+class OwnedStream:
+    """A stream that this process writes, with the task that runs its call."""
+
+    def __init__(
+        self, session_pk: int, number: int, call: Invocation | Awaiting, messages: Messages
+    ) -> None:
+        self.number = number
+        self.is_slow = False
+        """Whether the connection could not keep up, and has to read on from the database."""
+        self.last_sent = 0
+        self._session_pk = session_pk
+        self._incoming = call.incoming
+        self._cancellation = call.cancellation
+        self._messages = messages
+        self._seq = 0
+        self._buffer: list[streams.Numbered] = []
+        self._flushing = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._live: deque[tuple[int, bytes]] | None = deque()
+        self._changed = asyncio.Event()
+        self._is_closing = False
+        # Before it is asked whether the process stops, or a signal between the two would find
+        # nothing that has to be waited for.
+        holding = ExitStack()
+        holding.enter_context(drain.hold())
+        self.is_late = drain.is_draining()
+        """Whether the server was told to stop before, and so waits for connections alone."""
+        self._is_final = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        topics = [elsewhere(number), Topic("", "session", str(session_pk))]
+        self._unsubscribe = hub().subscribe(topics, self._rung)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(lambda _: holding.close())
+        call.cancellation.then(on_loop(self.cancel))
+        _owned[number] = self
+
+    # The call ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            with drain.idle(self._let_go):
+                await self._write_all()
+                await self._flush()
+                if not self._is_final:
+                    # The last members of a batch were cancelled, and nothing more comes.
+                    await insist_at_desk(partial(streams.close, self.number))
+        except streams.Fenced:
+            logger.warning("Stream %x was taken for lost; its call was stopped.", self.number)
+        finally:
+            self._end()
+
+    async def _write_all(self) -> None:
+        try:
+            async with aclosing(self._messages) as messages:
+                async for message in messages:
+                    if message.is_response and self._cancellation.is_wish:
+                        # Its function saw that it was cancelled before this task was.
+                        return
+                    if message.body:
+                        self._emit(message.body, final=message.is_response)
+                        await self._keep_pace()
+                    elif message.hangs_up is not None:
+                        self.hang_up(message.hangs_up)
+        except MCPError as exc:
+            if not self._cancellation.is_wish:
+                self._emit(failure(self._incoming, exc), final=True)
+        except streams.Fenced:
+            raise
+        except Exception:
+            logger.exception("A call in a session failed.")
+            neutral = InternalError("The request failed for a reason that is no fault of its own.")
+            self._emit(failure(self._incoming, neutral), final=True)
+
+    def _let_go(self) -> None:
+        """The process stops: clients that know how come back at once, to another one.
+
+        Not those of a call that begins only now, which nothing else would keep alive.
+        """
+        if self._incoming.revision.priming_event and not self.is_late:
+            self.hang_up(DRAIN_RETRY_SECONDS)
+
+    async def ended(self) -> None:
+        """Wait until the call is over and what it said is stored."""
+        await asyncio.wait([self._task])
+
+    def cancel(self) -> None:
+        """Stop the call; nothing more is sent for it (CAN-1).
+
+        One that has been answered is over (CAN-2).
+        """
+        if self._is_final:
+            return
+        self._buffer.clear()
+        self._task.cancel()
+        self._spawn(insist_at_desk(partial(streams.close, self.number)))
+
+    def _rung(self, topic: Topic) -> None:
+        if topic.kind == "session":
+            self._spawn(self._look_for_the_end())
+        else:
+            self.detach()
+
+    async def _look_for_the_end(self) -> None:
+        """Another process may have cancelled the call, or ended its session."""
+        # The hub looks again for whoever did not find out.
+        with suppress(DatabaseError):
+            if await at_desk(self._is_called_off):
+                self.cancel()
+
+    def _is_called_off(self) -> bool:
+        # A batch has several calls, of which each may be cancelled; their flags tell.
+        cancellation.collect(self._session_pk)
+        return not sessions.is_live(self._session_pk)
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._unsubscribe()
+        _owned.pop(self.number, None)
+        self._is_final = True
+        self._changed.set()
+        ring(written(self.number))
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def _emit(self, body: bytes, *, final: bool) -> None:
+        self._seq += 1
+        self._buffer.append((self._seq, body.decode()))
+        self._is_final = final
+        if self._live is not None and not self._is_closing:
+            self._live.append((self._seq, encode(self.number, self._seq, body)))
+            if len(self._live) > MAX_WAITING:
+                self._live, self.is_slow = None, True
+        self._changed.set()
+        if not final:
+            self._flush_later()
+
+    async def _keep_pace(self) -> None:
+        """Let a call that says more than the database takes wait for it."""
+        if len(self._buffer) > MAX_WAITING:
+            await self._flush()
+
+    def _flush_later(self) -> None:
+        if len(self._buffer) >= FLUSH_EVENTS:
+            self._flush_now()
+        elif self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(FLUSH_SECONDS, self._flush_now)
+
+    def _flush_now(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._spawn(self._flush_or_stop())
+
+    async def _flush_or_stop(self) -> None:
+        try:
+            await self._flush()
+        except streams.Fenced:
+            self._task.cancel()
+
+    async def _flush(self) -> None:
+        async with self._flushing:
+            events, self._buffer = self._buffer, []
+            if not events:
+                return
+            append = partial(
+                streams.append,
+                self.number,
+                events,
+                final=self._is_final and events[-1][0] == self._seq,
+                retention=get_settings().retention.streams,
+            )
+            # What is not stored would be a hole for whoever comes back.
+            await insist_at_desk(append)
+        if self._live is None or self._is_closing:
+            ring(written(self.number))
+
+    # The connection ---------------------------------------------------------------------------
+
+    def hang_up(self, seconds: float) -> None:
+        """Close the connection; the client comes back with the id of its last event.
+
+        What is said from now on waits for it, even if the connection takes a while to close.
+        """
+        if self._live is not None and not self._is_closing:
+            retry = sse.encode_event(None, event=None, retry=int(seconds * 1000))
+            self._live.append((self._seq, retry))
+            self._is_closing = True
+            self._changed.set()
+
+    def detach(self) -> None:
+        """Let go of the connection: it has gone, or a newer one reads from the database."""
+        self._live, self.is_slow = None, False
+        self._changed.set()
+
+    async def live(self) -> AsyncGenerator[bytes, None]:
+        """The events as they come, until the last, or until the connection is let go."""
+        keepalive = get_settings().keepalive_seconds
+        while True:
+            self._changed.clear()
+            while self._live:
+                self.last_sent, event = self._live.popleft()
+                yield event
+            if self._is_closing:
+                self.detach()
+            if self._live is None or self._is_final:
+                return
+            try:
+                async with asyncio.timeout(keepalive):
+                    await self._changed.wait()
+            except TimeoutError:
+                yield sse.COMMENT
+
+
+_owned: dict[int, OwnedStream] = {}
+
+
+def owned(number: int) -> OwnedStream | None:
+    """The stream of this number, if this process writes it."""
+    return _owned.get(number)
+
+
+def all_owned() -> list[OwnedStream]:
+    """Every stream that this process writes."""
+    return list(_owned.values())
+
+
+def written(number: int) -> Topic:
+    """Rung when a stream has something new."""
+    return Topic("", "stream", f"{number:x}")
+
+
+def elsewhere(number: int) -> Topic:
+    """Rung when another connection sends a stream from now on."""
+    return Topic("", "stream", f"{number:x} elsewhere")
+
+
+def encode(number: int, seq: int, body: bytes) -> bytes:
+    """An event with its id."""
+    return sse.encode_event(body, id=write(number, seq))
+
+
+# ``Together``: one write for many items -----------------------------------------------------------
+
+# What ends in one turn of an event loop is handled in one transaction.
+
+T = TypeVar("T")
+
+
+class Together(Generic[T]):
+    """Collects items for a function of the store, which runs in a thread.
+
+    As long as the database is away it is called again, so it has to bear repetition.
+    """
+
+    def __init__(self, write: Callable[[list[T]], Any]) -> None:
+        self._write = write
+        self._batches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Batch[T]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    async def add(self, item: T) -> None:
+        """Hand an item over; returns once it is written."""
+        loop = asyncio.get_running_loop()
+        batch = self._batches.get(loop)
+        if batch is None:
+            batch = self._batches[loop] = Batch(self._write, then=partial(self._batches.pop, loop))
+        batch.items.append(item)
+        # Whoever is cancelled meanwhile leaves the others their transaction.
+        await asyncio.shield(batch.writing)
+
+
+class Batch(Generic[T]):
+    """The items of one turn."""
+
+    def __init__(self, write: Callable[[list[T]], Any], *, then: Callable[[], Any]) -> None:
+        self.items: list[T] = []
+        self.writing = asyncio.create_task(self._run(write, then))
+
+    async def _run(self, write: Callable[[list[T]], Any], then: Callable[[], Any]) -> None:
+        # The task begins after everything that is ready now; from here on a new batch is begun.
+        then()
+        await insist_at_desk(partial(write, self.items))

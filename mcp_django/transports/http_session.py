@@ -1,0 +1,574 @@
+"""Streamable HTTP of the handshake revisions: sessions, batches, POST, GET and DELETE.
+
+The session determines the revision in which a message is served, and the header determines the
+session. Every request is authenticated on its own, and a session answers only to its own
+principal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from dataclasses import replace
+from functools import partial
+
+from django.utils import timezone
+
+from mcp_django.auth.credentials import SECRET_HEADERS, carrier
+from mcp_django.auth.limits import network_of
+from mcp_django.auth.principal import Principal
+from mcp_django.conf import get_settings
+from mcp_django.core.catalog import Server
+from mcp_django.core.context import Cancellation
+from mcp_django.exceptions import (
+    AccessRefused,
+    InsufficientScope,
+    InvalidParams,
+    InvalidRequest,
+    MCPError,
+    RequestCancelled,
+    TooManyRequests,
+)
+from mcp_django.execution import call_log, invoke, quotas, telemetry
+from mcp_django.execution.call import Awaiting, Incoming, Invocation, Listening, Result
+from mcp_django.execution.handlers import session as handshake
+from mcp_django.execution.handlers.session import admit_subscribing
+from mcp_django.execution.pipeline import WORK_METHODS, dispatch, respond
+from mcp_django.execution.quotas import Tally, spend_session
+from mcp_django.execution.threads import on_loop, pool
+from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.envelope import check_version
+from mcp_django.protocol.errors import error_object
+from mcp_django.protocol.headers import LAST_EVENT_ID, SESSION_ID
+from mcp_django.protocol.jsonrpc import (
+    Batch,
+    Failure,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    request_id_of,
+)
+from mcp_django.protocol.revisions import LATEST_HANDSHAKE, Revision
+from mcp_django.storage import sessions, streams
+from mcp_django.storage.sessions import StoredSession
+from mcp_django.storage.streams import look_again
+from mcp_django.transports import answer as call_stream
+from mcp_django.transports import (
+    cancellation,
+    client_requests,
+    durable_streams,
+    listen,
+    request_checks,
+)
+from mcp_django.transports.cancellation import lookout
+from mcp_django.transports.durable_streams import MAX_WAITING
+from mcp_django.transports.exchange import (
+    BASE_HEADERS,
+    EVENT_STREAM,
+    SSE_HEADERS,
+    Exchange,
+    Outcome,
+    Reply,
+    Stream,
+    Work,
+    accepted,
+    error_reply,
+    json_reply,
+    refusal,
+)
+from mcp_django.transports.outgoing import Messages, Outgoing, failure
+
+Member = Request | Notification | Response | Failure
+
+
+class Call:
+    """One HTTP request of a handshake revision and its caller."""
+
+    def __init__(self, server: Server, exchange: Exchange, principal: Principal) -> None:
+        self.server = server
+        self.exchange = exchange
+        self.principal = principal
+        self.streams_to = exchange.can_stream and request_checks.accepts(
+            exchange.headers, EVENT_STREAM
+        )
+
+    def revision(self) -> Revision | None:
+        """The revision to refuse a request without an envelope in, ``None`` if it has no session.
+
+        One that names a session is of a handshake revision, whatever has become of the session.
+        """
+        headers = self.exchange.headers
+        if SESSION_ID not in headers or not request_checks.has_sessions(
+            headers, self.server.protocol_versions
+        ):
+            return None
+        session = self.session(None)
+        return LATEST_HANDSHAKE if isinstance(session, Reply) else session.revision
+
+    # POST -------------------------------------------------------------------------------------
+
+    def post(self, message: Member | Batch) -> Outcome:
+        """Answer a message, or several."""
+        if isinstance(message, Request) and message.method == "initialize":
+            return self._initialize(message)
+        session = self.session(request_id_of(message))
+        if isinstance(session, Reply):
+            return session
+        if isinstance(message, Batch):
+            return answer(self, session, message)
+        if isinstance(message, Request):
+            return self._request(session, message)
+        self.take(session, message)
+        return accepted()
+
+    def _initialize(self, request: Request) -> Reply:
+        if SESSION_ID in self.exchange.headers and not isinstance(self.session(None), Reply):
+            exc = InvalidRequest("This session is initialized already; leave its header out.")
+            return error_reply(exc, request.id)
+        try:
+            return telemetry.initialize(request, partial(self._agree, request), transport="http")
+        except InvalidParams as exc:
+            return replace(error_reply(exc, request.id), status=200)
+        except MCPError as exc:
+            return error_reply(exc, request.id)
+
+    def _agree(self, request: Request, operation: telemetry.Operation | None) -> Reply:
+        agreement = handshake.agree(self.server, request)
+        caller = self.principal
+        network = network_of(caller, self.exchange.request)
+        spend_session(network)
+        row, plaintext = sessions.begin(
+            self.server.name,
+            caller.key,
+            user=caller.user if caller.is_authenticated else None,
+            protocol_version=agreement.revision.version,
+            client_info=agreement.client_info,
+            capabilities=agreement.capabilities,
+            network=network,
+        )
+        if operation is not None:
+            operation.agreed(agreement.revision.version, row.digest)
+        body = handshake.welcome(
+            self.server, request, agreement, can_stream=self.exchange.can_stream
+        )
+        return json_reply(200, body, (("Mcp-Session-Id", plaintext),))
+
+    def session(self, request_id: RequestId | None) -> StoredSession | Reply:
+        """The session that the request names, or the refusal of one that names none of its own."""
+        named = self.exchange.headers.getlist(SESSION_ID)
+        if not named:
+            exc = InvalidRequest("Send initialize first, then its Mcp-Session-Id with each message")
+            return replace(error_reply(exc, request_id), status=400)
+        row = None
+        if len(named) == 1:
+            key = self.principal.key
+            row = sessions.find(named[0], server=self.server.name, principal=key)
+        if row is None:
+            return refusal(
+                404, "There is no such session; initialize again.", request_id=request_id
+            )
+        return StoredSession(row)
+
+    def incoming(
+        self, session: StoredSession, request: Request, tally: Tally | None = None
+    ) -> Incoming:
+        """A request of the session, in the form that the runtime serves.
+
+        Raises:
+            InvalidParams: its progress token is none.
+        """
+        return Incoming(
+            server=self.server,
+            request=request,
+            envelope=handshake.envelope_of(session, request),
+            principal=self.principal,
+            headers=self.exchange.headers.without(*SECRET_HEADERS),
+            session=session,
+            can_stream=self.exchange.can_stream,
+            can_ask=self.streams_to,
+            http_request=carrier(self.exchange.request, self.principal),
+            tally=tally,
+            transport="http",
+        )
+
+    def _request(self, session: StoredSession, request: Request) -> Outcome:
+        try:
+            opened = self.open(session, request)
+        except MCPError as exc:
+            return error_reply(exc, request.id, session.revision)
+        if isinstance(opened, Awaiting):
+            return self._await(session, opened)
+        if isinstance(opened, bytes):
+            return json_reply(200, opened)
+        opened = cancellation.tracked(session.row.pk, opened)
+        if self.streams_to and opened.wants_stream:
+            return self.stream(session, opened)
+        asked = partial(self._ask, session, opened) if self.streams_to else None
+        return Work(invocation=opened, headers=BASE_HEADERS, ask=asked)
+
+    def open(
+        self, session: StoredSession, request: Request, tally: Tally | None = None
+    ) -> bytes | Invocation | Awaiting:
+        """The response to a request, or what is left to run or to wait for.
+
+        With a ``tally`` it is counted there, and nothing is to run before that is taken.
+
+        Raises:
+            MCPError: the request is refused.
+        """
+        if request.method == "initialize":
+            raise InvalidRequest("initialize stands alone, and begins a session of its own.")
+        incoming = self.incoming(session, request, tally)
+        outcome = dispatch(incoming)
+        if isinstance(outcome, (Invocation, Awaiting)):
+            return outcome
+        assert not isinstance(outcome, Listening)
+        return respond(incoming, outcome)
+
+    def _ask(self, session: StoredSession, call: Invocation, first: Result) -> Stream:
+        """A call that asked something before anything was sent: from now on a stream."""
+        return self.stream(session, call, first=first)
+
+    def stream(
+        self, session: StoredSession, call: Invocation, *, first: Result | None = None
+    ) -> Stream:
+        """The call as a stream, whose row is there before its first event leaves."""
+        return self._begin(session, call, partial(call_stream.messages, call, first=first))
+
+    def _await(self, session: StoredSession, awaiting: Awaiting) -> Stream:
+        """The outcome of a task as a stream, since what it asks travels there."""
+        tracked = cancellation.tracked(session.row.pk, awaiting)
+        return self._begin(session, tracked, partial(client_requests.messages, tracked))
+
+    def _begin(
+        self,
+        session: StoredSession,
+        call: Invocation | Awaiting,
+        messages: Callable[..., Messages],
+    ) -> Stream:
+        request_id = json.dumps(call.incoming.request.id)
+        number = streams.open_stream(session.row.pk, request_id=request_id)
+        answers = client_requests.StoredAnswers(session.row.pk, number)
+        return Stream(
+            headers=SSE_HEADERS,
+            open=lambda: durable_streams.begin(
+                session.row.pk, number, call, messages(answers=answers)
+            ),
+        )
+
+    def take(self, session: StoredSession, message: Member) -> None:
+        """Take a notification or an answer; neither is ever answered."""
+        if isinstance(message, Response) and message.id is not None:
+            number = client_requests.stream_of(message.id)
+            if number is not None:
+                answer = client_requests.read_answer(message)
+                client_requests.deliver(session.row.pk, number, str(message.id), answer)
+        elif isinstance(message, Notification):
+            version, digest = session.row.protocol_version, session.row.digest
+            with telemetry.notified(message, version=version, transport="http", session=digest):
+                self._notified(session, message)
+
+    def _notified(self, session: StoredSession, message: Notification) -> None:
+        if message.method == "notifications/initialized":
+            if not session.row.is_initialized:
+                sessions.change(session.row, is_initialized=True)
+                look_again([session.row.pk])
+        elif message.method == "notifications/cancelled":
+            cancellation.cancel(session.row.pk, message)
+
+    # GET --------------------------------------------------------------------------------------
+
+    def get(self) -> Outcome:
+        """The standing stream of a session, or the rest of a stream that broke off.
+
+        Raises:
+            UnsupportedProtocolVersion: the version header names no revision of ours.
+            TooManyStreams: the caller has as many open as one may.
+        """
+        check_version(self.exchange.headers, enabled=self.server.protocol_versions)
+        if not request_checks.accepts(self.exchange.headers, EVENT_STREAM):
+            return refusal(406, f"A GET is answered with {EVENT_STREAM}; accept it.")
+        if SESSION_ID not in self.exchange.headers:
+            # Clients ask before they initialize, and take this for "no stream here" (HTTP-12).
+            return refusal(
+                405,
+                "There is no stream without a session; send initialize first.",
+                headers=(("Allow", "POST, OPTIONS"),),
+            )
+        session = self.session(None)
+        if isinstance(session, Reply):
+            return session
+        place = listen.take_place(self.principal, self.exchange.request)
+        last = self.exchange.headers.get(LAST_EVENT_ID)
+        if not last:
+            return _streaming(partial(listen.events, self, session, place))
+        found = durable_streams.read(last)
+        kind = streams.kind_of(session.row.pk, found.stream) if found else None
+        if found is None or kind != ("get" if found.is_of_standing else "post"):
+            return refusal(400, "Last-Event-ID is no event of this session, or not any more.")
+        if found.is_of_standing:
+            return _streaming(partial(listen.events, self, session, place, resumed=found))
+        watched = partial(listen.watching, self.server, self.principal)
+        rest = partial(
+            durable_streams.resume,
+            session.row.pk,
+            found.stream,
+            after_seq=found.place,
+            watched=watched,
+        )
+        return _streaming(partial(_in_place, place, rest))
+
+    # DELETE -----------------------------------------------------------------------------------
+
+    def delete(self) -> Reply:
+        """End a session, in every process.
+
+        Raises:
+            UnsupportedProtocolVersion: the version header names no revision of ours.
+        """
+        check_version(self.exchange.headers, enabled=self.server.protocol_versions)
+        session = self.session(None)
+        if isinstance(session, Reply):
+            return session
+        sessions.end(session.row)
+        lasted = (timezone.now() - session.row.created_at).total_seconds()
+        version = session.row.protocol_version
+        telemetry.session_ended(lasted, version=version, transport="http")
+        return Reply(status=204)
+
+
+async def _in_place(
+    place: listen.Place, open_: Callable[[], AsyncGenerator[bytes, None]]
+) -> AsyncGenerator[bytes, None]:
+    """A stream that is one of its caller's until it ends."""
+    try:
+        async with aclosing(open_()) as events:
+            async for event in events:
+                yield event
+    finally:
+        place.give_back()
+
+
+def _streaming(open_: Callable[[], object]) -> Stream:
+    return Stream(headers=SSE_HEADERS, open=open_)  # type: ignore[arg-type]
+
+
+# JSON-RPC batches ---------------------------------------------------------------------------------
+
+# Several messages in one POST (2025-03-26, BAT).
+
+
+def answer(call: Call, session: StoredSession, batch: Batch) -> Outcome:
+    """Answer every request of a batch; what needs no answer is just taken."""
+    if not session.revision.batches:
+        exc = InvalidRequest("Send one message at a time; this session's revision has no batches.")
+        return replace(error_reply(exc, None), status=400)
+    tally = Tally()
+    admitted = _admit_all(call, session, batch, tally)
+    try:
+        tally.take()
+    except TooManyRequests as exc:
+        _note_refusal(admitted.values(), exc)
+        return _too_many(call, session, batch, exc)
+    finished: list[bytes] = []
+    running: list[Invocation] = []
+    for index, member in enumerate(batch.members):
+        if isinstance(member, Request):
+            opened = admitted[index] if index in admitted else _open(call, session, member)
+            if isinstance(opened, Invocation):
+                opened = cancellation.tracked(session.row.pk, opened)
+            (running if isinstance(opened, Invocation) else finished).append(opened)  # type: ignore[arg-type]
+        elif isinstance(member, Failure):
+            finished.append(_error(session, member.error, member.id))
+        else:
+            call.take(session, member)
+    if not finished and not running:
+        return accepted()
+    if running and call.streams_to:
+        return _stream(session, running, finished)
+    finished += map(_run, running)
+    return json_reply(200, b"[" + b",".join(finished) + b"]")
+
+
+def _admit_all(
+    call: Call, session: StoredSession, batch: Batch, tally: Tally
+) -> dict[int, bytes | Invocation]:
+    """What the members that a caller could be refused come to, by their places.
+
+    Before anything of the batch is done: a refusal is the answer to all of it, so it has to name
+    the scopes of every member (AUT-6).
+
+    Raises:
+        AccessRefused: the caller may not use what one member or more need.
+    """
+    admitted: dict[int, bytes | Invocation] = {}
+    refusals: list[AccessRefused] = []
+    for index, member in enumerate(batch.members):
+        if not isinstance(member, Request):
+            continue
+        try:
+            if member.method in WORK_METHODS:
+                admitted[index] = _open(call, session, member, tally)
+            elif member.method == "resources/subscribe":
+                # Done in its turn, when nothing of the batch is refused.
+                with suppress(MCPError):
+                    admit_subscribing(call.incoming(session, member))
+        except AccessRefused as exc:
+            refusals.append(exc)
+    if refusals:
+        _note_refusal(admitted.values(), refusals[0])
+        raise _together(refusals)
+    return admitted
+
+
+def _note_refusal(admitted: Iterable[bytes | Invocation], exc: Exception) -> None:
+    """What was admitted does not run, because of others."""
+    for one in admitted:
+        if isinstance(one, Invocation):
+            call_log.refused_with_span(one.entry, exc)
+
+
+def _together(refusals: list[AccessRefused]) -> AccessRefused:
+    """One refusal for several; whoever is not known yet has to become known first."""
+    first = next((one for one in refusals if not isinstance(one, InsufficientScope)), refusals[0])
+    scopes = dict.fromkeys(scope for one in refusals for scope in one.scopes)
+    first.scopes = tuple(scopes)
+    return first
+
+
+def _too_many(call: Call, session: StoredSession, batch: Batch, exc: TooManyRequests) -> Outcome:
+    """The answer to a batch that is over a limit: nothing of it was done."""
+    entries: list[bytes] = []
+    for member in batch.members:
+        if isinstance(member, Request):
+            told = quotas.in_band(member, exc)
+            entries.append(
+                _error(session, exc, member.id)
+                if told is None
+                else respond(call.incoming(session, member), told)
+            )
+        elif isinstance(member, Failure):
+            entries.append(_error(session, member.error, member.id))
+    refusal = error_reply(exc, None, session.revision)
+    # A model reads what came with 200; its client would keep anything else to itself.
+    status = 200 if get_settings().throttle_as == "result" else refusal.status
+    return replace(refusal, status=status, body=b"[" + b",".join(entries) + b"]")
+
+
+def _open(
+    call: Call, session: StoredSession, request: Request, tally: Tally | None = None
+) -> bytes | Invocation:
+    try:
+        opened = call.open(session, request, tally)
+    except MCPError as exc:
+        return _error(session, exc, request.id)
+    # No revision has both batches and tasks.
+    assert not isinstance(opened, Awaiting)
+    return opened
+
+
+def _run(call: Invocation) -> bytes:
+    """The response of a call that may send nothing before it, in this thread.
+
+    One that is cancelled, whether it has begun or not, has its entry like any other (CAN-8).
+    """
+    found = b""
+    try:
+        if not _is_cancelled(call):
+            with lookout.over(call):
+                found = respond(call.incoming, invoke.run_until_cancelled(call))
+    except MCPError as exc:
+        found = failure(call.incoming, exc)
+    except asyncio.CancelledError:
+        if not _is_cancelled(call):
+            raise
+    return failure(call.incoming, RequestCancelled()) if _is_cancelled(call) else found
+
+
+def _is_cancelled(call: Invocation) -> bool:
+    return call.cancellation.is_wish
+
+
+def _stream(session: StoredSession, running: list[Invocation], finished: list[bytes]) -> Stream:
+    """One stream for all: each response is an event, and after the last one it ends."""
+    ids = [call.incoming.request.id for call in running]
+    number = streams.open_stream(session.row.pk, request_id=json.dumps(ids))
+    answers = client_requests.StoredAnswers(session.row.pk, number)
+    work = partial(_all, running, finished, answers)
+    # A client cancels one member or the other, never the stream of all.
+    stands_for_all = replace(running[0], cancellation=Cancellation())
+    return Stream(
+        headers=SSE_HEADERS,
+        open=lambda: durable_streams.begin(session.row.pk, number, stands_for_all, work()),
+    )
+
+
+async def _all(
+    running: list[Invocation], finished: list[bytes], answers: client_requests.Answers
+) -> Messages:
+    """What all calls say, as it comes; the last response of all is the last message."""
+    for body in finished:
+        yield Outgoing(body)
+    said: asyncio.Queue[Outgoing] = asyncio.Queue(MAX_WAITING)
+    # More threads than these no caller has; what came together need not crowd itself out.
+    threads = asyncio.Semaphore(pool("work").share)
+    async with asyncio.TaskGroup() as group:
+        tasks = set()
+        for call in running:
+            needs = nullcontext() if call.component.function.is_async else threads
+            task = group.create_task(_speak(call, answers, said, needs))
+            # A member that is cancelled gets no entry (CAN-1).
+            call.cancellation.then(on_loop(task.cancel))
+            tasks.add(task)
+        left = len(running)
+        try:
+            async for message in _said(said, tasks):
+                left -= message.is_response
+                yield replace(message, is_response=message.is_response and not left)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _said(
+    said: asyncio.Queue[Outgoing], tasks: set[asyncio.Task[None]]
+) -> AsyncGenerator[Outgoing, None]:
+    """What is said until nobody is left who could say anything."""
+    while True:
+        while not said.empty():
+            yield said.get_nowait()
+        going = {task for task in tasks if not task.done()}
+        if not going:
+            return
+        waiting = asyncio.ensure_future(said.get())
+        try:
+            await asyncio.wait({waiting, *going}, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                yield waiting.result()
+        finally:
+            waiting.cancel()
+
+
+async def _speak(
+    call: Invocation,
+    answers: client_requests.Answers,
+    said: asyncio.Queue[Outgoing],
+    needs: AbstractAsyncContextManager[None],
+) -> None:
+    try:
+        async with needs, aclosing(call_stream.messages(call, answers=answers)) as messages:
+            async for message in messages:
+                # Its function may see that it was cancelled before this task is.
+                if message.body and not (message.is_response and _is_cancelled(call)):
+                    await said.put(message)
+    except MCPError as exc:
+        if not _is_cancelled(call):
+            await said.put(Outgoing(failure(call.incoming, exc), is_response=True))
+
+
+def _error(session: StoredSession, exc: MCPError, request_id: RequestId | None) -> bytes:
+    error = error_object(exc, session.revision)
+    return jsonrpc.encode(jsonrpc.error_message(request_id, error))
