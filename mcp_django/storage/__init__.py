@@ -1,1 +1,1 @@
-"""What outlives a request: in this release the doorbell that wakes listening streams."""
+"""What outlives a request: sessions, streams, tasks, approvals, the call log, and their pub/sub."""

@@ -34,6 +34,7 @@ from mcp_django.storage.databases import tables
 logger = logging.getLogger("mcp_django")
 
 Fields = Mapping[str, Any]
+Tell = Callable[[Fields], None]
 # What is not known before the end. The other columns stand, and most of the indexes are theirs.
 _OF_END = frozenset({"outcome", "code", "reason", "ms", "rows", "bytes", "problems"})
 # The columns whose values are not handed to the database as they are.
@@ -46,12 +47,7 @@ class Line:
 
     fields: Fields
     pk: int | None = None
-    tell: Callable[[Fields], None] | None = None
-
-
-def is_in_transaction() -> bool:
-    """Whether this thread is in a transaction of that database."""
-    return bool(connections[_alias()].in_atomic_block)
+    tell: Tell | None = None
 
 
 def insert(fields: Fields) -> int:
@@ -148,17 +144,20 @@ def _rows() -> Any:
     return tables.Call._default_manager.using(_alias())
 
 
+def _is_in_transaction() -> bool:
+    """Whether this thread is in a transaction of that database."""
+    return bool(connections[_alias()].in_atomic_block)
+
+
 def _alone() -> Any:
     """A savepoint within a transaction of others, which what we do wrong must not spoil.
 
     Elsewhere one statement needs no transaction around it, which would be two round trips more.
     """
-    return transaction.atomic(using=_alias()) if is_in_transaction() else nullcontext()
+    return transaction.atomic(using=_alias()) if _is_in_transaction() else nullcontext()
 
 
 # ``CallLog``: rows on their way to the database ---------------------------------------------------
-
-Tell = Callable[[Fields], None]
 
 FLUSH_SECONDS = 1.0
 FLUSH_ROWS = 500
@@ -167,7 +166,6 @@ MAX_WAITING = 10_000
 MAX_BACKOFF_SECONDS = 30.0
 # How long the end of a process waits for the last rows.
 CLOSE_SECONDS = 5.0
-
 
 Bell = queue.SimpleQueue[threading.Event | Tell | None]
 """Wakes the thread that writes: an event wants to be set afterwards, a receiver to be told."""
@@ -206,7 +204,7 @@ class CallLog:
         """
         if self.is_hurrying or self.is_under_test():
             return True
-        return is_in_transaction()
+        return _is_in_transaction()
 
     def is_under_test(self) -> bool:
         """Whether a test runner has prepared the process."""

@@ -78,16 +78,20 @@ def _due() -> dict[str, QuerySet[Any]]:
 
 
 def _close_late_tasks() -> None:
-    # Whoever waits for one is rung, by the hub, which sweeps.
+    # Imported here, since ``task_rows`` publishes through the hub, and the hub sweeps.
     from mcp_django.storage import task_rows
 
     task_rows.close_late()
 
 
 def _older(model: type[Model], retention: float) -> QuerySet[Any]:
-    """Lines of a log, which may be routed to a database of its own."""
-    lines = model._default_manager.using(router.db_for_write(model))
-    return lines.filter(at__lt=timezone.now() - timedelta(seconds=retention))
+    """The lines of a log that are older than its retention."""
+    return _routed(model).filter(at__lt=timezone.now() - timedelta(seconds=retention))
+
+
+def _routed(model: type[Model]) -> QuerySet[Any]:
+    """The rows of a table that may be routed to a database of its own."""
+    return model._default_manager.using(router.db_for_write(model))
 
 
 def _sweep(due: QuerySet[Any]) -> int:
@@ -100,9 +104,6 @@ def _sweep(due: QuerySet[Any]) -> int:
 
 # Anonymizing a user -------------------------------------------------------------------------------
 
-# The rows of the call log and the approvals stay and can be counted. Tasks are deleted: their
-# content belongs to the caller alone, and they are not counted.
-
 FORGOTTEN = "forgotten"
 
 
@@ -112,6 +113,9 @@ def forget(name: str, *, key: str | None) -> dict[str, int]:
     ``key`` is the one of a user who is there; one who was deleted is found by the name alone. With
     the name goes what could lead back to it: values and digests of arguments, the session, the
     registration of the client and the trace.
+
+    The rows of the call log and the approvals stay and can be counted. Tasks are deleted: their
+    content belongs to the caller alone, and they are not counted.
     """
     mine = Q(user_name=name) if key is None else Q(user_key=key)
     return {
@@ -152,13 +156,13 @@ def _delete_tasks(key: str) -> int:
 
 def _change(model: type[Model], mine: Q, **changes: Any) -> int:
     """Change the rows in chunks, so that no lock is held for long; none of them matches again."""
-    rows = model._default_manager.using(router.db_for_write(model))
+    found = _routed(model)
     total = 0
     # From one key to the next: a name that is "forgotten" itself would be found for ever.
     last = 0
     while pks := list(
-        rows.filter(mine, pk__gt=last).order_by("pk").values_list("pk", flat=True)[:CHUNK]
+        found.filter(mine, pk__gt=last).order_by("pk").values_list("pk", flat=True)[:CHUNK]
     ):
-        total += rows.filter(pk__in=pks).update(**changes)
+        total += found.filter(pk__in=pks).update(**changes)
         last = pks[-1]
     return total

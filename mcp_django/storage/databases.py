@@ -27,8 +27,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from django.db import DatabaseError, close_old_connections, connections, router, transaction
-from django.db.models import DateTimeField as DateTime
-from django.db.models import ExpressionWrapper, Model, QuerySet, Value
+from django.db.models import DateTimeField, ExpressionWrapper, Model, QuerySet, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 from django.utils.crypto import salted_hmac
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 
     tables = models
 else:
-    # Models cannot be imported before the app registry is ready, and this package can.
     tables = SimpleLazyObject(lambda: import_module("mcp_django.models"))
 
 
@@ -61,8 +59,9 @@ def rows(model: type[M]) -> QuerySet[M]:
 
 
 def digest_of_network(network: str | None) -> str:
-    """What stands for an address in our tables, which are to hold nothing of a person; may be empty
-    as that may.
+    """What stands for an address in our tables, which are to hold no personal data.
+
+    Empty for an address that is empty or not known.
     """
     if not network:
         return ""
@@ -88,28 +87,25 @@ def is_of_test(block: Any) -> bool:
     return bool(block._from_testcase) and not getattr(block, "is_surrounding", False)
 
 
-def is_conflict(exc: Exception) -> bool:
+def insist(work: Callable[[], T]) -> T:
+    """Run a transaction of ours again when it failed for nothing but another one."""
+    give_up = time.monotonic() + CONFLICT_SECONDS
+    while True:
+        try:
+            return work()
+        except DatabaseError as exc:
+            if not _is_conflict(exc) or is_in_transaction() or time.monotonic() >= give_up:
+                raise
+            time.sleep(random.uniform(0, CONFLICT_PAUSE_SECONDS))  # noqa: S311 - hides nothing
+
+
+def _is_conflict(exc: Exception) -> bool:
     """Whether a transaction failed for nothing but another one, and may be tried again."""
     cause = exc.__cause__
     # PostgreSQL: serialization failure, deadlock. MariaDB and MySQL: record changed, deadlock.
     if getattr(cause, "sqlstate", None) in ("40001", "40P01"):
         return True
     return bool(cause is not None and cause.args and cause.args[0] in (1020, 1213))
-
-
-def insist(work: Callable[[], T]) -> T:
-    """Run a transaction of ours again when it failed for nothing but another one.
-
-    ``REPEATABLE READ`` and ``SERIALIZABLE``, should the site have set them, let one of two fail.
-    """
-    give_up = time.monotonic() + CONFLICT_SECONDS
-    while True:
-        try:
-            return work()
-        except DatabaseError as exc:
-            if not is_conflict(exc) or is_in_transaction() or time.monotonic() >= give_up:
-                raise
-            time.sleep(random.uniform(0, CONFLICT_PAUSE_SECONDS))  # noqa: S311 - hides nothing
 
 
 def is_held(found: QuerySet[Any]) -> bool:
@@ -133,16 +129,35 @@ def before(seconds: float) -> Any:
 
 
 def _moment(expression: Combinable) -> Any:
-    return ExpressionWrapper(expression, output_field=DateTime())
+    return ExpressionWrapper(expression, output_field=DateTimeField())
 
 
-# The store's own thread ---------------------------------------------------------------------------
+# The storage thread -------------------------------------------------------------------------------
 
 # One thread per process in which pub/sub reads and writes rows, so that the event loop never
-# waits for the database. Stale connections are closed before and after each function, as around a
-# request. A forked child gets a thread of its own.
+# waits for the database. Stale connections are closed around each function, as around a request.
 
 P = ParamSpec("P")
+
+
+async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a short function that uses the database, and close stale connections around it."""
+    work = partial(_tended, partial(function, *args, **kwargs))
+    return await asyncio.get_running_loop().run_in_executor(_thread(), work)
+
+
+def submit(function: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None:
+    """``in_thread`` from any thread, soon; the function has to handle its own errors."""
+    _thread().submit(_tended, partial(function, *args, **kwargs))
+
+
+def is_on_loop() -> bool:
+    """Whether an event loop runs in this thread, which must not wait for the database."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _thread() -> ThreadPoolExecutor:
@@ -153,17 +168,6 @@ def _thread() -> ThreadPoolExecutor:
 def _thread_of(pid: int) -> ThreadPoolExecutor:
     # A forked child has none of its parent's threads.
     return ThreadPoolExecutor(1, thread_name_prefix="mcp-clerk")
-
-
-async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a short function of the store; its connection is tended as a request's would be."""
-    work = partial(_tended, partial(function, *args, **kwargs))
-    return await asyncio.get_running_loop().run_in_executor(_thread(), work)
-
-
-def submit(function: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None:
-    """Run a short function of the store soon, from any thread; it has to see to its own errors."""
-    _thread().submit(_tended, partial(function, *args, **kwargs))
 
 
 def _tended(function: Callable[[], T]) -> T:

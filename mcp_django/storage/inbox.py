@@ -90,13 +90,15 @@ def waiting(session_pks: Iterable[int]) -> set[int]:
 
 # Workers and their heartbeats ---------------------------------------------------------------------
 
-# This process as an owner of streams: its number, and the heartbeat that says it is alive; a
-# forked child gets a number of its own. A heartbeat is good for ``LEASE_SECONDS`` by the
-# database's clock. A process that was stopped for longer is taken for dead; when it wakes up, its
-# own writes fail and so tell it.
+# A process owns streams by its number, and its heartbeat says that it is alive. A heartbeat is
+# good for ``LEASE_SECONDS`` by the database's clock. A process that was stopped for longer is taken
+# for dead; when it wakes up, its own writes fail and so tell it.
 
 LEASE_SECONDS = 30
 BEAT_SECONDS = 10
+
+_numbers: dict[int, int] = {}
+_said: dict[int, float] = {}
 
 
 def worker_id() -> int:
@@ -104,16 +106,10 @@ def worker_id() -> int:
     return _number(os.getpid())
 
 
-_numbers: dict[int, int] = {}
-
-
 def _number(pid: int) -> int:
     found = _numbers.get(pid)
     # Of threads that come first at the same time all get what one of them wrote.
     return _numbers.setdefault(pid, secrets.randbits(63)) if found is None else found
-
-
-_said: dict[int, float] = {}
 
 
 def beat() -> None:

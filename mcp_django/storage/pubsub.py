@@ -30,9 +30,14 @@ from django.db import Error
 
 from mcp_django.conf import get_settings
 from mcp_django.storage import cleanup, databases, inbox, versions
-from mcp_django.storage.databases import in_thread, insist, is_in_transaction
+from mcp_django.storage.databases import in_thread, insist, is_in_transaction, is_on_loop
 from mcp_django.storage.inbox import worker_id
 from mcp_django.storage.versions import Changes, Topic
+
+logger = logging.getLogger("mcp_django")
+
+# After something failed that has to go on.
+BACKOFF_SECONDS = 1
 
 # Between processes: the channel layer -------------------------------------------------------------
 
@@ -45,7 +50,6 @@ KIND = "mcp_django.ring"
 # A layer forgets members after a while; it is told again long before.
 REJOIN_SECONDS = 60
 STOP_ATTEMPTS = 3
-
 
 _sending: set[asyncio.Task[None]] = set()
 
@@ -177,14 +181,10 @@ async def _leave(layer: Any, channel: str) -> None:
         logger.debug("The channel layer was gone already.", exc_info=True)
 
 
-# Pubsub -------------------------------------------------------------------------------------------
-
-logger = logging.getLogger("mcp_django")
+# ``Hub``: the subscribers of one event loop -------------------------------------------------------
 
 # Several changes of one thing within this time are one notice.
 DEBOUNCE_SECONDS = 0.05
-# After something failed that has to go on.
-BACKOFF_SECONDS = 1
 
 Listener = Callable[[Topic], None]
 T = TypeVar("T")
@@ -475,8 +475,7 @@ def ring(*rung: Topic) -> None:
 
     Never raises: what was rung for is in the database, and is found without the bell.
     """
-    with _lock:
-        here = [(loop, found) for loop, found in _hubs.items() if not loop.is_closed()]
+    here = _open_hubs()
     for _, found in here:
         for topic in rung:
             found.ring(topic)
@@ -485,9 +484,12 @@ def ring(*rung: Topic) -> None:
 
 def ring_elsewhere(*rung: Topic) -> None:
     """Wake who listens in other processes, and nobody here; for any thread."""
+    _ring_elsewhere(rung, _open_hubs())
+
+
+def _open_hubs() -> list[tuple[asyncio.AbstractEventLoop, Hub]]:
     with _lock:
-        here = [(loop, found) for loop, found in _hubs.items() if not loop.is_closed()]
-    _ring_elsewhere(rung, here)
+        return [(loop, found) for loop, found in _hubs.items() if not loop.is_closed()]
 
 
 def _ring_elsewhere(
@@ -502,12 +504,24 @@ def _ring_elsewhere(
 
 # Publishing a change ------------------------------------------------------------------------------
 
-# A thread announces a change itself. What an event loop announces is handed to the store's own
+# A thread announces a change itself. What an event loop announces is handed to the storage
 # thread, one queue for the process, and is written even if the loop ends meanwhile. A forked
 # child has a queue of its own; a process that ends writes what waits.
 
 
-class Announcer:
+def announce(*changed: Topic) -> None:
+    """Count a change of each topic and ring; in a thread at once, on a loop soon.
+
+    To be called once the change is committed. Within a transaction (of another change) numbers are
+    given by the storage thread: the clock must not wait for a commit.
+    """
+    if is_on_loop() or (any(one.is_numbered for one in changed) and is_in_transaction()):
+        _announcer(os.getpid()).add(changed)
+    else:
+        _announce(*changed)
+
+
+class _Announcer:
     """Announcements of event loops, which cannot wait for the database.
 
     What changes while an earlier announcement is being written goes out together.
@@ -535,28 +549,8 @@ class Announcer:
 
 
 @cache
-def _announcer(pid: int) -> Announcer:
-    return Announcer()
-
-
-def announce(*changed: Topic) -> None:
-    """Count a change of each topic and ring; in a thread at once, on a loop soon.
-
-    To be called once the change is committed. Within a transaction (of another change) numbers are
-    given by the store's own thread: the clock must not wait for a commit.
-    """
-    if _is_on_loop() or (any(one.is_numbered for one in changed) and is_in_transaction()):
-        _announcer(os.getpid()).add(changed)
-    else:
-        _announce(*changed)
-
-
-def _is_on_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+def _announcer(pid: int) -> _Announcer:
+    return _Announcer()
 
 
 def _announce(*changed: Topic) -> None:

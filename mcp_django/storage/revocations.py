@@ -49,9 +49,8 @@ def _announce(changed: Any) -> None:
 
 # Signals of users and tokens ----------------------------------------------------------------------
 
-# Users that were deactivated or deleted, tokens that were revoked. Signals report what saves or
-# deletes one row: the admin, a command, a view. A queryset's ``update`` sends none; streams then
-# find out within a minute.
+# Signals report what saves or deletes one row: the admin, a command, a view. A queryset's
+# ``update`` sends none; streams then find out within a minute.
 
 
 def connect() -> None:

@@ -241,13 +241,11 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# What a client agreed on --------------------------------------------------------------------------
-
-# The session of a client of a handshake revision, wherever it is kept.
+# A session wherever it is kept --------------------------------------------------------------------
 
 
 class ClientSession(Session, Protocol):
-    """A session; the store has one in the database, ``MemorySession`` is one in a connection."""
+    """The session of a client of a handshake revision, in the database or in a connection."""
 
     @property
     def revision(self) -> Revision:

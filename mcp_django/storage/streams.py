@@ -77,10 +77,10 @@ def open_stream(session_pk: int, *, request_id: str) -> int:
 
 def close(*numbers: int) -> None:
     """End streams of this process that have no last message."""
-    close_all(rows(tables.Stream).filter(pk__in=numbers, owner=worker_id()))
+    _close_all(rows(tables.Stream).filter(pk__in=numbers, owner=worker_id()))
 
 
-def close_all(found: QuerySet[tables.Stream]) -> None:
+def _close_all(found: QuerySet[tables.Stream]) -> None:
     """End these streams, whoever owns them."""
     # A client may name the last event of such a stream for as long as its session may be idle.
     found.filter(state=tables.Stream.State.OPEN).update(
@@ -194,9 +194,8 @@ def kind_of(session_pk: int, number: int) -> str | None:
 
 # Standing GET streams of a session ----------------------------------------------------------------
 
-# Which streams a session has, which of them writes, and what its client knows. A session may have
-# several, on connections to any process. The newest whose owner is alive writes; the others keep
-# silent until it closes (RSM-9).
+# A session may have several, on connections to any process. The newest whose owner is alive
+# writes; the others keep silent until it closes (RSM-9).
 
 # Open streams of one session; one more closes the oldest.
 MAX_STANDING: Final = 3
@@ -251,14 +250,14 @@ def _open_row(session_pk: int, number: int, replaced: int | None) -> bool:
         if not rows(tables.Session).filter(pk=session_pk).update(seen_at=Now()):
             return False
         # An attempt whose answer was lost may come again.
-        found = _open([session_pk]).exclude(pk=number).order_by("last_seq")
+        found = _standing([session_pk]).exclude(pk=number).order_by("last_seq")
         open_now = list(found.values_list("pk", "owner", "last_seq"))
         others = [(pk, owner) for pk, owner, _ in open_now if pk != replaced]
         if len(others) >= MAX_STANDING:
             others = [(pk, owner) for pk, owner in others if is_alive(owner)]
         kept = {pk for pk, _ in others[-(MAX_STANDING - 1) :]}
         if over := {pk for pk, _, _ in open_now} - kept:
-            close_all(rows(tables.Stream).filter(pk__in=over))
+            _close_all(rows(tables.Stream).filter(pk__in=over))
         newest = tables.Stream(
             pk=number,
             session_id=session_pk,
@@ -278,7 +277,7 @@ def look_at_standing(session_pk: int, number: int) -> Sight | None:
     live = rows(tables.Session).filter(pk=session_pk, expires_at__gt=Now())
     if not live.update(seen_at=Now()):
         return None
-    found = _open([session_pk]).order_by("-last_seq")
+    found = _standing([session_pk]).order_by("-last_seq")
     members = found.values_list("pk", "owner", "session__is_initialized", "session__heard_seq")
     every = list(members)
     newer = list(takewhile(lambda one: one[0] != number, every))
@@ -305,7 +304,7 @@ def look_again(session_pks: Iterable[int]) -> None:
 
 def _look_again(session_pks: Collection[int]) -> None:
     # A stream that is opened just now has its row first, and looks at the others then.
-    announce(*map(standing_of, _open(session_pks).values_list("session", flat=True).distinct()))
+    announce(*map(standing_of, _standing(session_pks).values_list("session", flat=True).distinct()))
 
 
 def end_standing(ends: Sequence[StandingEnd]) -> None:
@@ -326,7 +325,7 @@ def _end(ends: Sequence[StandingEnd]) -> None:
     _look_again(session_pks)
 
 
-def _open(session_pks: Collection[int]) -> QuerySet[tables.Stream]:
+def _standing(session_pks: Collection[int]) -> QuerySet[tables.Stream]:
     return rows(tables.Stream).filter(
         session__in=session_pks, kind=tables.Stream.Kind.GET, state=tables.Stream.State.OPEN
     )

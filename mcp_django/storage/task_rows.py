@@ -155,7 +155,7 @@ def of_principal(server: str, principal_key: str) -> QuerySet[tables.Task]:
     return mine.filter(expires_at__gt=before(GRACE_SECONDS)).order_by("-created_at", "-task_id")
 
 
-# What clients do --------------------------------------------------------------------------------
+# What clients do ----------------------------------------------------------------------------------
 
 
 def cancel(task: tables.Task) -> bool:
@@ -189,7 +189,7 @@ def answer(task: tables.Task, responses: Mapping[str, Any]) -> bool:
     return False
 
 
-# What the run does ------------------------------------------------------------------------------
+# What the run does --------------------------------------------------------------------------------
 
 
 def start(pk: str, run: int) -> tables.Task | None:
@@ -266,7 +266,7 @@ def fail(pk: str, message: str, *, code: int = INTERNAL_ERROR) -> bool:
     return _change(_open(pk), pk, **_failure(message, code))
 
 
-# What ran out -----------------------------------------------------------------------------------
+# What ran out -------------------------------------------------------------------------------------
 
 
 def close_late(pks: Iterable[str] | None = None) -> int:
