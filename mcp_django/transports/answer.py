@@ -39,6 +39,9 @@ from mcp_django.transports.outgoing import (
 )
 from mcp_django.transports.request_checks import first_done
 
+# The calls of sessions, which nothing else holds once their clients have gone.
+_detached: set[asyncio.Task[Reply | Stream]] = set()
+
 
 def finish(work: Work) -> Reply | Stream:
     """Run a call in this thread and answer it."""
@@ -87,30 +90,6 @@ async def _afinish(work: Work) -> Reply | Stream:
         return _failed(work, exc)
 
 
-_detached: set[asyncio.Task[Reply | Stream]] = set()
-
-
-def _is_cancelled(work: Work) -> bool:
-    """Whether the client of a session has cancelled the call; what it comes to is discarded."""
-    call = work.invocation
-    return call.cancellation.is_wish and not call.incoming.revision.stateless
-
-
-def _cancelled(work: Work) -> Reply:
-    """The answer to a call that its client has cancelled, which needs one over HTTP (CAN-8)."""
-    return _failed(work, RequestCancelled())
-
-
-async def timed_out(work: Work) -> Reply:
-    """The answer to a call whose thread did not come back in time."""
-    try:
-        result = await invoke.timed_out(work.invocation)
-        body = respond(work.invocation.incoming, result)
-        return Reply(status=200, headers=work.headers, body=body)
-    except MCPError as exc:
-        return _failed(work, exc)
-
-
 def _answered(work: Work, result: Result) -> Reply | Stream:
     if _is_cancelled(work):
         return _cancelled(work)
@@ -129,9 +108,18 @@ def _failed(work: Work, exc: MCPError) -> Reply:
     return replace(reply, headers=(*reply.headers, *extra))
 
 
-# Calls answered with a stream ---------------------------------------------------------------------
+def _is_cancelled(work: Work) -> bool:
+    """Whether the client of a session has cancelled the call; what it comes to is discarded."""
+    call = work.invocation
+    return call.cancellation.is_wish and not call.incoming.revision.stateless
 
-# Progress and log messages precede the answer.
+
+def _cancelled(work: Work) -> Reply:
+    """The answer to a call that its client has cancelled, which needs one over HTTP (CAN-8)."""
+    return _failed(work, RequestCancelled())
+
+
+# Calls answered with a stream ---------------------------------------------------------------------
 
 
 def stream(invocation: Invocation) -> AsyncGenerator[bytes, None]:
@@ -221,14 +209,15 @@ def _outgoing(message: Any) -> Outgoing:
 
 # Deadlines of work in threads ---------------------------------------------------------------------
 
-# What the event loop knows of work that it gave to a thread: when to stop waiting for it.
-
 T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
 class Ticket:
-    """Goes with a request into a thread, which notes on it what it begins to run."""
+    """Goes with a request into a thread, which notes on it what it begins to run.
+
+    By that the event loop knows when to stop waiting for the thread.
+    """
 
     cancellation: Cancellation = field(default_factory=Cancellation)
     work: Work | None = None
@@ -258,10 +247,20 @@ async def in_time(ticket: Ticket, running: Awaitable[T]) -> T | Reply:
             await first_done(task, timeout=_patience(ticket))
             if task.done() or ticket.work is None or _patience(ticket) > 0:
                 continue
-            return await timed_out(ticket.work)
+            return await _timed_out(ticket.work)
         return task.result()
     finally:
         task.cancel()
+
+
+async def _timed_out(work: Work) -> Reply:
+    """The answer to a call whose thread did not come back in time."""
+    try:
+        result = await invoke.timed_out(work.invocation)
+        body = respond(work.invocation.incoming, result)
+        return Reply(status=200, headers=work.headers, body=body)
+    except MCPError as exc:
+        return _failed(work, exc)
 
 
 def _patience(ticket: Ticket) -> float:

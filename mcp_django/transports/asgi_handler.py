@@ -105,7 +105,7 @@ class LaneHandler(BaseHandler):
         except Busy as exc:
             # Which server it was for only the URLconf knows.
             call_log.turned_away(None, message, exc, transport="http")
-            response = error_reply(exc, jsonrpc.request_id_of(message))
+            response = error_reply(exc, request_id_of(message))
         if isinstance(response, Reply):
             await send_reply(response, send)
         elif isinstance(response, DeferredResponse):
@@ -118,14 +118,14 @@ class LaneHandler(BaseHandler):
     def _respond(self, scope: Scope, body: bytes, ticket: Ticket) -> HttpResponseBase:
         """The whole of Django, in this thread, between its signals."""
         request_started.send(sender=type(self), scope=scope)
-        finish: Callable[[], object] = partial(request_finished.send, sender=type(self))
+        end: Callable[[], object] = partial(request_finished.send, sender=type(self))
         try:
             response = self._response(scope, body, ticket)
             if not isinstance(response, (DeferredResponse, EventStreamResponse)):
                 # Sends the signal itself.
-                finish = response.close
+                end = response.close
         finally:
-            finish()
+            end()
         return response
 
     def _response(self, scope: Scope, body: bytes, ticket: Ticket) -> HttpResponseBase:
@@ -147,14 +147,14 @@ class LaneHandler(BaseHandler):
         added = [pair for pair in _header_list(response) if pair[0].lower() not in names]
         answer = replace(answer, headers=(*answer.headers, *added))
         if isinstance(answer, Stream):
-            await send_stream(answer, send)
+            await _send_stream(answer, send)
         else:
             await send_reply(answer, send)
 
     async def _send_events(self, response: EventStreamResponse, send: Send) -> None:
         """Pump the events ourselves: whatever a middleware wrapped around them is left aside."""
         stream = response.stream
-        await send_stream(Stream(headers=tuple(_header_list(response)), open=stream.open), send)
+        await _send_stream(Stream(headers=tuple(_header_list(response)), open=stream.open), send)
 
 
 async def _decoded(body: bytes) -> Message:
@@ -184,14 +184,14 @@ def _reply(response: HttpResponseBase) -> Reply:
 
 # The raw ASGI mount -------------------------------------------------------------------------------
 
-# No Django middleware, the least time per request. Host, origin, size and authentication are
-# checked by the core as on every mount. A request that needs the database, or whose function is
-# synchronous, makes one hop to a pooled thread; an anonymous call of an async function makes
-# none.
-
 
 class RawMount:
-    """One server as an ASGI application for a ``URLRouter``."""
+    """One server as an ASGI application for a ``URLRouter``, without Django's middleware.
+
+    Host, origin, size and authentication are checked by the core as on every mount. A request that
+    needs the database, or whose function is synchronous, makes one hop to a pooled thread; an
+    anonymous call of an async function makes none.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -241,7 +241,7 @@ def exchange_of(scope: Scope, cancellation: Cancellation, view: Any = None) -> E
         body=b"",
         query=scope.get("query_string", b"").decode("latin-1"),
         path=scope["path"],
-        endpoint=view.endpoint if view else endpoint_of(scope["path"]),
+        endpoint=view.endpoint if view else _endpoint_of(scope["path"]),
         request=_once(scope, b"", view),
         can_stream=True,
         cancellation=cancellation,
@@ -259,7 +259,7 @@ def _scheme_of(scope: Scope, headers: Headers) -> str:
     return str(scope.get("scheme", "http"))
 
 
-def endpoint_of(path: str) -> Endpoint:
+def _endpoint_of(path: str) -> Endpoint:
     """Which endpoint of a mount a path names, where no URLconf has said so."""
     last = path.rstrip("/").rpartition("/")[2]
     return last if last in ("sse", "messages", "health") else "mcp"  # type: ignore[return-value]
@@ -280,15 +280,15 @@ def _once(scope: Scope, body: bytes, view: Any = None) -> Callable[[], ASGIReque
 
 async def respond(server: Server, exchange: Exchange, ticket: Ticket, send: Send) -> None:
     """Answer one request over ASGI."""
-    outcome = await outcome_of(server, exchange, ticket)
+    outcome = await _outcome_of(server, exchange, ticket)
     if isinstance(outcome, Stream):
-        await send_stream(outcome, send)
+        await _send_stream(outcome, send)
     else:
         assert isinstance(outcome, Reply)
         await send_reply(outcome, send)
 
 
-async def outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Reply | Stream:
+async def _outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Reply | Stream:
     """What the request comes to, each part run where it belongs."""
     if len(exchange.body) > MAX_INLINE_BYTES:
         received = await asyncio.to_thread(receive, server, exchange)
@@ -349,7 +349,7 @@ async def send_reply(reply: Reply, send: Send) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-async def send_stream(stream: Stream, send: Send) -> None:
+async def _send_stream(stream: Stream, send: Send) -> None:
     """Send events as they come."""
     await _start(200, stream.headers, send)
     async with aclosing(stream.open()) as events:

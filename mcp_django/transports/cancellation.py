@@ -26,6 +26,8 @@ from mcp_django.storage.pubsub import ring
 from mcp_django.storage.sessions import StoredSession
 from mcp_django.storage.versions import Topic
 
+logger = logging.getLogger("mcp_django")
+
 C = TypeVar("C", Invocation, Awaiting)
 
 # What is put down for calls that nobody is known to run, of one session: the newest count.
@@ -40,43 +42,6 @@ class CancelledParams(msgspec.Struct, rename="camel"):
 
     request_id: str | int | float
     reason: Any = None
-
-
-class _Running:
-    """Running calls by session and request id; forgotten when nobody holds them any more."""
-
-    def __init__(self) -> None:
-        self._flags: weakref.WeakValueDictionary[tuple[int, str], Cancellation] = (
-            weakref.WeakValueDictionary()
-        )
-        self._begun: weakref.WeakKeyDictionary[Cancellation, float] = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
-
-    def add(self, session_pk: int, request_id: str, flag: Cancellation) -> None:
-        with self._lock:
-            self._flags[(session_pk, request_id)] = flag
-            self._begun[flag] = time.monotonic()
-
-    def cancel(self, session_pk: int, request_id: str) -> bool:
-        with self._lock:
-            flag = self._flags.get((session_pk, request_id))
-        if flag is None:
-            return False
-        flag.cancel()
-        return True
-
-    def of(self, session_pk: int) -> dict[str, float]:
-        """The requests of a session that run here, and for how many seconds."""
-        now = time.monotonic()
-        with self._lock:
-            return {
-                request_id: now - self._begun[flag]
-                for (session, request_id), flag in self._flags.items()
-                if session == session_pk
-            }
-
-
-_running = _Running()
 
 
 def tracked(session_pk: int, call: C) -> C:
@@ -124,7 +89,7 @@ def collect(session_pk: int) -> None:
             inbox.take(session_pk, [ref])
 
 
-def collect_all(session_pks: Iterable[int]) -> None:
+def _collect_all(session_pks: Iterable[int]) -> None:
     """``collect`` for several sessions, of which those that are over need no calls any more."""
     wanted = set(session_pks)
     for session_pk in wanted - sessions.living(wanted):
@@ -139,21 +104,56 @@ def _ref(request_id: str) -> str:
     return f"cancel {hashlib.sha256(request_id.encode()).hexdigest()}"
 
 
+class _Running:
+    """Running calls by session and request id; forgotten when nobody holds them any more."""
+
+    def __init__(self) -> None:
+        self._flags: weakref.WeakValueDictionary[tuple[int, str], Cancellation] = (
+            weakref.WeakValueDictionary()
+        )
+        self._begun: weakref.WeakKeyDictionary[Cancellation, float] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def add(self, session_pk: int, request_id: str, flag: Cancellation) -> None:
+        with self._lock:
+            self._flags[(session_pk, request_id)] = flag
+            self._begun[flag] = time.monotonic()
+
+    def cancel(self, session_pk: int, request_id: str) -> bool:
+        with self._lock:
+            flag = self._flags.get((session_pk, request_id))
+        if flag is None:
+            return False
+        flag.cancel()
+        return True
+
+    def of(self, session_pk: int) -> dict[str, float]:
+        """The requests of a session that run here, and for how many seconds."""
+        now = time.monotonic()
+        with self._lock:
+            return {
+                request_id: now - self._begun[flag]
+                for (session, request_id), flag in self._flags.items()
+                if session == session_pk
+            }
+
+
+_running = _Running()
+
+
 # Cancellations from other processes ---------------------------------------------------------------
-
-# One thread of a process finds out which of its calls were cancelled through another process. A
-# call that is answered with one document has no stream that another process could notify, so it
-# is checked here, once it has run for a while: most are over before they could be cancelled. The
-# thread begins with such a call, and ends when there has been none for a moment.
-
-logger = logging.getLogger("mcp_django")
 
 # How often is looked, and how long a call runs, at least, before anybody looks for it.
 LOOK_SECONDS = 1
 
 
-class Lookout:
-    """The calls of one process that only this looks after, by their sessions."""
+class _Lookout:
+    """One thread of a process that finds out which of its calls another process has cancelled.
+
+    It looks after calls that are answered with one document and so have no stream that another
+    process could notify, once they have run for a while: most are over before they could be
+    cancelled. The thread begins with such a call, and ends when there has been none for a moment.
+    """
 
     def __init__(self, look: Callable[[set[int]], None]) -> None:
         self._look = look
@@ -212,4 +212,4 @@ class Lookout:
             connections.close_all()
 
 
-lookout = Lookout(collect_all)
+lookout = _Lookout(_collect_all)

@@ -27,9 +27,9 @@ from mcp_django.execution.handlers.tasks import readable_now, take_answers
 from mcp_django.execution.pipeline import respond
 from mcp_django.execution.telemetry import asking
 from mcp_django.execution.threads import at_desk
-from mcp_django.protocol import jsonrpc, shapes
+from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.jsonrpc import Response
-from mcp_django.protocol.shapes import project_question
+from mcp_django.protocol.shapes import project_notification, project_question
 from mcp_django.schema.values import is_too_deep
 from mcp_django.storage import inbox, streams, task_rows
 from mcp_django.storage.databases import in_thread
@@ -269,17 +269,16 @@ _awaited = _Awaited()
 
 # The stream of ``tasks/result`` -------------------------------------------------------------------
 
-# A task's changes, what it asks, and its outcome (2025-11-25). Between two changes it holds a
-# task of the loop and an event. A client that leaves the stream does not cancel the task (CAN-6).
-
 # A change rings. That a worker is gone does not: whoever looks finds out.
 LOOK_SECONDS = 5.0
 
 
 async def messages(awaiting: Awaiting, *, answers: Answers | None = None) -> Messages:
-    """Each change of the task, each of its questions as a request, then its outcome.
+    """Each change of the task, each of its questions as a request, then its outcome (2025-11-25).
 
-    Without ``answers`` there is nobody to ask, and a task that asks ends the wait.
+    Without ``answers`` there is nobody to ask, and a task that asks ends the wait. Between two
+    changes the stream holds a task of the loop and an event. A client that leaves it does not
+    cancel the task (CAN-6).
 
     Raises:
         MCPError: the call met an error, the task is gone, or nobody answers.
@@ -378,7 +377,7 @@ class _Waiting:
             if self._told is not None:
                 params = task_status.detailed(row)
                 method = "notifications/tasks/status"
-                projected = shapes.project_notification(method, params, self._incoming.revision)
+                projected = project_notification(method, params, self._incoming.revision)
                 if projected is not None:
                     yield jsonrpc.notification(method, projected)
             self._told = told
@@ -409,6 +408,19 @@ class _Waiting:
             # Somebody has to wait for the answers before the questions leave.
             await asyncio.sleep(0)
         return messages
+
+    async def wait(self) -> bool:
+        """Wait until it is time to look again; whether a sign of life is due."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self.rung.wait()
+        except TimeoutError:
+            pass
+        if loop.time() - self._spoke < get_settings().keepalive_seconds:
+            return False
+        self._spoke = loop.time()
+        return True
 
     def _params(self, key: str, question: Mapping[str, Any]) -> dict[str, Any]:
         params = project_question(
@@ -447,16 +459,3 @@ class _Waiting:
         """A question that nobody needs to answer any more (CAN-7)."""
         reason = {"requestId": self._ids.pop(key), "reason": "no answer is waited for any more"}
         return jsonrpc.notification("notifications/cancelled", reason)
-
-    async def wait(self) -> bool:
-        """Wait until it is time to look again; whether a sign of life is due."""
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                await self.rung.wait()
-        except TimeoutError:
-            pass
-        if loop.time() - self._spoke < get_settings().keepalive_seconds:
-            return False
-        self._spoke = loop.time()
-        return True
