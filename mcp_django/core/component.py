@@ -170,7 +170,7 @@ SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 class Component:
     """A declared tool, resource, resource template or prompt.
 
-    ``permission`` and ``scopes`` narrow what its server lets in (runtime.policy reads them);
+    ``permission`` and ``scopes`` narrow what its server lets in (execution.policy reads them);
     ``atomic`` opens a transaction around the function (``None``: as ``ATOMIC_REQUESTS`` says);
     ``timeout`` is in seconds. ``needs`` names what the client must have declared before anything
     runs (``ctx.supports`` has the names). ``read_only`` says that the function changes nothing, and
@@ -261,7 +261,7 @@ class Component:
 
     @property
     def is_governed(self) -> bool:
-        """Whether its database work is limited and kept from writing (runtime.governor)."""
+        """Whether its database work is limited and kept from writing (execution.query_limits)."""
         return bool(self.read_only) and self.enforce
 
     @property

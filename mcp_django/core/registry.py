@@ -1,7 +1,7 @@
 """``Registry``: what a server offers, and the decorators that put it there.
 
 The twin of the admin's site object without its URLs. It knows no caller: who may see or use a
-component is decided by ``runtime.policy``.
+component is decided by ``execution.policy``.
 """
 
 from __future__ import annotations

@@ -33,423 +33,93 @@ from mcp_django.exceptions import ToolError
 from mcp_django.execution.call_record import Entry
 from mcp_django.execution.threads import Surrounding, hold_back, let_go
 
-# Counting fetched rows ----------------------------------------------------------------------------
-
-# A driver's cursor that counts the rows fetched from it, and the time that took.
-
-
-class CountedCursor:
-    """Stands where the driver's cursor stood in one cursor of Django's; all else is passed on."""
-
-    def __init__(self, raw: Any, watch: Watch) -> None:
-        self.raw = raw
-        self.watch = watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.raw, name)
-
-    def fetchone(self) -> Any:
-        """The next row."""
-        return self._counted(self.raw.fetchone, _one)
-
-    def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
-        """The next rows."""
-        return self._counted(lambda: self.raw.fetchmany(*args, **kwargs), len)
-
-    def fetchall(self) -> Any:
-        """All rows that are left; no more are read than may be."""
-        left = self.watch.rows_left
-        # One more than there may be is enough to be told so.
-        return self.raw.fetchall() if left is None else self.fetchmany(left + 1)
-
-    def __iter__(self) -> Iterator[Any]:
-        while (row := self.fetchone()) is not None:
-            yield row
-
-    def _counted(self, fetch: Callable[[], Any], count: Callable[[Any], int]) -> Any:
-        rows = self.watch.timed(fetch)
-        self.watch.add_rows(count(rows))
-        return rows
-
-
-def _one(row: Any) -> int:
-    return int(row is not None)
-
-
-# What a database can enforce ----------------------------------------------------------------------
-
-# The base class enforces nothing, so on a database without a class of its own use is counted
-# alone.
-
-Meaning = Literal["write", "time"]
-
-
-class Enforcement:
-    """One connection of a governed call. ``depth`` is how deep in transactions it was before."""
-
-    def __init__(self, connection: BaseDatabaseWrapper, limits: Limits) -> None:
-        self.connection = connection
-        self.limits = limits
-        self.depth = len(connection.atomic_blocks)
-        self._needed_rollback = connection.needs_rollback
-
-    def before(self, sql: str) -> str:
-        """Hold the connection, which is open, for a statement; returns what to run instead."""
-        return sql
-
-    def allow(self, seconds: float | None) -> None:
-        """Let the database work for so long from now on; ``None``: it is not working for us."""
-
-    def meaning(self, exc: Exception) -> Meaning | None:
-        """Whether the database refused a write or ran out of time; ``None`` for all else."""
-        return None
-
-    def end(self, *, succeeded: bool) -> None:
-        """Let go of the connection; harmless if it was never held."""
-
-    def _forget_failures(self) -> None:
-        """A statement that was refused makes no transaction of somebody else worth a rollback."""
-        if self.depth and self.connection.in_atomic_block:
-            self.connection.needs_rollback = self._needed_rollback
-
-
-def driver_error(exc: BaseException, attribute: str) -> object:
-    """A detail of the driver's exception, given that or Django's around it."""
-    for one in (exc, exc.__cause__):
-        if getattr(one, attribute, None) is not None:
-            return getattr(one, attribute)
-    return None
-
-
-# PostgreSQL ---------------------------------------------------------------------------------------
-
-# A read-only transaction, in which the site's own transactions are savepoints. Everything is set
-# for one transaction and nothing for the session, because a pooler between here and the database
-# hands a session to other clients.
-
-IDLE = 0
-POSTGRESQL_MEANINGS: dict[object, Meaning] = {"25006": "write", "57014": "time"}
-
-# One statement, so one round trip. A shorter limit of the site's own stays.
-HOLD = """
-SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout',
-CASE WHEN current_setting('statement_timeout')::interval BETWEEN '1 ms' AND '{ms} ms'
-THEN current_setting('statement_timeout') ELSE '{ms}' END, true)
-"""
-
-# Words with which one of several statements in a string could leave the transaction.
-LEAVES = re.compile(r"\b(commit|rollback|abort|end|prepare)\b", re.IGNORECASE)
-
-
-class SeveralStatements(ToolError):
-    """A string of several statements, of which one may end the read-only transaction."""
-
-    def __init__(self) -> None:
-        super().__init__("Send one statement at a time, without COMMIT, ROLLBACK and the like.")
-
-
-class PostgreSQL(Enforcement):
-    """A connection to PostgreSQL, by either release of its driver."""
-
-    _is_held = False
-    _savepoint = ""
-    _block: Surrounding | None = None
-
-    def before(self, sql: str) -> str:
-        """Make the transaction read-only that the statement is going to run in.
-
-        A transaction of the site's that began within the call ends within it, and so does what was
-        set for it; then the next statement has to begin again.
-
-        Raises:
-            SeveralStatements: it could leave the transaction and go on.
-        """
-        # Text of the ORM has no semicolon. No quoting is parsed here: who gets it wrong lets
-        # "COMMIT; DROP …" through, which has happened to others.
-        if ";" in sql.rstrip("; \n\t") and LEAVES.search(sql):
-            raise SeveralStatements
-        is_idle = self.connection.connection.info.transaction_status == IDLE
-        if not self._is_held and (self.depth or not is_idle):
-            self._begin_inside()
-        elif is_idle:
-            self._begin()
-        return sql
-
-    def meaning(self, exc: Exception) -> Meaning | None:
-        """By SQLSTATE, since the texts are translated."""
-        state = driver_error(exc, "sqlstate") or driver_error(exc, "pgcode")
-        return POSTGRESQL_MEANINGS.get(state)
-
-    def end(self, *, succeeded: bool) -> None:
-        """Undo what was set, whatever a statement of the site added to it."""
-        if self._savepoint:
-            self._leave_savepoint()
-        if self._block is not None:
-            self._leave_block(self._block, succeeded=succeeded)
-
-    def _begin(self) -> None:
-        if not self.connection.in_atomic_block:
-            block = Surrounding(self.connection.alias)
-            block.__enter__()
-            self._block = block
-        self._hold()
-
-    def _begin_inside(self) -> None:
-        """Within a transaction of others, which goes on writing after us."""
-        # A statement of the site that knew the name could leave it.
-        name = f"mcp_django_{secrets.token_hex(8)}"
-        self._run(f"SAVEPOINT {name}")
-        self._savepoint = name
-        self._hold()
-
-    def _hold(self) -> None:
-        self._run(HOLD.format(ms=max(1, int(self.limits.seconds * 1000))))
-        self._is_held = True
-
-    def _leave_savepoint(self) -> None:
-        """Roll back, since releasing alone would keep the time limit until the commit."""
-        try:
-            with self.connection.wrap_database_errors:
-                self._run(f"ROLLBACK TO SAVEPOINT {self._savepoint}")
-                self._run(f"RELEASE SAVEPOINT {self._savepoint}")
-        except Error:
-            # The connection is lost, and the transaction around us with it.
-            self.connection.needs_rollback = True
-        else:
-            self._forget_failures()
-
-    def _leave_block(self, block: Surrounding, *, succeeded: bool) -> None:
-        """Roll back, which undoes any SET, unless something waits for a commit."""
-        alias = self.connection.alias
-        if self.connection.in_atomic_block and not (succeeded and self.connection.run_on_commit):
-            transaction.set_rollback(True, using=alias)
-        block.__exit__(None, None, None)
-
-    def _run(self, sql: str) -> None:
-        """On the driver's own cursor: Django's would refuse after a failure, and count it."""
-        with closing(self.connection.connection.cursor()) as cursor:
-            cursor.execute(sql)
-
-
-# Usage, and the errors at a limit -----------------------------------------------------------------
-
 logger = logging.getLogger("mcp_django")
 
-# A name as a database quotes it, with its schema or without.
-_NAME = r"((?:[\"`\[]?[\w$]+[\"`\]]?\.)?[\"`\[]?[\w$]+)"
-_READ = re.compile(rf"\bFROM\s+{_NAME}", re.IGNORECASE)
-_WRITTEN = re.compile(rf"\b(?:INTO|UPDATE|FROM|TABLE|INDEX)\s+{_NAME}", re.IGNORECASE)
+T = TypeVar("T")
 
 
-class LimitReached(ToolError):
-    """The call wants more of the database than ``MCP_DJANGO["LIMITS"]`` gives to one call."""
+class _Here(threading.local):
+    """The limited call of this thread, and how many are inside of it."""
+
+    call: _LimitedCall | None = None
+    depth = 0
 
 
-class WriteRefused(Exception):
-    """A component that is declared read-only tried to change something: its author's mistake.
+_here = _Here()
 
-    ``told`` is what the client reads instead.
+
+@contextmanager
+def around(component: Component, entry: Entry | None = None) -> Iterator[None]:
+    """Limit what this thread does with its databases, if the component is to be limited.
+
+    What a limited call calls in turn is a part of it: it spends the same limits, and may not
+    write either, whatever it says of itself. The ``entry`` in the call log learns what it read.
     """
-
-    def __init__(self, component: Component, sql: str) -> None:
-        what = f"write to {found}" if (found := table(_WRITTEN, sql)) else "change the database"
-        super().__init__(
-            f"{component.function.name}() is declared read_only and tried to {what}: "
-            "remove read_only=True or pass enforce=False."
-        )
-        self.told = (
-            f"{component} may only read, and tried to change something. Nothing was changed; "
-            "this is a mistake of the server, and it was logged."
-        )
-
-
-class Spending:
-    """Rows, statements and seconds of one call, over all its databases."""
-
-    def __init__(self, component: Component, limits: Limits) -> None:
-        self.component = component
-        self.limits = limits
-        self.rows = 0
-        self.seconds = 0.0
-        self._statements: list[str] = []
-
-    @property
-    def seconds_left(self) -> float:
-        """How long the next statement may take."""
-        return self.limits.seconds - self.seconds
-
-    def add_statement(self, sql: str) -> None:
-        """Count a statement that is about to run.
-
-        Raises:
-            LimitReached: it may not.
-        """
-        if self.seconds_left <= 0:
-            self.refuse("seconds")
-        if len(self._statements) >= self.limits.statements:
-            self.refuse("statements")
-        self._statements.append(sql)
-
-    def add_rows(self, number: int) -> None:
-        """Count rows that were fetched.
-
-        Raises:
-            LimitReached: they are too many.
-        """
-        self.rows += number
-        if self.rows > self.limits.rows:
-            self.refuse("rows")
-
-    def refuse(
-        self, what: Literal["rows", "statements", "seconds"], *, cause: Exception | None = None
-    ) -> NoReturn:
-        """Tell the log what the developer has to know, and the client how to go on.
-
-        Raises:
-            LimitReached: always.
-        """
-        limit = f"{getattr(self.limits, what):g}"
-        used = self._repetition() if what == "statements" else f"LIMITS[{what!r}] is {limit}"
-        logger.warning("%s was stopped by a limit: %s.", self.component, used)
-        raise LimitReached(SENTENCES[what].format(limit)) from cause
-
-    def _repetition(self) -> str:
-        """The statement that was repeated the most: the sign of a query in a loop."""
-        total = len(self._statements)
-        sql, times = Counter(self._statements).most_common(1)[0]
-        if times == 1:
-            return f"{total} statements, all of them different"
-        place = table(_READ, sql) or "an expression"
-        return (
-            f"{total} statements, {times} of them the same query on {place}: "
-            "select_related() or prefetch_related() is missing"
-        )
+    if not component.is_governed:
+        yield
+        return
+    _enter(component, entry)
+    succeeded = False
+    try:
+        yield
+        succeeded = True
+    finally:
+        _leave(succeeded=succeeded)
 
 
-SENTENCES = {
-    "rows": (
-        "This call read more than {} rows of the database, which is the limit. "
-        "Filter, or ask for one page at a time."
-    ),
-    "statements": (
-        "This call needs more than {} database statements, which is the limit. "
-        "Ask for fewer objects at a time."
-    ),
-    "seconds": (
-        "The database needs longer for this call than it gets, which is {} seconds at most. "
-        "Filter more narrowly, or ask for less at a time."
-    ),
-}
+@asynccontextmanager
+async def shared_thread(component: Component, entry: Entry | None = None) -> AsyncIterator[None]:
+    """Limit an async call whose database work goes to a thread that it does not own.
+
+    For tests, which have all of it in one thread so that everybody sees one transaction: calls
+    that run there at the same time are limited as one.
+    """
+    if not component.is_governed:
+        yield
+        return
+    await sync_to_async(_enter)(component, entry)
+    succeeded = False
+    try:
+        yield
+        succeeded = True
+    finally:
+        await sync_to_async(_leave)(succeeded=succeeded)
 
 
-def table(pattern: re.Pattern[str], sql: str) -> str:
-    """The table that a statement names first in the place of the pattern, if any."""
-    found = pattern.search(sql)
-    return re.sub(r"[\"`\[\]]", "", found.group(1)) if found else ""
+def _enter(component: Component, entry: Entry | None) -> None:
+    if _here.call is None:
+        call = _LimitedCall(component)
+        if entry is not None:
+            entry.governed_by(call.spending)
+        call.start()
+        _here.call = call
+    _here.depth += 1
 
 
-# SQLite -------------------------------------------------------------------------------------------
-
-# ``query_only`` and a progress handler, both settings of the connection and unknown to Django.
-# They are switched through the driver's connection, because a Django cursor refuses to run
-# anything after a failed statement, and the connection would then stay read-only for its next
-# user.
-
-# So many steps of SQLite's machine between two looks at the clock: well under a millisecond.
-STEPS = 5000
-SWITCH = "query_only"
-# The low byte is the kind of error, what is above it the variety.
-SQLITE_MEANINGS: dict[int, Meaning] = {
-    sqlite3.SQLITE_READONLY: "write",
-    sqlite3.SQLITE_INTERRUPT: "time",
-}
-
-
-class SQLite(Enforcement):
-    """A connection to SQLite."""
-
-    _raw: Any = None
-    _was_query_only = 0
-    _deadline: float | None = None
-
-    def before(self, sql: str) -> str:
-        """Switch ``query_only`` on at the first statement, and at one on another connection.
-
-        Raises:
-            ToolError: the statement could switch it off.
-        """
-        # Switching it on before every statement would have SQLite prepare all of them anew.
-        if SWITCH in sql.lower():
-            raise ToolError(f"{SWITCH} is not to be touched by a call that may only read.")
-        raw = self.connection.connection
-        if raw is not self._raw:
-            self._take(raw)
-        # A reader needs no lock for writing, and would not get one.
-        return "BEGIN" if sql.startswith("BEGIN") else sql
-
-    def allow(self, seconds: float | None) -> None:
-        """Interrupt the statement that runs after so many seconds."""
-        self._deadline = None if seconds is None else time.monotonic() + seconds
-
-    def meaning(self, exc: Exception) -> Meaning | None:
-        """By the code of the driver, since texts change."""
-        code = driver_error(exc, "sqlite_errorcode")
-        return SQLITE_MEANINGS.get(code & 0xFF) if isinstance(code, int) else None
-
-    def end(self, *, succeeded: bool) -> None:
-        """Switch it off, unless the site had it on."""
-        self._release()
-        self._forget_failures()
-
-    def _take(self, raw: Any) -> None:
-        self._release()
-        cursor = raw.cursor()
-        # The site may have its own on the connection.
-        cursor.row_factory = None
-        self._was_query_only = int(cursor.execute(f"PRAGMA {SWITCH}").fetchone()[0])
-        if not self._was_query_only:
-            cursor.execute(f"PRAGMA {SWITCH} = 1")
-        raw.set_progress_handler(self._is_late, STEPS)
-        self._raw = raw
-
-    def _release(self) -> None:
-        raw, self._raw = self._raw, None
-        if raw is None:
-            return
-        try:
-            raw.set_progress_handler(None, 0)
-            if not self._was_query_only:
-                raw.execute(f"PRAGMA {SWITCH} = 0")
-        except sqlite3.ProgrammingError:
-            # The site closed it meanwhile, and nothing is left to switch off.
-            return
-
-    def _is_late(self) -> bool:
-        return self._deadline is not None and time.monotonic() > self._deadline
+def _leave(*, succeeded: bool) -> None:
+    _here.depth -= 1
+    call = _here.call
+    if _here.depth == 0 and call is not None:
+        _here.call = None
+        call.end(succeeded=succeeded)
 
 
 # One limited call ---------------------------------------------------------------------------------
 
-# A ``Watch`` on each database of its thread, and what all of them have spent.
 
-# MySQL and Oracle can be read-only only from the start of a transaction, which nobody can tell
-# apart from the middle of one there; they are counted.
-ENFORCED: dict[str, type[Enforcement]] = {"postgresql": PostgreSQL, "sqlite": SQLite}
-
-
-class GovernedCall:
+class _LimitedCall:
     """Watches the connections of the thread that starts it; the same thread has to end it."""
 
     def __init__(self, component: Component) -> None:
         self.spending = Spending(component, get_settings().limits)
-        self._watches: list[Watch] = []
+        self._watches: list[_Watch] = []
 
     def start(self) -> None:
         """Watch every database. None is opened: the first statement is what a watch waits for."""
         for alias in connections:
             connection = connections[alias]
-            kind = ENFORCED.get(connection.vendor, Enforcement)
-            self._watches.append(Watch(kind(connection, self.spending.limits), self.spending))
+            kind = ENFORCED.get(connection.vendor, _Enforcement)
+            self._watches.append(_Watch(kind(connection, self.spending.limits), self.spending))
         for watch in self._watches:
             watch.enforcement.connection.execute_wrappers.append(watch)
         hold_back()
@@ -469,17 +139,16 @@ class GovernedCall:
 
 # Every statement of one connection ----------------------------------------------------------------
 
-T = TypeVar("T")
 Execute = Callable[[str, Any, bool, dict[str, Any]], Any]
 
 # What Django says to enter and leave a block; no query of anybody.
 BLOCKS = ("BEGIN", "SAVEPOINT ", "RELEASE ", "ROLLBACK TO ")
 
 
-class Watch:
+class _Watch:
     """An ``execute_wrapper`` of Django's; from the first statement on the connection is held."""
 
-    def __init__(self, enforcement: Enforcement, spending: Spending) -> None:
+    def __init__(self, enforcement: _Enforcement, spending: Spending) -> None:
         self.enforcement = enforcement
         self._spending = spending
         self._is_holding = False
@@ -567,15 +236,15 @@ class Watch:
         finally:
             self._is_holding = False
 
-    def _count(self, cursor: Any) -> CountedCursor:
+    def _count(self, cursor: Any) -> _CountedCursor:
         """The driver's cursor within Django's, counted; Django's class stays as it is."""
         raw = cursor.cursor
-        if isinstance(raw, CountedCursor):
+        if isinstance(raw, _CountedCursor):
             if raw.watch is self:
                 return raw
             # Kept from an earlier call.
             raw = raw.raw
-        cursor.cursor = counted = CountedCursor(raw, self)
+        cursor.cursor = counted = _CountedCursor(raw, self)
         return counted
 
     def _translate(self, exc: Exception, sql: str) -> None:
@@ -586,70 +255,397 @@ class Watch:
             self._spending.refuse("seconds", cause=exc)
 
 
-# Beginning and end of a limited call --------------------------------------------------------------
+# Counting fetched rows ----------------------------------------------------------------------------
 
 
-class _Here(threading.local):
-    """The governed call of this thread, and how many are inside of it."""
+class _CountedCursor:
+    """Stands where the driver's cursor stood in one cursor of Django's; all else is passed on."""
 
-    call: GovernedCall | None = None
-    depth = 0
+    def __init__(self, raw: Any, watch: _Watch) -> None:
+        self.raw = raw
+        self.watch = watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+    def fetchone(self) -> Any:
+        """The next row."""
+        return self._counted(self.raw.fetchone, _one)
+
+    def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
+        """The next rows."""
+        return self._counted(lambda: self.raw.fetchmany(*args, **kwargs), len)
+
+    def fetchall(self) -> Any:
+        """All rows that are left; no more are read than may be."""
+        left = self.watch.rows_left
+        # One more than there may be is enough to be told so.
+        return self.raw.fetchall() if left is None else self.fetchmany(left + 1)
+
+    def __iter__(self) -> Iterator[Any]:
+        while (row := self.fetchone()) is not None:
+            yield row
+
+    def _counted(self, fetch: Callable[[], Any], count: Callable[[Any], int]) -> Any:
+        rows = self.watch.timed(fetch)
+        self.watch.add_rows(count(rows))
+        return rows
 
 
-_here = _Here()
+def _one(row: Any) -> int:
+    return int(row is not None)
 
 
-@contextmanager
-def around(component: Component, entry: Entry | None = None) -> Iterator[None]:
-    """Govern what this thread does with its databases, if the component is to be governed.
+# Usage, and the errors at a limit -----------------------------------------------------------------
 
-    What a governed call calls in turn is a part of it: it spends the same limits, and may not
-    write either, whatever it says of itself. The ``entry`` in the call log learns what it read.
+# A name as a database quotes it, with its schema or without.
+_NAME = r"((?:[\"`\[]?[\w$]+[\"`\]]?\.)?[\"`\[]?[\w$]+)"
+_READ = re.compile(rf"\bFROM\s+{_NAME}", re.IGNORECASE)
+_WRITTEN = re.compile(rf"\b(?:INTO|UPDATE|FROM|TABLE|INDEX)\s+{_NAME}", re.IGNORECASE)
+
+
+class LimitReached(ToolError):
+    """The call wants more of the database than ``MCP_DJANGO["LIMITS"]`` gives to one call."""
+
+
+class WriteRefused(Exception):
+    """A component that is declared read-only tried to change something: its author's mistake.
+
+    ``told`` is what the client reads instead.
     """
-    if not component.is_governed:
-        yield
-        return
-    _enter(component, entry)
-    succeeded = False
-    try:
-        yield
-        succeeded = True
-    finally:
-        _leave(succeeded=succeeded)
+
+    def __init__(self, component: Component, sql: str) -> None:
+        what = f"write to {found}" if (found := _table_in(_WRITTEN, sql)) else "change the database"
+        super().__init__(
+            f"{component.function.name}() is declared read_only and tried to {what}: "
+            "remove read_only=True or pass enforce=False."
+        )
+        self.told = (
+            f"{component} may only read, and tried to change something. Nothing was changed; "
+            "this is a mistake of the server, and it was logged."
+        )
 
 
-@asynccontextmanager
-async def shared_thread(component: Component, entry: Entry | None = None) -> AsyncIterator[None]:
-    """Govern an async call whose database work goes to a thread that it does not own.
+class Spending:
+    """Rows, statements and seconds of one call, over all its databases."""
 
-    For tests, which have all of it in one thread so that everybody sees one transaction: calls
-    that run there at the same time are governed as one.
+    def __init__(self, component: Component, limits: Limits) -> None:
+        self.component = component
+        self.limits = limits
+        self.rows = 0
+        self.seconds = 0.0
+        self._statements: list[str] = []
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the next statement may take."""
+        return self.limits.seconds - self.seconds
+
+    def add_statement(self, sql: str) -> None:
+        """Count a statement that is about to run.
+
+        Raises:
+            LimitReached: it may not.
+        """
+        if self.seconds_left <= 0:
+            self.refuse("seconds")
+        if len(self._statements) >= self.limits.statements:
+            self.refuse("statements")
+        self._statements.append(sql)
+
+    def add_rows(self, number: int) -> None:
+        """Count rows that were fetched.
+
+        Raises:
+            LimitReached: they are too many.
+        """
+        self.rows += number
+        if self.rows > self.limits.rows:
+            self.refuse("rows")
+
+    def refuse(
+        self, what: Literal["rows", "statements", "seconds"], *, cause: Exception | None = None
+    ) -> NoReturn:
+        """Tell the log what the developer has to know, and the client how to go on.
+
+        Raises:
+            LimitReached: always.
+        """
+        limit = f"{getattr(self.limits, what):g}"
+        used = self._repetition() if what == "statements" else f"LIMITS[{what!r}] is {limit}"
+        logger.warning("%s was stopped by a limit: %s.", self.component, used)
+        raise LimitReached(SENTENCES[what].format(limit)) from cause
+
+    def _repetition(self) -> str:
+        """The statement that was repeated the most: the sign of a query in a loop."""
+        total = len(self._statements)
+        sql, times = Counter(self._statements).most_common(1)[0]
+        if times == 1:
+            return f"{total} statements, all of them different"
+        place = _table_in(_READ, sql) or "an expression"
+        return (
+            f"{total} statements, {times} of them the same query on {place}: "
+            "select_related() or prefetch_related() is missing"
+        )
+
+
+SENTENCES = {
+    "rows": (
+        "This call read more than {} rows of the database, which is the limit. "
+        "Filter, or ask for one page at a time."
+    ),
+    "statements": (
+        "This call needs more than {} database statements, which is the limit. "
+        "Ask for fewer objects at a time."
+    ),
+    "seconds": (
+        "The database needs longer for this call than it gets, which is {} seconds at most. "
+        "Filter more narrowly, or ask for less at a time."
+    ),
+}
+
+
+def _table_in(pattern: re.Pattern[str], sql: str) -> str:
+    """The table that a statement names first in the place of the pattern, if any."""
+    found = pattern.search(sql)
+    return re.sub(r"[\"`\[\]]", "", found.group(1)) if found else ""
+
+
+# What a database can enforce ----------------------------------------------------------------------
+
+Meaning = Literal["write", "time"]
+
+
+class _Enforcement:
+    """One connection of a limited call. ``depth`` is how deep in transactions it was before.
+
+    This class enforces nothing: on a database without a class of its own, use is counted alone.
     """
-    if not component.is_governed:
-        yield
-        return
-    await sync_to_async(_enter)(component, entry)
-    succeeded = False
-    try:
-        yield
-        succeeded = True
-    finally:
-        await sync_to_async(_leave)(succeeded=succeeded)
+
+    def __init__(self, connection: BaseDatabaseWrapper, limits: Limits) -> None:
+        self.connection = connection
+        self.limits = limits
+        self.depth = len(connection.atomic_blocks)
+        self._needed_rollback = connection.needs_rollback
+
+    def before(self, sql: str) -> str:
+        """Hold the connection, which is open, for a statement; returns what to run instead."""
+        return sql
+
+    def allow(self, seconds: float | None) -> None:
+        """Let the database work for so long from now on; ``None``: it is not working for us."""
+
+    def meaning(self, exc: Exception) -> Meaning | None:
+        """Whether the database refused a write or ran out of time; ``None`` for all else."""
+        return None
+
+    def end(self, *, succeeded: bool) -> None:
+        """Let go of the connection; harmless if it was never held."""
+
+    def _forget_failures(self) -> None:
+        """A statement that was refused makes no transaction of somebody else worth a rollback."""
+        if self.depth and self.connection.in_atomic_block:
+            self.connection.needs_rollback = self._needed_rollback
 
 
-def _enter(component: Component, entry: Entry | None) -> None:
-    if _here.call is None:
-        call = GovernedCall(component)
-        if entry is not None:
-            entry.governed_by(call.spending)
-        call.start()
-        _here.call = call
-    _here.depth += 1
+def _driver_error(exc: BaseException, attribute: str) -> object:
+    """A detail of the driver's exception, given that or Django's around it."""
+    for one in (exc, exc.__cause__):
+        if getattr(one, attribute, None) is not None:
+            return getattr(one, attribute)
+    return None
 
 
-def _leave(*, succeeded: bool) -> None:
-    _here.depth -= 1
-    call = _here.call
-    if _here.depth == 0 and call is not None:
-        _here.call = None
-        call.end(succeeded=succeeded)
+# PostgreSQL ---------------------------------------------------------------------------------------
+
+# A read-only transaction, in which the site's own transactions are savepoints. Everything is set
+# for one transaction and nothing for the session, because a pooler between here and the database
+# hands a session to other clients.
+
+IDLE = 0
+POSTGRESQL_MEANINGS: dict[object, Meaning] = {"25006": "write", "57014": "time"}
+
+# One statement, so one round trip. A shorter limit of the site's own stays.
+HOLD = """
+SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout',
+CASE WHEN current_setting('statement_timeout')::interval BETWEEN '1 ms' AND '{ms} ms'
+THEN current_setting('statement_timeout') ELSE '{ms}' END, true)
+"""
+
+# Words with which one of several statements in a string could leave the transaction.
+LEAVES = re.compile(r"\b(commit|rollback|abort|end|prepare)\b", re.IGNORECASE)
+
+
+class SeveralStatements(ToolError):
+    """A string of several statements, of which one may end the read-only transaction."""
+
+    def __init__(self) -> None:
+        super().__init__("Send one statement at a time, without COMMIT, ROLLBACK and the like.")
+
+
+class _PostgreSQL(_Enforcement):
+    """A connection to PostgreSQL, by either release of its driver."""
+
+    _is_held = False
+    _savepoint = ""
+    _block: Surrounding | None = None
+
+    def before(self, sql: str) -> str:
+        """Make the transaction read-only that the statement is going to run in.
+
+        A transaction of the site's that began within the call ends within it, and so does what was
+        set for it; then the next statement has to begin again.
+
+        Raises:
+            SeveralStatements: it could leave the transaction and go on.
+        """
+        # Text of the ORM has no semicolon. No quoting is parsed here: who gets it wrong lets
+        # "COMMIT; DROP …" through, which has happened to others.
+        if ";" in sql.rstrip("; \n\t") and LEAVES.search(sql):
+            raise SeveralStatements
+        is_idle = self.connection.connection.info.transaction_status == IDLE
+        if not self._is_held and (self.depth or not is_idle):
+            self._begin_inside()
+        elif is_idle:
+            self._begin()
+        return sql
+
+    def meaning(self, exc: Exception) -> Meaning | None:
+        """By SQLSTATE, since the texts are translated."""
+        state = _driver_error(exc, "sqlstate") or _driver_error(exc, "pgcode")
+        return POSTGRESQL_MEANINGS.get(state)
+
+    def end(self, *, succeeded: bool) -> None:
+        """Undo what was set, whatever a statement of the site added to it."""
+        if self._savepoint:
+            self._leave_savepoint()
+        if self._block is not None:
+            self._leave_block(self._block, succeeded=succeeded)
+
+    def _begin(self) -> None:
+        if not self.connection.in_atomic_block:
+            block = Surrounding(self.connection.alias)
+            block.__enter__()
+            self._block = block
+        self._hold()
+
+    def _begin_inside(self) -> None:
+        """Within a transaction of others, which goes on writing after us."""
+        # A statement of the site that knew the name could leave it.
+        name = f"mcp_django_{secrets.token_hex(8)}"
+        self._run(f"SAVEPOINT {name}")
+        self._savepoint = name
+        self._hold()
+
+    def _hold(self) -> None:
+        self._run(HOLD.format(ms=max(1, int(self.limits.seconds * 1000))))
+        self._is_held = True
+
+    def _leave_savepoint(self) -> None:
+        """Roll back, since releasing alone would keep the time limit until the commit."""
+        try:
+            with self.connection.wrap_database_errors:
+                self._run(f"ROLLBACK TO SAVEPOINT {self._savepoint}")
+                self._run(f"RELEASE SAVEPOINT {self._savepoint}")
+        except Error:
+            # The connection is lost, and the transaction around us with it.
+            self.connection.needs_rollback = True
+        else:
+            self._forget_failures()
+
+    def _leave_block(self, block: Surrounding, *, succeeded: bool) -> None:
+        """Roll back, which undoes any SET, unless something waits for a commit."""
+        alias = self.connection.alias
+        if self.connection.in_atomic_block and not (succeeded and self.connection.run_on_commit):
+            transaction.set_rollback(True, using=alias)
+        block.__exit__(None, None, None)
+
+    def _run(self, sql: str) -> None:
+        """On the driver's own cursor: Django's would refuse after a failure, and count it."""
+        with closing(self.connection.connection.cursor()) as cursor:
+            cursor.execute(sql)
+
+
+# SQLite -------------------------------------------------------------------------------------------
+
+# ``query_only`` and a progress handler, both settings of the connection and unknown to Django.
+# They are switched through the driver's connection, because a Django cursor refuses to run
+# anything after a failed statement, and the connection would then stay read-only for its next
+# user.
+
+# So many steps of SQLite's machine between two looks at the clock: well under a millisecond.
+STEPS = 5000
+SWITCH = "query_only"
+# The low byte is the kind of error, what is above it the variety.
+SQLITE_MEANINGS: dict[int, Meaning] = {
+    sqlite3.SQLITE_READONLY: "write",
+    sqlite3.SQLITE_INTERRUPT: "time",
+}
+
+
+class _SQLite(_Enforcement):
+    """A connection to SQLite."""
+
+    _raw: Any = None
+    _was_query_only = 0
+    _deadline: float | None = None
+
+    def before(self, sql: str) -> str:
+        """Switch ``query_only`` on at the first statement, and at one on another connection.
+
+        Raises:
+            ToolError: the statement could switch it off.
+        """
+        # Switching it on before every statement would have SQLite prepare all of them anew.
+        if SWITCH in sql.lower():
+            raise ToolError(f"{SWITCH} is not to be touched by a call that may only read.")
+        raw = self.connection.connection
+        if raw is not self._raw:
+            self._take(raw)
+        # A reader needs no lock for writing, and would not get one.
+        return "BEGIN" if sql.startswith("BEGIN") else sql
+
+    def allow(self, seconds: float | None) -> None:
+        """Interrupt the statement that runs after so many seconds."""
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+
+    def meaning(self, exc: Exception) -> Meaning | None:
+        """By the code of the driver, since texts change."""
+        code = _driver_error(exc, "sqlite_errorcode")
+        return SQLITE_MEANINGS.get(code & 0xFF) if isinstance(code, int) else None
+
+    def end(self, *, succeeded: bool) -> None:
+        """Switch it off, unless the site had it on."""
+        self._release()
+        self._forget_failures()
+
+    def _take(self, raw: Any) -> None:
+        self._release()
+        cursor = raw.cursor()
+        # The site may have its own on the connection.
+        cursor.row_factory = None
+        self._was_query_only = int(cursor.execute(f"PRAGMA {SWITCH}").fetchone()[0])
+        if not self._was_query_only:
+            cursor.execute(f"PRAGMA {SWITCH} = 1")
+        raw.set_progress_handler(self._is_late, STEPS)
+        self._raw = raw
+
+    def _release(self) -> None:
+        raw, self._raw = self._raw, None
+        if raw is None:
+            return
+        try:
+            raw.set_progress_handler(None, 0)
+            if not self._was_query_only:
+                raw.execute(f"PRAGMA {SWITCH} = 0")
+        except sqlite3.ProgrammingError:
+            # The site closed it meanwhile, and nothing is left to switch off.
+            return
+
+    def _is_late(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+
+# MySQL and Oracle can be read-only only from the start of a transaction, which nobody can tell
+# apart from the middle of one there; they are counted.
+ENFORCED: dict[str, type[_Enforcement]] = {"postgresql": _PostgreSQL, "sqlite": _SQLite}
