@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 from asgiref.sync import sync_to_async
@@ -29,7 +29,7 @@ from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, Busy, InvalidParams, MethodNotFound
 from mcp_django.execution import call_record
-from mcp_django.execution.call import Incoming
+from mcp_django.execution.call import Incoming, Invocation, Result
 from mcp_django.execution.call_record import KINDS, Entry, Meaning
 from mcp_django.execution.threads import BoundedPool, pool, with_request_signals
 from mcp_django.protocol import jsonrpc
@@ -38,16 +38,11 @@ from mcp_django.protocol.jsonrpc import Batch, Request
 from mcp_django.protocol.revisions import LATEST, Revision
 from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.signals import call_finished, call_started
-from mcp_django.storage.call_rows import Line, call_log
-from mcp_django.storage.databases import tables
-
-if TYPE_CHECKING:
-    from mcp_django.execution.call import Invocation
-
+from mcp_django.storage.call_rows import Fields, Line, Tell, call_log
+from mcp_django.storage.databases import is_on_loop, tables
 
 logger = logging.getLogger("mcp_django")
 
-Result = dict[str, Any]
 RETRY_SECONDS = 5
 ABSENCES = (InvalidParams, MethodNotFound)
 
@@ -109,16 +104,12 @@ async def akept(
     except BaseException as exc:
         await _aend(entry, _raised(entry, exc, invocation), own_thread=own_thread)
         raise
-    if _is_left(entry):
+    # The thread in which the work ran may have ended it already.
+    if entry.is_open:
         meaning = _returned(entry, result, invocation)
         if meaning is not None:
             await _aend(entry, meaning, own_thread=own_thread)
     return result
-
-
-def _is_left(entry: Entry) -> bool:
-    """Whether the thread in which the work ran has not ended it already."""
-    return entry.is_open
 
 
 def refused(entry: Entry, exc: BaseException) -> None:
@@ -198,7 +189,7 @@ def _begin(entry: Entry) -> None:
     if not _has_to_begin(entry):
         return
     fields = call_record.begun(entry)
-    begun(fields)
+    _tell_of_beginning(fields)
     if not entry.writes:
         return
     try:
@@ -222,7 +213,7 @@ def _begin(entry: Entry) -> None:
 def _has_to_begin(entry: Entry) -> bool:
     if call_log.is_muted:
         return False
-    return entry.writes or hears_of_beginnings()
+    return entry.writes or _hears_of_beginnings()
 
 
 def _end(entry: Entry, meaning: Meaning) -> None:
@@ -230,17 +221,17 @@ def _end(entry: Entry, meaning: Meaning) -> None:
     if not entry.take_end() or call_log.is_muted:
         return
     fields = _fields(entry, meaning)
-    if _is_on_loop():
-        call_log.add(Line(fields, entry.pk, later(entry.pk)))
+    if is_on_loop():
+        call_log.add(Line(fields, entry.pk, _receiver(entry.pk)))
         return
-    ended(fields, pk=entry.pk)
+    _tell_of_end(fields, pk=entry.pk)
     if entry.pk is None and not call_log.is_immediate():
         call_log.add(Line(fields))
     else:
         _write(fields, entry.pk)
 
 
-def _write(fields: Mapping[str, Any], pk: int | None) -> None:
+def _write(fields: Fields, pk: int | None) -> None:
     try:
         if pk is None:
             call_log.insert(fields)
@@ -259,13 +250,13 @@ def _write(fields: Mapping[str, Any], pk: int | None) -> None:
 def _end_later(entry: Entry, meaning: Meaning) -> None:
     if entry.take_end() and not call_log.is_muted:
         fields = _fields(entry, meaning)
-        call_log.add(Line(fields, entry.pk, later(entry.pk)))
+        call_log.add(Line(fields, entry.pk, _receiver(entry.pk)))
 
 
 def _fields(entry: Entry, meaning: Meaning) -> dict[str, Any]:
     # The columns of the beginning too: for whoever is told, and if it has no row.
     fields = {**call_record.begun(entry), **call_record.ended(entry, meaning)}
-    log(fields)
+    _log_record(fields)
     return fields
 
 
@@ -288,7 +279,7 @@ async def _abegin(entry: Entry, *, own_thread: bool) -> None:
 
 async def _aend(entry: Entry, meaning: Meaning, *, own_thread: bool) -> None:
     hops = entry.pk is not None or call_log.is_hurrying or call_log.is_under_test()
-    if not own_thread or hops or hears_of_ends():
+    if not own_thread or hops or _hears_of_ends():
         try:
             await _in_thread(partial(_end, entry, meaning), own_thread=own_thread)
         except Busy:
@@ -302,14 +293,6 @@ async def _in_thread(work: Callable[[], None], *, own_thread: bool) -> None:
         await pool("desk").run(partial(with_request_signals, work))
     else:
         await sync_to_async(work)()
-
-
-def _is_on_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _is_of_a_test(exc: Exception) -> bool:
@@ -333,7 +316,7 @@ class _Named(msgspec.Struct):
     uri: Any = None
 
 
-class Patience:
+class _Patience:
     """So much a minute; for any thread, where a few more do no harm."""
 
     def __init__(self) -> None:
@@ -352,7 +335,7 @@ class Patience:
         return self._left >= 0
 
 
-patience = Patience()
+patience = _Patience()
 
 
 @contextmanager
@@ -480,49 +463,45 @@ def _name(request: Request) -> str:
 
 # Signals and the logger ``mcp_django.calls`` ------------------------------------------------------
 
-twin = logging.getLogger("mcp_django.calls")
-
-Fields = Mapping[str, Any]
+_call_logger = logging.getLogger("mcp_django.calls")
 
 
-def hears_of_beginnings() -> bool:
+def _hears_of_beginnings() -> bool:
     """Whether somebody wants to know before a component runs."""
     return call_started.has_listeners(tables.Call)
 
 
-def hears_of_ends() -> bool:
+def _hears_of_ends() -> bool:
     """Whether somebody wants to know what came of it."""
     return call_finished.has_listeners(tables.Call)
 
 
-def begun(fields: Fields) -> None:
+def _tell_of_beginning(fields: Fields) -> None:
     """Tell that a component is about to run."""
-    if hears_of_beginnings():
+    if _hears_of_beginnings():
         call_started.send_robust(sender=tables.Call, call=tables.Call(**fields))
 
 
-def ended(fields: Fields, *, pk: int | None) -> None:
+def _tell_of_end(fields: Fields, *, pk: int | None) -> None:
     """Tell what came of it."""
-    if hears_of_ends():
+    if _hears_of_ends():
         call_finished.send_robust(sender=tables.Call, call=tables.Call(pk=pk, **fields))
 
 
-def later(pk: int | None) -> Callable[[Fields], None] | None:
+def _receiver(pk: int | None) -> Tell | None:
     """How receivers hear of a line that a thread of ours writes."""
-    return partial(ended, pk=pk) if hears_of_ends() else None
+    return partial(_tell_of_end, pk=pk) if _hears_of_ends() else None
 
 
-def log(fields: Fields) -> None:
+def _log_record(fields: Fields) -> None:
     """One record, whose ``mcp_call`` can be written as JSON."""
-    if twin.isEnabledFor(logging.INFO):
+    if _call_logger.isEnabledFor(logging.INFO):
         said = (fields["kind"], fields["component"], fields["outcome"])
         whole = {**fields, "at": fields["at"].isoformat()}
-        twin.info("%s %s: %s", *said, extra={"mcp_call": whole})
+        _call_logger.info("%s %s: %s", *said, extra={"mcp_call": whole})
 
 
 # Call log and span together -----------------------------------------------------------------------
-
-# A call with its record in the call log, and with its span while its function runs.
 
 
 def observed(invocation: Invocation, work: Callable[[], Result]) -> Result:

@@ -1,7 +1,7 @@
 """The data path: one request in, one outcome out. Read this first.
 
     bytes → transport → jsonrpc.decode → envelope.classify → authenticate
-          → dispatch → handler → policy.admit → Invocation → calls.run → shapes → bytes
+          → dispatch → handler → policy.admit → Invocation → invoke.run → shapes → bytes
 
 A handler answers at once (a result), hands back a call of the developer's function to be run
 where the transport decides (an ``Invocation``), or opens a stream (``Listening``).
@@ -16,8 +16,7 @@ from typing import Any
 from django.core.exceptions import SynchronousOnlyOperation
 
 from mcp_django.exceptions import InternalError, MethodNotFound, TooManyRequests
-from mcp_django.execution import call_log as journal
-from mcp_django.execution import quotas, telemetry
+from mcp_django.execution import call_log, quotas, telemetry
 from mcp_django.execution.call import Incoming, Invocation, Outcome
 from mcp_django.execution.call_record import KINDS
 from mcp_django.execution.handlers import listing, prompts, resources, session, tasks, tools
@@ -53,7 +52,6 @@ HANDLERS: dict[str, Handler] = {
     "tasks/result": tasks.task_result,
     "tasks/list": tasks.list_tasks,
 }
-
 
 # The methods that run the site's own functions, or wait for one; everything else is short.
 WORK_METHODS = frozenset(
@@ -110,10 +108,10 @@ def _dispatch(incoming: Incoming) -> Outcome:
         incoming.entry.forget()
         raise
     except Exception as exc:
-        journal.refused(incoming.entry, exc)
+        call_log.refused(incoming.entry, exc)
         raise
     if isinstance(outcome, dict):
-        journal.answered(incoming.entry, outcome)
+        call_log.answered(incoming.entry, outcome)
     return outcome
 
 
