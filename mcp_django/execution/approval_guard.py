@@ -33,6 +33,7 @@ from mcp_django.core.tool import Tool
 from mcp_django.exceptions import NotApproved, ToolError
 from mcp_django.execution.call import Incoming, Invocation
 from mcp_django.execution.call_record import Entry
+from mcp_django.execution.invoke import perform
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.text import storable, visible
 from mcp_django.schema.secrets import HIDDEN, is_secret, without_secrets
@@ -42,7 +43,6 @@ from mcp_django.storage import approval_rows
 
 if TYPE_CHECKING:
     from mcp_django.models import Approval
-
 
 # A caller who asks for more is not waiting for somebody but busying him.
 MAX_WAITING = 50
@@ -162,16 +162,13 @@ class Gate:
         Raises:
             ToolError: it would change nothing but fail, which needs no person.
         """
-        # Whoever runs calls looks at gates.
-        from mcp_django.execution.invoke import perform
-
         if self._tool.dry_run is None:
             return None
         arguments = self._tool.dry_run.of(invocation.arguments)
         dry = replace(invocation, arguments=arguments, gate=None, interaction=None, entry=Entry())
         result = perform(dry)
         if result.get("isError"):
-            raise ToolError(texts(result["content"]))
+            raise ToolError(_texts(result["content"]))
         return preview_of(self._tool, result)
 
     # Telling ----------------------------------------------------------------------------------
@@ -239,7 +236,7 @@ class Preview:
         if kept is None:
             return None
         if not isinstance(kept, dict):
-            return cls(rest=(("", text(kept)),))
+            return cls(rest=(("", _text(kept)),))
         if kept.get("too_large") is True:
             return cls(is_too_large=True)
         kept = {name: value for name, value in kept.items() if name != "preview"}
@@ -254,16 +251,16 @@ class Preview:
 
 def _change(name: str, change: Any) -> tuple[str, str, str]:
     if not isinstance(change, dict):
-        return name, "", text(change)
-    return name, text(change.get("from")), text(change.get("to"))
+        return name, "", _text(change)
+    return name, _text(change.get("from")), _text(change.get("to"))
 
 
 def lines(values: Any) -> tuple[tuple[str, str], ...]:
     """The members of an object with their values as text."""
-    return tuple((name, text(value)) for name, value in values.items())
+    return tuple((name, _text(value)) for name, value in values.items())
 
 
-def text(value: Any) -> str:
+def _text(value: Any) -> str:
     """A value as a person reads it."""
     if isinstance(value, str):
         return value
@@ -272,7 +269,7 @@ def text(value: Any) -> str:
 
 # The page: its address and its permissions --------------------------------------------------------
 
-# Where the page is on which a call is approved, and who may see and decide what on it.
+PERMISSION = "mcp_django.decide_approval"
 
 
 def page_url(incoming: Incoming, code: str) -> str:
@@ -319,7 +316,7 @@ def decide(row: Approval, user: Any, *, is_granted: bool, reason: str = "") -> b
     """
     if not may_decide(row, user):
         raise PermissionError("Not for this user to decide.")
-    name = user.get_username()[:255]
+    name = user.get_username()[:MAX_NAME]
     if not approval_rows.decide(row, is_granted=is_granted, by=name, reason=storable(reason[:500])):
         return False
     _log(row, user, is_granted=is_granted)
@@ -332,13 +329,11 @@ def _log(row: Approval, user: Any, *, is_granted: bool) -> None:
         return
     from django.contrib.admin.models import CHANGE, LogEntry
 
-    text = _("Granted.") if is_granted else _("Refused.")
-    LogEntry.objects.log_actions(user.pk, [row], CHANGE, text)
+    message = _("Granted.") if is_granted else _("Refused.")
+    LogEntry.objects.log_actions(user.pk, [row], CHANGE, message)
 
 
 # Arguments: their digest and their display --------------------------------------------------------
-
-# The arguments of a call as they are bound to an approval, and as a person gets to see them.
 
 SALT = "mcp_django.approval"
 # More than this nobody reads before he says yes.
@@ -415,27 +410,25 @@ def preview_of(tool: Tool, result: Mapping[str, Any]) -> Any:
     """What a dry run answered, for the page."""
     found = result.get("structuredContent")
     if found is None:
-        found = texts(result.get("content", ()))
+        found = _texts(result.get("content", ()))
     found = shown(tool, found)
     return found if len(encode(found)) <= MAX_PREVIEW_BYTES else TOO_LARGE
 
 
-def texts(content: Iterable[Mapping[str, Any]]) -> str:
+def _texts(content: Iterable[Mapping[str, Any]]) -> str:
     """The text of a result."""
     return "\n".join(str(one["text"]) for one in content if one.get("type") == "text")
 
 
 # Mail to approvers --------------------------------------------------------------------------------
 
-# For sites that connect it to the signal ``approval_requested``: a mail to the users who may
-# approve the calls of others.
-
-PERMISSION = "mcp_django.decide_approval"
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def mail_approvers(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> None:
-    """Tell those who may approve a call that one waits; a receiver of ``approval_requested``.
+    """Tell those who may approve a call that one waits.
+
+    It is a receiver of ``approval_requested``, for sites that connect it.
 
     Whose own calls wait for himself is told by his client. The mail names the tool, the user and
     the page, and no arguments: those are shown where the reader has signed in. Users who hold the

@@ -237,12 +237,13 @@ def read_response(key: str, raw: msgspec.Raw) -> dict[str, Any]:
 
 # Signing with rotating keys -----------------------------------------------------------------------
 
-# ``django.core.signing`` in the two-method form that the protocol layer expects. Key rotation is
-# included: a cursor signed under a key of ``SECRET_KEY_FALLBACKS`` is still valid.
 
+class _SaltedSigner:
+    """``django.core.signing`` for one purpose, with the methods that the protocol layer expects.
 
-class SaltedSigner:
-    """Signs for one purpose; a value signed for another does not hold."""
+    A value signed for another purpose does not hold. One that was signed under a key of
+    ``SECRET_KEY_FALLBACKS`` still does.
+    """
 
     def __init__(self, salt: str) -> None:
         self._salt = salt
@@ -263,4 +264,4 @@ class SaltedSigner:
             raise ValueError("the signature does not hold") from exc
 
 
-CURSORS = SaltedSigner("mcp_django.cursors")
+CURSORS = _SaltedSigner("mcp_django.cursors")

@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from mcp_django.execution.query_limits import Spending
     from mcp_django.execution.telemetry import Operation
 
-
 KINDS = {"tools/call": "tool", "resources/read": "resource", "prompts/get": "prompt"}
 """The methods that use a component, and the kind of it where it is not known."""
 
@@ -262,7 +261,7 @@ class Entry:
 
     def __del__(self) -> None:
         if self._ends:
-            # Who would do it now cannot be asked what happened.
+            # Imported here, since ``call_log`` imports this module.
             from mcp_django.execution.call_log import given_up
 
             given_up(self)
@@ -274,9 +273,7 @@ def _place(problem: Problem) -> str:
     return f"{problem.path}.{problem.name}" if problem.path else problem.name
 
 
-# Outcomes -----------------------------------------------------------------------------------------
-
-# What an exception means for the call log: an outcome, and why, without any argument.
+# What an exception means for the call log ---------------------------------------------------------
 
 ANSWERS = (
     ToolError,
@@ -314,15 +311,15 @@ def before(exc: BaseException) -> Meaning:
         is_unknown = isinstance(exc, AuthenticationRequired)
         return Meaning("refused", UNAUTHORIZED if is_unknown else FORBIDDEN, exc.message)
     if isinstance(exc, MCPError):
-        return Meaning(BY_CODE.get(exc.code, "refused"), exc.code, told(exc))
+        return Meaning(BY_CODE.get(exc.code, "refused"), exc.code, _told(exc))
     if isinstance(exc, asyncio.CancelledError):
         return Meaning("cancelled")
-    return Meaning("failed", None, told(exc))
+    return Meaning("failed", None, _told(exc))
 
 
 def failure(exc: Exception) -> Meaning:
     """What an exception of the component's function means."""
-    # The runtime's own exceptions know this module.
+    # Imported here, since ``results`` imports this module.
     from mcp_django.execution.results import CallTimedOut
 
     if isinstance(exc, CallTimedOut):
@@ -330,10 +327,10 @@ def failure(exc: Exception) -> Meaning:
     if isinstance(exc, AccessRefused):
         return Meaning("refused", None, exc.message)
     if isinstance(exc, NotApproved):
-        return Meaning("denied", None, told(exc))
+        return Meaning("denied", None, _told(exc))
     if isinstance(exc, (MCPError, *ANSWERS)):
-        return Meaning("error", None, told(exc))
-    return Meaning("failed", None, told(exc))
+        return Meaning("error", None, _told(exc))
+    return Meaning("failed", None, _told(exc))
 
 
 def after(exc: BaseException, cause: Meaning | None) -> Meaning:
@@ -341,20 +338,17 @@ def after(exc: BaseException, cause: Meaning | None) -> Meaning:
     if isinstance(exc, asyncio.CancelledError):
         return Meaning("cancelled")
     if not isinstance(exc, MCPError):
-        return cause or Meaning("failed", None, told(exc))
+        return cause or Meaning("failed", None, _told(exc))
     if cause is not None:
         return cause._replace(code=exc.code)
     meaning = before(exc)
     return meaning._replace(outcome="error") if meaning.outcome == "invalid" else meaning
 
 
-def told(exc: Any) -> str:
+def _told(exc: Any) -> str:
     """What may be said of an exception: its name, unless its text is our own."""
-    return exc.message if isinstance(exc, SAYS_ENOUGH) and hasattr(exc, "message") else _name(exc)
-
-
-def _name(exc: Any) -> str:
-    return f"{type(exc).__name__}"
+    is_our_own = isinstance(exc, SAYS_ENOUGH) and hasattr(exc, "message")
+    return exc.message if is_our_own else type(exc).__name__
 
 
 # The columns of ``Call`` --------------------------------------------------------------------------
@@ -463,8 +457,6 @@ def _text(text: str, limit: int) -> str:
 
 # Arguments in the log -----------------------------------------------------------------------------
 
-# The digest is keyed, because the argument could otherwise be guessed from it if it is short.
-
 SALT = "mcp_django.calls.arguments"
 MAX_NAMES = 50
 MAX_NAME = 80
@@ -495,7 +487,10 @@ def names(values: Any) -> list[str]:
 
 
 def digest(values: Any) -> str:
-    """The same for the same arguments, in whatever order they were sent."""
+    """The same for the same arguments, in whatever order they were sent.
+
+    Keyed, since a short argument could be guessed from its digest otherwise.
+    """
     try:
         text = _canonical(values)
     except (ValueError, TypeError, RecursionError):
@@ -519,11 +514,11 @@ def has_secrets(component: Component) -> bool:
     """Whether one of the arguments is not to be logged, so that no text with them may be either."""
     if component.sensitive:
         return True
-    properties = schema_of(component).get("properties", {})
+    properties = _schema_of(component).get("properties", {})
     return any(hides_secret(name, member) for name, member in properties.items())
 
 
-def schema_of(component: Component) -> Schema:
+def _schema_of(component: Component) -> Schema:
     """The schema of the arguments."""
     source: Any = getattr(component, "arguments", None)
     return source.json_schema if source is not None else NOTHING
@@ -533,7 +528,7 @@ def shown(values: Any, component: Component) -> Any:
     """The values for the log: without secrets, and no longer than a page."""
     if not isinstance(values, dict):
         return None
-    page = _Page(schema_of(component), frozenset(component.sensitive))
+    page = _Page(_schema_of(component), frozenset(component.sensitive))
     return page.value(values, ())
 
 

@@ -62,7 +62,7 @@ class Interaction:
     ) -> None:
         self._incoming = incoming
         self._component = component
-        self._client = Askable(incoming, component)
+        self._client = _Askable(incoming, component)
         if not incoming.revision.stateless:
             # Members of these names mean nothing there: answers come as messages of their own.
             given = RoundParams()
@@ -75,9 +75,9 @@ class Interaction:
         self._state: RequestState | None = None
         self._is_first, self._begins = given.request_state is None, False
         if given.request_state is not None:
-            self._state = read_state(given.request_state, subject=self._subject)
+            self._state = _read_state(given.request_state, subject=self._subject)
         self._answered = dict(self._state.answered) if self._state else {}
-        self._port: ReplayPort | None = None
+        self._port: _ReplayPort | None = None
         self._client.require(component.needs)
 
     # What a component sees --------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Interaction:
         """The keys under which an answer to this question may have come."""
         if self._is_first:
             # A client that was asked nothing here may know the question all the same.
-            return [key_for(position, question)]
+            return [_key_for(position, question)]
         asked = Asked(position, question.digest)
         return [key for key, one in self._known.asked.items() if one == asked]
 
@@ -208,7 +208,7 @@ class Interaction:
         self._state = replace(self._known, corrections=corrections)
 
     def _put(self, position: int, question: Question, params: dict[str, Any]) -> None:
-        key = key_for(position, question)
+        key = _key_for(position, question)
         if key in self._requests:
             raise ValueError(f"Two questions have the key {key!r}; give each its own.")
         if len(self._requests) >= MAX_QUESTIONS:
@@ -292,7 +292,7 @@ class Interaction:
         if port is None:
             return None
         envelope = self._incoming.envelope
-        self._port = ReplayPort(
+        self._port = _ReplayPort(
             port,
             progress=self._state.progress if self._state else 0,
             logs=self._state.logs if self._state else 0,
@@ -304,8 +304,6 @@ class Interaction:
 
 # What this client can be asked --------------------------------------------------------------------
 
-# Which questions the client of one request supports, and in which wording.
-
 # What stands in the way of a client that declares everything, at revisions with sessions.
 NO_STREAM = (
     "questions to it need a stream: it has to accept text/event-stream, and the site to run under "
@@ -313,8 +311,8 @@ NO_STREAM = (
 )
 
 
-class Askable:
-    """A client as the questions of one call see it."""
+class _Askable:
+    """Which questions the client of one request supports, and in which wording."""
 
     def __init__(self, incoming: Incoming, component: Component) -> None:
         self._incoming = incoming
@@ -462,12 +460,12 @@ class RequestState:
         return signing.dumps(plain, salt=SALT, serializer=_Plain, compress=True)
 
 
-def key_for(position: int, question: Question) -> str:
+def _key_for(position: int, question: Question) -> str:
     """The author's key, or one that belongs to this question alone."""
     return question.key or f"{question.needs.replace('.', '_')}_{position}_{question.digest[:8]}"
 
 
-def read_state(signed: str, *, subject: str) -> RequestState:
+def _read_state(signed: str, *, subject: str) -> RequestState:
     """The state that a client has sent back.
 
     Raises:
@@ -496,7 +494,7 @@ def read_state(signed: str, *, subject: str) -> RequestState:
 
 def subject_of(incoming: Incoming, component: Component, arguments: bytes) -> str:
     """What a state of this request is bound to."""
-    return subject_digest(
+    return _subject_digest(
         incoming.principal.key,
         incoming.server.name,
         incoming.request.method,
@@ -505,7 +503,7 @@ def subject_of(incoming: Incoming, component: Component, arguments: bytes) -> st
     )
 
 
-def subject_digest(*names: str, arguments: bytes) -> str:
+def _subject_digest(*names: str, arguments: bytes) -> str:
     """What a state is bound to, whatever the order in which arguments were written.
 
     Numbers are taken digit by digit: as floats, two amounts might be one, and some none at all.
@@ -524,12 +522,11 @@ def _ordered(value: Any) -> Any:
 
 # Messages of repeated rounds ----------------------------------------------------------------------
 
-# A component that runs again repeats its messages; the client gets each once.
 
-
-class ReplayPort:
+class _ReplayPort:
     """Swallows as many progress reports and log messages as earlier rounds have delivered.
 
+    A component that runs again repeats its messages; the client gets each once.
     A round whose client does not listen delivers nothing, and leaves the count as it was.
     """
 

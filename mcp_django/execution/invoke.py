@@ -86,7 +86,7 @@ def _perform(
     invocation: Invocation, port: ClientPort | None, *, is_interrupted: bool
 ) -> dict[str, Any]:
     if not invocation.component.function.is_async:
-        return settle(invocation, partial(_call, invocation, port))
+        return _settle(invocation, partial(_call, invocation, port))
     call = _acall_until_cancelled if is_interrupted else _acall
     try:
         with governed(invocation.component, invocation.entry), threads.all_left():
@@ -223,10 +223,10 @@ async def _acall(invocation: Invocation, port: ClientPort | None) -> dict[str, A
         return _excused(invocation, exc)
     except (SystemExit, BaseExceptionGroup) as exc:
         return _excused(invocation, failure_in(exc))
-    return settle(invocation, partial(invocation.conclude, value))
+    return _settle(invocation, partial(invocation.conclude, value))
 
 
-def settle(invocation: Invocation, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _settle(invocation: Invocation, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What the work gives, or what its failure means."""
     try:
         return work()

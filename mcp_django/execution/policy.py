@@ -136,9 +136,6 @@ def depends_on_caller(server: Server, component: Component) -> bool:
 
 # Reasons for a denial -----------------------------------------------------------------------------
 
-# Why a caller may not connect to a server (``barriers``), and why a component is hidden from the
-# caller (``hindrances``).
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:

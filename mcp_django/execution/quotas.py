@@ -32,7 +32,7 @@ MAX_ROUNDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class _Claim:
     """One use that is to be counted: for whom, and how many there may be."""
 
     key: str
@@ -46,9 +46,9 @@ class Tally:
     """The uses that go together: all of them are counted, or none."""
 
     def __init__(self) -> None:
-        self._claims: Counter[Claim] = Counter()
+        self._claims: Counter[_Claim] = Counter()
 
-    def add(self, claims: list[Claim]) -> None:
+    def add(self, claims: list[_Claim]) -> None:
         """Count them with the others."""
         self._claims.update(claims)
 
@@ -109,18 +109,18 @@ def in_band(request: Request, exc: TooManyRequests) -> dict[str, Any] | None:
     return results.tool_error(exc.message)
 
 
-def _claims(incoming: Incoming, component: Component) -> Iterator[Claim]:
+def _claims(incoming: Incoming, component: Component) -> Iterator[_Claim]:
     server = incoming.server
     # Suggestions are asked for at every key that is typed, and must not use up the calls.
     use = "suggestion" if incoming.request.method == "completion/complete" else "use"
     of_server, of_component = _strictest(server.rates), _strictest(component.rates)
     for rate in of_server:
         key = _key(use, server.name, "", "", rate.seconds, _subject(incoming, rate))
-        yield Claim(key, rate.count, rate.seconds, f"{rate} on the server {server.name!r}")
+        yield _Claim(key, rate.count, rate.seconds, f"{rate} on the server {server.name!r}")
     for rate in of_component:
         subject = _subject(incoming, rate)
         key = _key(use, server.name, component.kind, component.key, rate.seconds, subject)
-        yield Claim(key, rate.count, rate.seconds, f"{rate} for {component}")
+        yield _Claim(key, rate.count, rate.seconds, f"{rate} for {component}")
 
 
 def _strictest(rates: tuple[Rate, ...]) -> list[Rate]:
@@ -151,7 +151,7 @@ def _subject(incoming: Incoming, rate: Rate) -> str:
 
 # A cache may be a service, which nobody waits for on an event loop.
 @async_unsafe("Uses are counted in a thread.")
-def _take(claims: Counter[Claim]) -> None:
+def _take(claims: Counter[_Claim]) -> None:
     waits = {one: _look(one, count) for one, count in claims.items()}
     if any(waits.values()):
         raise _refusal(waits)
@@ -163,15 +163,15 @@ def _take(claims: Counter[Claim]) -> None:
         raise _refusal(waits)
 
 
-def _look(claim: Claim, count: int) -> int:
+def _look(claim: _Claim, count: int) -> int:
     return limits.look(NAME, claim.key, limit=claim.limit, seconds=claim.seconds, count=count)
 
 
-def _count(claim: Claim, count: int) -> int:
+def _count(claim: _Claim, count: int) -> int:
     return limits.take(NAME, claim.key, limit=claim.limit, seconds=claim.seconds, count=count)
 
 
-def _refusal(waits: dict[Claim, int]) -> TooManyRequests:
+def _refusal(waits: dict[_Claim, int]) -> TooManyRequests:
     claim, wait = max(waits.items(), key=lambda one: one[1])
     return TooManyRequests(
         f"The limit of {claim.told} is reached; call again in {wait} seconds.", retry_after=wait

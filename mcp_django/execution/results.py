@@ -63,6 +63,8 @@ from mcp_django.schema.signature import OutputMismatch, TypedOutput
 from mcp_django.schema.values import jsonable
 from mcp_django.signals import component_failed
 
+logger = logging.getLogger("mcp_django")
+
 BLOCKS = (Text, Image, Audio, EmbeddedResource, ResourceLink)
 MAX_COMPLETIONS = 100
 
@@ -209,8 +211,6 @@ def completion_result(values: Iterable[Any]) -> dict[str, Any]:
 
 
 # Exceptions of the developer's function -----------------------------------------------------------
-
-logger = logging.getLogger("mcp_django")
 
 MISSING = (Http404, ObjectDoesNotExist)
 
@@ -422,13 +422,14 @@ def _size(value: Any) -> int:
 
 # Pages that the user has to visit -----------------------------------------------------------------
 
-# Named by an error where a client does not take questions (ASK-18).
-
 
 def pages_to_visit(
     questions: Mapping[str, Mapping[str, Any]], revision: Revision, id_of: Callable[[str], str]
 ) -> URLElicitationRequired:
-    """The error that names the pages of these questions, each with the id of its key."""
+    """The error that names the pages of these questions, each with the id of its key.
+
+    It is for a client that does not take questions (ASK-18).
+    """
     asked = [
         project_question(one["method"], one["params"], revision, elicitation_id=id_of(key))
         for key, one in questions.items()

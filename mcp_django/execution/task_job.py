@@ -1,6 +1,7 @@
 """What a worker of the site's task backend imports and calls.
 
-Imported by nothing but ``engine`` and those workers, since it needs Django 6 or ``django-tasks``.
+Imported by nothing but ``task_worker`` and those workers, since it needs Django 6 or
+``django-tasks``.
 """
 
 from __future__ import annotations

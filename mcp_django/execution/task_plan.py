@@ -42,10 +42,7 @@ from mcp_django.storage import task_rows
 if TYPE_CHECKING:
     from mcp_django.models import Task
 
-
 # Whether a call becomes a task --------------------------------------------------------------------
-
-# Which client asks for one, which client can have one, and which tool requires one.
 
 Way: TypeAlias = Literal["", "task", "handle"]
 """A call is answered with its result, with a task, or with a handle for ``get_result``."""
@@ -63,7 +60,7 @@ def knows_tasks(incoming: Incoming) -> bool:
     )
 
 
-def way_of(incoming: Incoming, tool: Tool, *, is_asked_for: bool) -> Way:
+def _way_of(incoming: Incoming, tool: Tool, *, is_asked_for: bool) -> Way:
     """How a call is answered.
 
     Raises:
@@ -93,7 +90,7 @@ def support_of(tool: Tool) -> str:
     return "optional" if tool.handle else tool.task
 
 
-# Task plan ----------------------------------------------------------------------------------------
+# How a call becomes a task ------------------------------------------------------------------------
 
 
 class _Wishes(msgspec.Struct):
@@ -162,7 +159,7 @@ class Becoming:
         )
 
     def _become(self, raw: bytes, state: bytes) -> dict[str, Any]:
-        row = create_task(
+        row = _create_task(
             self.incoming,
             self.tool,
             raw,
@@ -195,7 +192,7 @@ def becoming_of(incoming: Incoming, tool: Tool, asked_for: msgspec.Raw) -> Becom
         MCPError: the client does not do what the tool declares, or cannot.
     """
     is_asked_for = incoming.revision.tasks and bytes(asked_for) != b"null"
-    way = way_of(incoming, tool, is_asked_for=is_asked_for)
+    way = _way_of(incoming, tool, is_asked_for=is_asked_for)
     if not way:
         return None
     ttl = _ttl(asked_for) if is_asked_for else None
@@ -219,7 +216,7 @@ def _ttl(asked_for: msgspec.Raw) -> timedelta | None:
 # Creating a task ----------------------------------------------------------------------------------
 
 
-def create_task(
+def _create_task(
     incoming: Incoming,
     tool: Tool,
     raw: bytes,

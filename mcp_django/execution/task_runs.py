@@ -51,7 +51,6 @@ from mcp_django.execution.approval_guard import gate_of
 from mcp_django.execution.call import Incoming, Invocation, RoundParams, Unanswered
 from mcp_django.execution.interaction import Interaction, RequestState, subject_of
 from mcp_django.execution.policy import admit, admit_connection
-from mcp_django.execution.results import tool_error
 from mcp_django.protocol.envelope import Envelope
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
 from mcp_django.protocol.jsonrpc import Request, encode
@@ -63,7 +62,6 @@ from mcp_django.storage.databases import alias
 
 if TYPE_CHECKING:
     from mcp_django.models import Task
-
 
 logger = logging.getLogger("mcp_django")
 
@@ -166,16 +164,16 @@ class Running:
     def _perform(self) -> None:
         if self.cancellation:
             return
-        outcome = rebuild(self.row, self.cancellation)
+        outcome = _rebuild(self.row, self.cancellation)
         if isinstance(outcome, dict):
             self._finish(outcome)
             return
         interaction = outcome.interaction
-        assert isinstance(interaction, TaskInteraction)
+        assert isinstance(interaction, _TaskInteraction)
         result = invoke.run_until_cancelled(outcome, self)
         self._insist(self.tell)
         if result.get("resultType") == "input_required" and self.row.caller.get("by_handle"):
-            self._finish(tool_error(UNHEARD))
+            self._finish(results.tool_error(UNHEARD))
         elif result.get("resultType") == "input_required":
             requests, state = interaction.requests, interaction.state().decode()
             self._insist(lambda: task_rows.asked(self.pk, self.run, requests, state))
@@ -226,22 +224,22 @@ ALL_SERVERS = "mcp_django.server.all_servers"
 TRANSPORT = "task"
 
 
-class RunningTask(CurrentTask):
+class _RunningTask(CurrentTask):
     """``ctx.task`` inside a task, where ``begin`` has nothing left to do."""
 
     def __init__(self, pk: str) -> None:
         self.id = pk
 
 
-def rebuild(row: Task, cancellation: Cancellation) -> Invocation | dict[str, Any]:
+def _rebuild(row: Task, cancellation: Cancellation) -> Invocation | dict[str, Any]:
     """The call of a task, or its result where the arguments do not fit any more.
 
     Raises:
         MCPError: the tool is not there any more, not for this caller, or not for this client.
         AccessRefused: the caller would not be let in any more.
     """
-    server = server_named(row.server)
-    principal = principal_of(row)
+    server = _server_named(row.server)
+    principal = _principal_of(row)
     if principal is None:
         raise AuthenticationRequired("Whoever began this task may not use the site any more.")
     incoming = _incoming(row, server, principal)
@@ -293,17 +291,17 @@ def _admitted(
         component=tool,
         arguments=arguments,
         cancellation=cancellation,
-        interaction=TaskInteraction(incoming, tool, raw, state=row.state, answers=_answers(row)),
+        interaction=_TaskInteraction(incoming, tool, raw, state=row.state, answers=_answers(row)),
         conclude=partial(results.tool_result, tool),
         excuse=partial(results.tool_failure, tool, incoming.revision),
-        task=RunningTask(row.pk),
+        task=_RunningTask(row.pk),
         # Its time is that of the task, and whoever keeps the lease looks at that.
         seconds=row.ttl_ms / 1000,
         entry=entry,
     )
 
 
-def server_named(name: str) -> Server:
+def _server_named(name: str) -> Server:
     """The server of this name, where need be after the URLconf of the site was imported.
 
     Raises:
@@ -351,8 +349,6 @@ def _arguments(tool: Tool, principal: Principal) -> ArgumentSource:
 
 # The caller in a task's row -----------------------------------------------------------------------
 
-# Writes a caller into the row of a task, and restores it from there.
-
 DETAILS = ("client_name", "issuer", "subject", "audience", "claims", "credential")
 
 
@@ -375,7 +371,7 @@ def details_of(incoming: Incoming) -> dict[str, Any]:
     }
 
 
-def principal_of(row: Task) -> Principal | None:
+def _principal_of(row: Task) -> Principal | None:
     """The caller as it is now, ``None`` if it would not be let in any more. Uses the database.
 
     That an access token has expired meanwhile ends no task whose client can renew it. That it was
@@ -404,12 +400,11 @@ def principal_of(row: Task) -> Principal | None:
 
 # Questions of a task ------------------------------------------------------------------------------
 
-# Between two runs they wait in the task's row, and never travel through the client.
 
-
-class TaskInteraction(Interaction):
+class _TaskInteraction(Interaction):
     """What a task has been told in its earlier runs, and what it asks now.
 
+    Between two runs its questions wait in the task's row, and never travel through the client.
     ``state`` is empty before the first of them, ``answers`` are by the keys of the interaction.
     """
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from mcp_django.models import Task
     from mcp_django.protocol.revisions import Revision
 
-
 CANCELLED_MESSAGE = "The task was cancelled."
 
 
@@ -122,16 +121,14 @@ def _moment(row: Task, value: datetime) -> str:
 
 # Who may read a result ----------------------------------------------------------------------------
 
-# Whether the caller who began a task may still read its result. A tool that has left the code has
-# no permission to ask for, and its results stay readable.
-
 
 def may_read(
     offered: Offered, principal: Principal, row: Task | None, *, verdicts: Verdicts | None = None
 ) -> bool:
     """Whether the caller may use the tool of a task of his; what is switched off, nobody may.
 
-    A task that there is not (``None``) takes as long as one that he may not read.
+    A tool that has left the code has no permission to ask for, and its results stay readable. A
+    task that there is not (``None``) takes as long as one that he may not read.
 
     Raises:
         AccessRefused: a credential with more scopes may.
@@ -153,9 +150,7 @@ def unreadable(offered: Offered, principal: Principal) -> list[str]:
     ]
 
 
-# ``get_result``: results by polling ---------------------------------------------------------------
-
-# How clients without support for tasks get the result of one.
+# ``get_result``: results for clients without tasks ------------------------------------------------
 
 NAME = "get_result"
 # Hosts give a call up after a minute, or sooner.
@@ -163,7 +158,7 @@ WAIT_SECONDS = 10
 LOOK_SECONDS = 0.5
 
 
-class Stored(ToolResult):
+class _Stored(ToolResult):
     """What a tool has answered, as it is in the row of its task."""
 
     _wire: Mapping[str, Any]
@@ -191,7 +186,7 @@ async def get_result(ctx: Context, handle: str) -> ToolResult:
             return ToolResult(f"Still working{said}\nCall {NAME} with the same handle again.")
         await asyncio.sleep(LOOK_SECONDS)
     if row.status == task_rows.COMPLETED:
-        return Stored(row.result or {})
+        return _Stored(row.result or {})
     raise ToolError(row.status_message or f"The call of {row.tool} was cancelled.")
 
 

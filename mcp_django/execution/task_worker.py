@@ -22,6 +22,8 @@ from mcp_django.execution.threads import pool, with_request_signals
 
 logger = logging.getLogger("mcp_django")
 
+_is_here = ContextVar("mcp_django_tasks_here", default=False)
+
 
 class NotTaken(MCPDjangoError):
     """Nobody takes the task now."""
@@ -63,9 +65,6 @@ def running_here() -> Iterator[None]:
 def is_here() -> bool:
     """Whether tasks run where they are enqueued."""
     return _is_here.get()
-
-
-_is_here = ContextVar("mcp_django_tasks_here", default=False)
 
 
 def _take(pk: str, run: int) -> None:

@@ -38,10 +38,7 @@ if TYPE_CHECKING:
     from mcp_django.execution.call import Incoming
     from mcp_django.execution.otel import Instruments, Span
 
-
 # Attributes ---------------------------------------------------------------------------------------
-
-# The attributes of a request, under the names of the semantic conventions.
 
 OTHER = "_OTHER"
 NOTIFICATIONS = frozenset({"notifications/initialized", "notifications/cancelled"})
@@ -58,7 +55,7 @@ _NETWORK: Mapping[str, Mapping[str, str]] = {
 
 
 @lru_cache(maxsize=1024)
-def common_attributes(method: str, version: str, transport: str) -> Mapping[str, str]:
+def _common_attributes(method: str, version: str, transport: str) -> Mapping[str, str]:
     """What spans and measurements both have; the same object for the same request."""
     found = {"mcp.method.name": method, **_NETWORK.get(transport, {})}
     if version:
@@ -68,12 +65,12 @@ def common_attributes(method: str, version: str, transport: str) -> Mapping[str,
     return found
 
 
-def known(method: str) -> str:
+def _known_method(method: str) -> str:
     """The method, or one word for all that nobody defines."""
     return method if method in REQUESTS or method in _KNOWN else OTHER
 
 
-def identity(request_id: RequestId | None, session: str) -> dict[str, str]:
+def _identity(request_id: RequestId | None, session: str) -> dict[str, str]:
     """Which request it is, for the span alone.
 
     A session is told by its digest, as in the call log: its id is for its client alone.
@@ -86,7 +83,7 @@ def identity(request_id: RequestId | None, session: str) -> dict[str, str]:
     return found
 
 
-def of_component(component: Component) -> dict[str, str]:
+def _of_component(component: Component) -> dict[str, str]:
     """What a tool or a prompt is called; resources, of which templates make any number, are not."""
     if component.kind == "tool":
         return {"gen_ai.tool.name": component.key}
@@ -95,16 +92,11 @@ def of_component(component: Component) -> dict[str, str]:
     return {}
 
 
-def uri_of(component: Component, uri: str, *, is_logged: bool) -> str:
+def _uri_of(component: Component, uri: str, *, is_logged: bool) -> str:
     """The URI of a resource; of a template the template itself, unless its arguments are logged."""
     if is_logged and not call_record.has_secrets(component):
         return clip(one_line(uri[: MAX_URI + 1]), limit=MAX_URI)
     return component.key
-
-
-def shown_arguments(component: Component, given: bytes | Mapping[str, Any]) -> Any:
-    """The arguments as the call log shows them: without secrets, and no longer than a page."""
-    return call_record.shown(call_record.read(given), component)
 
 
 # Whether telemetry is available -------------------------------------------------------------------
@@ -128,16 +120,16 @@ def _found() -> Instruments | None:
 
 # ``Operation``: one request -----------------------------------------------------------------------
 
-# One request while it is served, as a span and a measurement. It is not part of a reference
-# cycle, so one that is abandoned ends itself when its last reference is gone, as an ``Entry`` of
-# the call log does.
-
 TOOL_ERROR = "tool_error"
 CANCELLED = "cancelled"
 
 
 class Operation:
-    """A request or a notification of a client; ``own`` is said of its span alone."""
+    """A request or a notification of a client, as a span and a measurement.
+
+    It is not part of a reference cycle, so one that is abandoned ends itself when its last
+    reference is gone, as an ``Entry`` of the call log does. ``own`` is said of its span alone.
+    """
 
     __slots__ = (
         "_began",
@@ -187,12 +179,12 @@ class Operation:
         """A session has begun with this revision."""
         more = {"mcp.protocol.version": version}
         self._measured = {**self._measured, **more}
-        self.span.set({**more, **identity(None, session)})
+        self.span.set({**more, **_identity(None, session)})
 
     def found(self, component: Component, uri: str) -> None:
         """The request is for this component."""
         self._component = component
-        named = of_component(component)
+        named = _of_component(component)
         if named:
             self._measured = {**self._measured, **named}
         if not self.span.is_recording:
@@ -201,7 +193,7 @@ class Operation:
             self.span.rename(f"{self._method} {component.key}")
         else:
             logged = self._logs(component)
-            named = {"mcp.resource.uri": uri_of(component, uri, is_logged=logged)}
+            named = {"mcp.resource.uri": _uri_of(component, uri, is_logged=logged)}
         self.span.set(named)
 
     def admitted(self, given: bytes | Mapping[str, Any]) -> None:
@@ -210,7 +202,7 @@ class Operation:
         if component is None or component.kind != "tool" or not self._logs(component):
             return
         if self.span.is_recording:
-            shown = shown_arguments(component, given)
+            shown = call_record.shown(call_record.read(given), component)
             self.span.set({"gen_ai.tool.call.arguments": jsonrpc.encode(shown).decode()})
 
     def _logs(self, component: Component) -> bool:
@@ -271,14 +263,14 @@ class Operation:
 
     # What it asks -------------------------------------------------------------------------------
 
-    def ask(self, method: str, request_id: str) -> Question:
+    def ask(self, method: str, request_id: str) -> _Question:
         """A question to the client has been sent in its course."""
         kept = ("network.transport", "network.protocol.name", "mcp.protocol.version")
         common = {key: self._measured[key] for key in kept if key in self._measured}
-        return Question(self._instruments, self.span, method, request_id, common)
+        return _Question(self._instruments, self.span, method, request_id, common)
 
 
-class Question:
+class _Question:
     """One request of ours to the client, from when it is sent to its answer."""
 
     def __init__(
@@ -291,8 +283,8 @@ class Question:
     ) -> None:
         self._began = time.perf_counter()
         self._instruments = instruments
-        self._measured = {**common, "mcp.method.name": known(method)}
-        own = {**self._measured, **identity(request_id, "")}
+        self._measured = {**common, "mcp.method.name": _known_method(method)}
+        own = {**self._measured, **_identity(request_id, "")}
         name = self._measured["mcp.method.name"]
         self._span = instruments.begin(name, own, kind="client", within=parent)
 
@@ -312,21 +304,21 @@ class Question:
 
 # Questions to the client --------------------------------------------------------------------------
 
-# Each question of a call is a span, and carries the trace in ``_meta``.
-
 # JSON-RPC 2.0, section 5.1; and what clients answer whose user said no to sampling.
 RESERVED = range(-32768, -31999)
 REJECTED = -1
 UNANSWERED = "timeout"
-ABANDONED = "cancelled"
 
 
-class Asking:
-    """Questions that are under way, by the ids of their requests."""
+class _Asking:
+    """Questions that are under way, by the ids of their requests.
+
+    Each is a span, and carries the trace in its ``_meta``.
+    """
 
     def __init__(self, operation: Operation | None) -> None:
         self._operation = operation
-        self._open: dict[str, Question] = {}
+        self._open: dict[str, _Question] = {}
 
     def sent(self, request_id: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters as they are sent."""
@@ -348,7 +340,7 @@ class Asking:
     def end(self) -> None:
         """Nobody waits any more."""
         while self._open:
-            self._open.popitem()[1].end(ABANDONED)
+            self._open.popitem()[1].end(CANCELLED)
 
 
 def _error_of(answer: Mapping[str, Any]) -> str:
@@ -361,9 +353,9 @@ def _error_of(answer: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def asking(operation: Operation | None) -> Iterator[Asking]:
+def asking(operation: Operation | None) -> Iterator[_Asking]:
     """Around questions; without an operation they travel as they are."""
-    found = Asking(operation)
+    found = _Asking(operation)
     try:
         yield found
     finally:
@@ -371,8 +363,6 @@ def asking(operation: Operation | None) -> Iterator[Asking]:
 
 
 # Where operations begin ---------------------------------------------------------------------------
-
-# At a request, at the handshake, at a notification.
 
 T = TypeVar("T")
 
@@ -384,12 +374,12 @@ def begin(incoming: Incoming) -> Operation | None:
     if found is None or (not incoming.envelope.trace and found.is_idle):
         return None
     request, row = incoming.request, getattr(incoming.session, "row", None)
-    method = known(request.method)
+    method = _known_method(request.method)
     operation = Operation(
         found,
         method,
-        common_attributes(method, incoming.revision.version, incoming.transport),
-        identity(request.id, row.digest if row is not None else ""),
+        _common_attributes(method, incoming.revision.version, incoming.transport),
+        _identity(request.id, row.digest if row is not None else ""),
         trace=incoming.envelope.trace,
         logs_arguments=incoming.server.log_arguments,
     )
@@ -419,8 +409,8 @@ def initialize(request: Request, work: Callable[[Operation | None], T], *, trans
         _, trace = read_handshake_meta(request.params)
     except InvalidParams:
         trace = {}
-    common = common_attributes(request.method, "", transport)
-    own = identity(request.id, "")
+    common = _common_attributes(request.method, "", transport)
+    own = _identity(request.id, "")
     operation = Operation(found, request.method, common, own, trace=trace)
     with operation.active():
         try:
@@ -445,9 +435,9 @@ def notified(
         _, trace = read_handshake_meta(message.params)
     except InvalidParams:
         trace = {}
-    method = known(message.method)
-    common = common_attributes(method, version, transport)
-    own = identity(None, session)
+    method = _known_method(message.method)
+    common = _common_attributes(method, version, transport)
+    own = _identity(None, session)
     operation = Operation(found, method, common, own, trace=trace)
     with operation.active():
         try:
@@ -462,6 +452,6 @@ def session_ended(seconds: float, *, version: str, transport: str) -> None:
     """Count a session that its client has ended, or left."""
     found = instruments()
     if found is not None:
-        measured = dict(common_attributes("", version, transport))
+        measured = dict(_common_attributes("", version, transport))
         del measured["mcp.method.name"]
         found.measure_session(max(seconds, 0.0), measured)

@@ -50,40 +50,6 @@ DESK_QUEUE = 1024
 TASK_QUEUE = 1000
 
 
-class _Job:
-    """One function that waits for a thread or has one.
-
-    ``is_taken`` is set once, under the lock of the pool: by the thread that takes it, or by whoever
-    withdraws it. ``is_given_up`` once nobody waits for it any more.
-    """
-
-    __slots__ = ("answer", "function", "is_given_up", "is_taken", "key", "pool")
-
-    def __init__(
-        self,
-        pool: BoundedPool,
-        key: str | None,
-        function: Callable[[], Any],
-        answer: Callable[[Any, BaseException | None], None],
-    ) -> None:
-        self.pool = pool
-        self.key = key
-        self.function = function
-        self.answer = answer
-        self.is_taken = self.is_given_up = False
-
-    def run(self) -> None:
-        """Run it, and tell whoever waits what came of it."""
-        try:
-            result = self.function()
-        except _WaitsAs:
-            raise
-        except BaseException as exc:  # noqa: BLE001 - handed to whoever waits for it
-            self.answer(None, exc)
-        else:
-            self.answer(result, None)
-
-
 class BoundedPool:
     """A pool of threads with a bounded queue before it.
 
@@ -292,6 +258,40 @@ class BoundedPool:
             # One of those whom it was counted with may have waited for that.
             if self._queued:
                 self._ready.notify()
+
+
+class _Job:
+    """One function that waits for a thread or has one.
+
+    ``is_taken`` is set once, under the lock of the pool: by the thread that takes it, or by whoever
+    withdraws it. ``is_given_up`` once nobody waits for it any more.
+    """
+
+    __slots__ = ("answer", "function", "is_given_up", "is_taken", "key", "pool")
+
+    def __init__(
+        self,
+        pool: BoundedPool,
+        key: str | None,
+        function: Callable[[], Any],
+        answer: Callable[[Any, BaseException | None], None],
+    ) -> None:
+        self.pool = pool
+        self.key = key
+        self.function = function
+        self.answer = answer
+        self.is_taken = self.is_given_up = False
+
+    def run(self) -> None:
+        """Run it, and tell whoever waits what came of it."""
+        try:
+            result = self.function()
+        except _WaitsAs:
+            raise
+        except BaseException as exc:  # noqa: BLE001 - handed to whoever waits for it
+            self.answer(None, exc)
+        else:
+            self.answer(result, None)
 
 
 class _WaitsAs(BaseException):
@@ -540,7 +540,7 @@ class Surrounding(transaction.Atomic):
 def around(component: Component) -> Iterator[None]:
     """Open what the component declares; inside a transaction it is a savepoint."""
     with ExitStack() as stack:
-        for alias in aliases(component):
+        for alias in _aliases(component):
             stack.enter_context(transaction.atomic(using=alias))
         with all_left():
             yield
@@ -573,7 +573,7 @@ def all_left() -> Iterator[None]:
         raise failure
 
 
-def aliases(component: Component) -> list[str]:
+def _aliases(component: Component) -> list[str]:
     """The databases to open a transaction on; an async function gets none automatically.
 
     A function that asks gets one, since it runs again: what it wrote before its question must not
@@ -645,7 +645,7 @@ PATIENCE_SECONDS = 0.5
 
 
 async def at_desk(work: Callable[[], T]) -> T:
-    """Run a short piece of work of the store in a thread; a busy desk is asked again."""
+    """Run a short piece of database work in a thread; a busy desk is asked again."""
     return await asked_until_free(lambda: pool("desk").run(partial(with_request_signals, work)))
 
 

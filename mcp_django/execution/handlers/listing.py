@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from mcp_django.auth import authentication as authorization
+from mcp_django.auth import authentication
 from mcp_django.conf import get_settings
 from mcp_django.core.catalog import Offered, Server
 from mcp_django.core.component import Component
@@ -143,11 +143,9 @@ def discover(incoming: Incoming) -> dict[str, Any]:
 
 # Icons --------------------------------------------------------------------------------------------
 
-# Clients get absolute addresses only (UIX-2).
-
 
 def published(icons: Iterable[Icon]) -> list[dict[str, Any]]:
-    """The icons with an address that a client may fetch.
+    """The icons with an absolute address that a client may fetch (UIX-2).
 
     A path on this site is completed by ``BASE_URL``; without an https one it is left out, since a
     client has to refuse it.
@@ -162,12 +160,10 @@ def _absolute(src: str) -> str:
 
 # Extensions ---------------------------------------------------------------------------------------
 
-# A server advertises the extensions that something of it needs.
-
 
 def advertised(server: Server) -> dict[str, dict[str, Any]]:
-    """The extensions of a server by name, with their settings; often none (EXT-3)."""
-    found = {**authorization.advertised(server.auth)}
+    """The extensions that something of a server needs, by name, with their settings (EXT-3)."""
+    found = {**authentication.advertised(server.auth)}
     if any(tool.ui is not None for tool in server.offered.tools.values()):
         found[UI] = {}
     if server.offered.skills:

@@ -65,7 +65,7 @@ def list_resources(incoming: Incoming) -> dict[str, Any] | Invocation:
     listing = [one for one in server.offered.templates.values() if one.entries is not None]
     shown = [one for one in listing if are_shown(incoming.principal, one)]
     if shown:
-        return list_entries(incoming, shown, describe=describe_resource)
+        return _list_entries(incoming, shown, describe=describe_resource)
     return page(
         incoming,
         server.offered.resources.values(),
@@ -239,7 +239,7 @@ def are_shown(principal: Principal, template: ResourceTemplate) -> bool:
     return visible(principal, template) and not missing(principal.scopes, template.scopes)
 
 
-def list_entries(
+def _list_entries(
     incoming: Incoming, templates: Sequence[ResourceTemplate], *, describe: Describe
 ) -> Invocation:
     """Admit the making of one page.
@@ -294,7 +294,7 @@ class Book:
         except (*results.MISSING, PermissionDenied):
             # Rows that the caller may not see are rows that are not there.
             return [], None
-        return [_described(one) for one in page.entries], page.after
+        return [_describe_entry(one) for one in page.entries], page.after
 
     def _fixed(self, after: Position, limit: int) -> Part:
         principal = self._incoming.principal
@@ -306,17 +306,17 @@ class Book:
         more = start + limit < len(shown)
         return [self._describe(one) for one in kept], [kept[-1].key] if more else None
 
-    def result(self, page: tuple[list[dict[str, Any]], list[Any] | None]) -> dict[str, Any]:
+    def result(self, page: Part) -> dict[str, Any]:
         """The result; other callers have other rows, so nobody else may be given it."""
         found, place = page
-        result = {"resources": found, "ttlMs": 0, "cacheScope": "private"}
+        result: dict[str, Any] = {"resources": found, **NOT_CACHEABLE}
         if place is not None:
             scope = scope_of(self._incoming)
             result["nextCursor"] = encode_cursor(place, scope=scope, signer=CURSORS)
         return result
 
 
-def _described(entry: Entry) -> dict[str, Any]:
+def _describe_entry(entry: Entry) -> dict[str, Any]:
     """An entry in its richest shape."""
     optional: dict[str, Any] = {
         "title": entry.title,
@@ -344,7 +344,7 @@ def _fill(ctx: Context, book: Book, section: str, after: Position) -> Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing(Component):
-    """What the runtime knows of a call that lists; nobody declares one."""
+    """What is known of a call that lists; nobody declares one."""
 
     kind: ClassVar[str] = "list"
 
@@ -377,7 +377,7 @@ def list_skills(incoming: Incoming) -> dict[str, Any]:
         incoming,
         skills.entries.values(),
         member="skills",
-        describe=partial(_entry, skills, Sight(incoming.principal)),
+        describe=partial(_entry, skills, _Sight(incoming.principal)),
         # An entry lists the files that its reader sees.
         is_private=_is_private(incoming, *(one for each in skills.files.values() for one in each)),
     )
@@ -398,7 +398,7 @@ def get_skill(incoming: Incoming) -> dict[str, Any]:
         raise InvalidParams(f"No skill is served at {params.uri[:200]!r}; see skills/list.")
     private = _is_private(incoming, *skills.files[skill.uri])
     return {
-        "skill": _entry(skills, Sight(incoming.principal), skill),
+        "skill": _entry(skills, _Sight(incoming.principal), skill),
         "ttlMs": int(skill.cache_ttl.total_seconds() * 1000),
         "cacheScope": "public" if skill.cache_public and not private else "private",
     }
@@ -408,7 +408,7 @@ def _is_private(incoming: Incoming, *files: SkillFile) -> bool:
     return any(depends_on_caller(incoming.server, one) for one in files)
 
 
-class Sight:
+class _Sight:
     """What one caller sees of files: those of a skill ask the same, and he is asked once."""
 
     def __init__(self, principal: Principal) -> None:
@@ -428,7 +428,7 @@ class Sight:
         self._verdicts.ask_all(resources)
 
 
-def _entry(skills: Skills, sight: Sight, skill: SkillFile) -> dict[str, Any]:
+def _entry(skills: Skills, sight: _Sight, skill: SkillFile) -> dict[str, Any]:
     """What the caller sees of a skill: every file that is served to him, and no other."""
     return entry_of(skill, filter(sight.sees, skills.files[skill.uri]))
 
@@ -451,7 +451,7 @@ def read_directory(incoming: Incoming) -> dict[str, Any]:
     params = read_params(incoming.request.params, GetParams)
     offered = incoming.server.offered
     skills = offered.skills
-    sight = Sight(incoming.principal)
+    sight = _Sight(incoming.principal)
     children = [
         (uri, one)
         for uri, one in skills.directories.get(params.uri, {}).items()

@@ -7,7 +7,7 @@ their counterpart of 2026-07-28.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,8 +123,6 @@ def _session(incoming: Incoming) -> ClientSession:
 
 # ``subscriptions/listen`` -------------------------------------------------------------------------
 
-# Decides what a stream of changes may carry (2026-07-28).
-
 # More addresses than this on one stream are left out of the acknowledgement.
 MAX_URIS = 1000
 MAX_TASKS = 100
@@ -230,7 +228,7 @@ def agree(server: Server, request: Request) -> Agreement:
     params = read_params(request.params, InitializeParams)
     if is_too_deep(request.params, [params.capabilities, params.client_info]):
         raise InvalidParams(f"params are nested deeper than {MAX_DEPTH} levels")
-    enabled = [one for one in HANDSHAKE if one.version in server.protocol_versions]
+    enabled = supported(server)
     requested = params.protocol_version
     if not isinstance(requested, str):
         raise InvalidParams(
@@ -276,6 +274,6 @@ def envelope_of(session: ClientSession, request: Request) -> Envelope:
     )
 
 
-def supported(server: Server) -> Iterable[Revision]:
+def supported(server: Server) -> list[Revision]:
     """The handshake revisions that a server speaks, newest first."""
     return [one for one in HANDSHAKE if one.version in server.protocol_versions]

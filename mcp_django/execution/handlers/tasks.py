@@ -111,7 +111,7 @@ def list_tasks(incoming: Incoming) -> dict[str, Any]:
         MethodNotFound: on a server that lets in everybody, nobody could tell whose they are.
     """
     _check(incoming)
-    if not lists_tasks(incoming):
+    if not _lists_tasks(incoming):
         raise MethodNotFound("This server does not list tasks, since it lets in everybody.")
     cursor = read_params(incoming.request.params, ListParams).cursor
     principal = incoming.principal
@@ -143,7 +143,7 @@ def _behind(found: QuerySet[Task], last: str) -> QuerySet[Task]:
     return found.filter(Q(created_at__lt=at) | Q(created_at=at, pk__lt=last))
 
 
-def lists_tasks(incoming: Incoming) -> bool:
+def _lists_tasks(incoming: Incoming) -> bool:
     """Whether tasks can be told apart by their callers, so that they can be listed (TKD-9)."""
     return not is_open(incoming.server) and incoming.principal.is_authenticated
 
@@ -224,7 +224,7 @@ def _own(incoming: Incoming) -> Task:
         InvalidParams: it is not, or there is none.
     """
     task_id = _asked_for(incoming)
-    row = own_task(incoming, task_id)
+    row = _task_of_caller(incoming, task_id)
     if row is None:
         raise _no_task(task_id)
     return row
@@ -237,7 +237,7 @@ def _found(incoming: Incoming) -> Task:
         InsufficientScope: the caller may, this credential may not.
     """
     task_id = _asked_for(incoming)
-    row = own_task(incoming, task_id)
+    row = _task_of_caller(incoming, task_id)
     is_readable = may_read(incoming.server.offered, incoming.principal, row)
     if row is None or not is_readable:
         raise _no_task(task_id)
@@ -249,7 +249,7 @@ def _asked_for(incoming: Incoming) -> str:
     return read_params(incoming.request.params, TaskParams).task_id
 
 
-def own_task(incoming: Incoming, task_id: str) -> Task | None:
+def _task_of_caller(incoming: Incoming, task_id: str) -> Task | None:
     """The task of this id, if it is the caller's."""
     # No id has that character, and PostgreSQL does not look for it.
     if "\0" in task_id:
@@ -262,8 +262,8 @@ def own_task(incoming: Incoming, task_id: str) -> Task | None:
 def readable_task(
     incoming: Incoming, task_id: str, *, verdicts: Verdicts | None = None
 ) -> Task | None:
-    """``own_task``, of a tool that the caller may still use."""
-    row = own_task(incoming, task_id)
+    """``_task_of_caller``, of a tool that the caller may still use."""
+    row = _task_of_caller(incoming, task_id)
     try:
         is_readable = may_read(incoming.server.offered, incoming.principal, row, verdicts=verdicts)
     except AccessRefused:
