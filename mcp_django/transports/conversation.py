@@ -2,7 +2,7 @@
 
 Nothing is kept from one request to the next: each names its revision in its own envelope, and the
 caller is looked up anew for each (IO-8). What is shared is the channel, so a request is known by
-its id while it is open, is canceled by naming it, and its messages wait their turn.
+its id while it is open, is cancelled by naming it, and its messages wait their turn.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ class Conversation:
         self._local = LocalSession(
             server, is_stateless_spoken=is_stateless_spoken, transport=transport
         )
-        self._opening = Opening(server, caller, self._local, admitted=admitted, transport=transport)
+        self._opening = _Opening(
+            server, caller, self._local, admitted=admitted, transport=transport
+        )
         self._standing: Standing | None = None
         self._batches: set[asyncio.Task[None]] = set()
 
@@ -141,31 +143,31 @@ class Conversation:
         except InvalidRequest as exc:
             await self._refuse(exc)
             return
-        answer = BatchAnswer()
-        muster = Muster(one for one in batch.members if isinstance(one, Request))
+        entries = _BatchAnswer()
+        muster = _Muster(one for one in batch.members if isinstance(one, Request))
         for member in batch.members:
             if isinstance(member, Failure):
-                await answer.add(self._refusal(member.error, member.id))
+                await entries.add(self._refusal(member.error, member.id))
             elif not isinstance(member, Request):
                 await self.take(member)
             elif self._local.is_initialize(member):
                 alone = InvalidRequest("initialize stands alone.")
                 muster.here(member)
-                await answer.add(self._refusal(alone, member.id))
+                await entries.add(self._refusal(alone, member.id))
             else:
-                begun = await self._begin(member, answer.add, muster)
+                begun = await self._begin(member, entries.add, muster)
                 if isinstance(begun, bytes):
-                    await answer.add(begun)
+                    await entries.add(begun)
                 else:
-                    answer.wait_for(begun)
-        sending = asyncio.create_task(answer.send(self._send))
+                    entries.wait_for(begun)
+        sending = asyncio.create_task(entries.send(self._send))
         self._batches.add(sending)
         sending.add_done_callback(self._batches.discard)
-        if not answer.is_awaited:
+        if not entries.is_awaited:
             await asyncio.wait([sending])
 
     async def _begin(
-        self, request: Request, respond: Respond, muster: Muster | None = None
+        self, request: Request, respond: Respond, muster: _Muster | None = None
     ) -> asyncio.Task[None] | bytes:
         """Begin to serve a request, or refuse it."""
         if request.id in self._open:
@@ -212,16 +214,16 @@ class Conversation:
 
     # What goes out ----------------------------------------------------------------------------
 
-    async def _serve(self, request: Request, respond: Respond, muster: Muster | None) -> None:
+    async def _serve(self, request: Request, respond: Respond, muster: _Muster | None) -> None:
         """Answer a request, with an error if need be."""
         try:
             await self._answer(request, respond, muster)
         except Exception as exc:  # noqa: BLE001 - a permission or backend of the site's own, too
             agreed = self._local.revision
-            error = error_of(request, exc, session=agreed, transport=self._transport)
+            error = _error_of(request, exc, session=agreed, transport=self._transport)
             await respond(jsonrpc.encode(jsonrpc.error_message(request.id, error)))
 
-    async def _answer(self, request: Request, respond: Respond, muster: Muster | None) -> None:
+    async def _answer(self, request: Request, respond: Respond, muster: _Muster | None) -> None:
         opened = await self._opening.open(request, muster)
         if isinstance(opened, Invocation):
             answers = self._local.answers if opened.incoming.session is not None else None
@@ -281,8 +283,6 @@ class Conversation:
 
 # Opening a request --------------------------------------------------------------------------------
 
-# From a request on a channel to its response, or to what is left to run for it.
-
 Opened: TypeAlias = bytes | Invocation | Listening | Awaiting
 
 
@@ -293,7 +293,7 @@ class Caller(Protocol):
         """The caller as of now; may use the database."""
 
 
-class Opening:
+class _Opening:
     """Lets the caller of one channel in, anew for each request (IO-8).
 
     ``admitted`` is the caller as the server let it in at the beginning, ``None`` if it did not.
@@ -326,7 +326,7 @@ class Opening:
         admit_connection(self._server, principal)
         return principal
 
-    async def open(self, request: Request, muster: Muster | None) -> Opened:
+    async def open(self, request: Request, muster: _Muster | None) -> Opened:
         """The response, or what is left to run for it.
 
         Raises:
@@ -367,10 +367,10 @@ class Opening:
         with call_log.watched(self._server, request, transport=self._transport, session=agreed):
             principal = self.caller()
         if self._session.is_initialize(request):
-            answer = self._session.initialize(request)
-            # Whoever reads the answer may change something before anybody listens for it.
+            welcome = self._session.initialize(request)
+            # Whoever reads it may change something before anybody listens for that.
             self._session.baseline.note_lists()
-            return answer
+            return welcome
         return self._open_for(principal, request, tally)
 
     def _open_for(
@@ -385,14 +385,15 @@ class Opening:
 
 # Batches on a channel -----------------------------------------------------------------------------
 
-# The answer to several messages that came in one line or one event (2025-03-26, BAT-4).
-
 Respond = Callable[[bytes], Awaitable[None]]
 """Takes the response to one request."""
 
 
-class BatchAnswer:
-    """One array with an entry for each request, whose members are served side by side."""
+class _BatchAnswer:
+    """The answer to several messages that came in one line or one event (2025-03-26, BAT-4).
+
+    It is one array with an entry for each request; they are served side by side.
+    """
 
     def __init__(self) -> None:
         self._entries: list[bytes] = []
@@ -403,7 +404,7 @@ class BatchAnswer:
         self._entries.append(entry)
 
     def wait_for(self, task: asyncio.Task[None]) -> None:
-        """Wait for a task that adds an entry; one that is canceled adds none (CAN-1)."""
+        """Wait for a task that adds an entry; one that is cancelled adds none (CAN-1)."""
         self._running.append(task)
 
     @property
@@ -419,7 +420,7 @@ class BatchAnswer:
             await write(b"[" + b",".join(self._entries) + b"]")
 
 
-class Muster:
+class _Muster:
     """Holds the members of a batch back until the uses of all of them are counted."""
 
     def __init__(self, requests: Iterable[Request]) -> None:
@@ -459,9 +460,6 @@ class Muster:
 
 # Errors on a channel ------------------------------------------------------------------------------
 
-# The error object for an exception. A channel has neither statuses nor challenges, so the message
-# has to help.
-
 HINT = (
     "This needs credentials: start the server with --user USERNAME, or with MCP_DJANGO_USER or "
     "MCP_DJANGO_TOKEN in its environment."
@@ -472,10 +470,13 @@ HINTS = {
 }
 
 
-def error_of(
+def _error_of(
     request: Request, exc: Exception, *, session: Revision | None, transport: str
 ) -> dict[str, Any]:
-    """The error object that an exception comes to, in a session of this revision, if in any."""
+    """The error object that an exception comes to, in a session of this revision, if in any.
+
+    A channel has neither statuses nor challenges, so the message has to help.
+    """
     if isinstance(exc, AccessRefused):
         return _access_error(exc, HINTS.get(transport, HINT))
     if not isinstance(exc, MCPError):
@@ -485,7 +486,7 @@ def error_of(
 
 
 def _access_error(exc: AccessRefused, hint: str) -> dict[str, Any]:
-    """What HTTP says by its status; there are no challenges here, so the message helps."""
+    """What HTTP says by its status and its challenge."""
     is_unknown = isinstance(exc, AuthenticationRequired)
     error: dict[str, Any] = {"code": UNAUTHORIZED if is_unknown else FORBIDDEN}
     # Without an error nothing was presented, and the caller is nobody.
@@ -496,9 +497,6 @@ def _access_error(exc: AccessRefused, hint: str) -> dict[str, Any]:
 
 
 # Bytes to lines -----------------------------------------------------------------------------------
-
-# The framing of stdio, wherever the chunks happen to be cut. Only a newline ends a line; other
-# characters that some readers take for line ends, such as U+2028, are text.
 
 
 class _Mark(Enum):
@@ -513,6 +511,9 @@ Line: TypeAlias = bytes | Literal[_Mark.TOO_LONG]
 
 class LineSplitter:
     r"""Cuts a stream of bytes at each ``\n``, and drops a ``\r`` before it.
+
+    The chunks may be cut anywhere. Other characters that some readers take for line ends, such as
+    U+2028, are text.
 
     A line of more than ``limit`` bytes is given as ``TOO_LONG`` when it ends; what came of it is
     dropped as it comes, so no more than the limit is ever held.

@@ -1,4 +1,4 @@
-"""What a mount hands to the HTTP core, what it receives, and the finished replies.
+"""What a mount hands to the HTTP core and what it receives; finished replies; who is calling.
 
 A mount hands over an ``Exchange``. ``Reply`` is finished; ``Work`` is a call whose answer is one
 JSON document and that the mount runs in the right thread; ``Stream`` is a series of events that
@@ -178,11 +178,9 @@ def refusal(
 
 # Refusals with a challenge ------------------------------------------------------------------------
 
-# A refused caller learns the way to a better token where there is one (RFC 6750, RFC 9728).
-
 
 def refused(exc: AccessRefused, server: Server, exchange: Exchange) -> Reply:
-    """The answer to a caller who may not go on.
+    """The answer to a caller who may not go on, with the way to a better token (RFC 9728).
 
     Where this site serves the endpoint's metadata, the challenge names it, and every scope that a
     token needs for this request: those of the server and those of the operation (AUT-4, 5, 6).
@@ -213,8 +211,6 @@ def _address(exchange: Exchange) -> str:
 
 
 # The caller of a request --------------------------------------------------------------------------
-
-# Authentication over HTTP, and what of it goes into the security log.
 
 # More of a body is read from a caller who is let in.
 MAX_UNPROVEN_BYTES = 64 * 1024

@@ -4,6 +4,7 @@
 database; ``admit`` finds the caller and the outcome and may use the database, so an async mount
 runs it in a thread. None of them runs the site's own functions: that is left to the mount
 (``Work``, run by ``transports.answer``) or to a stream (``Stream``).
+``Reading`` is for the mounts that read the body themselves, over ASGI.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def look(server: Server, exchange: Exchange) -> Reply | None:
         return None
     if exchange.verb == "GET" and refused.status == 405 and site_pages.is_wanted(exchange.headers):
         return site_pages.render_page(server, exchange)
-    return readable(exchange, refused)
+    return _readable(exchange, refused)
 
 
 def has_to_be_let_in(server: Server, exchange: Exchange, size: int) -> bool:
@@ -105,7 +106,7 @@ def refuse(server: Server, exchange: Exchange) -> Reply | None:
     """The answer to a caller who is not let in, whatever the body is; may use the database."""
     received = Received(server=server, exchange=exchange, message=None)
     refused = _answered(received, _let_in)
-    return with_cors(exchange, refused) if isinstance(refused, Reply) else None
+    return _with_cors(exchange, refused) if isinstance(refused, Reply) else None
 
 
 def receive(server: Server, exchange: Exchange) -> Reply | Received:
@@ -115,7 +116,7 @@ def receive(server: Server, exchange: Exchange) -> Reply | Received:
     """
     if exchange.verb != "POST":
         return look(server, exchange) or Received(server=server, exchange=exchange, message=None)
-    refused = refuse_body(exchange)
+    refused = _refuse_body(exchange)
     if refused is not None:
         return refused
     message = exchange.message
@@ -124,22 +125,22 @@ def receive(server: Server, exchange: Exchange) -> Reply | Received:
     return Received(server=server, exchange=exchange, message=message)
 
 
-def refuse_body(exchange: Exchange) -> Reply | None:
-    """The answer to a body that is not worth decoding; pure but for the settings."""
-    refused = request_checks.check_body(exchange)
-    return None if refused is None else readable(exchange, refused)
-
-
-def readable(exchange: Exchange, refused: Reply) -> Reply:
-    """A refusal that a page of an allowed origin can read."""
-    return replace(refused, headers=(*refused.headers, *request_checks.cors(exchange)))
-
-
 def admit(received: Received) -> Outcome:
     """Find out who is calling and what the request comes to; may use the database."""
     if received.exchange.endpoint == "health":
         return site_pages.reply(received.exchange)
-    return with_cors(received.exchange, _answered(received, _admit))
+    return _with_cors(received.exchange, _answered(received, _admit))
+
+
+def _refuse_body(exchange: Exchange) -> Reply | None:
+    """The answer to a body that is not worth decoding; pure but for the settings."""
+    refused = request_checks.check_body(exchange)
+    return None if refused is None else _readable(exchange, refused)
+
+
+def _readable(exchange: Exchange, refused: Reply) -> Reply:
+    """A refusal that a page of an allowed origin can read."""
+    return replace(refused, headers=(*refused.headers, *request_checks.cors(exchange)))
 
 
 def _answered(received: Received, work: Callable[[Received], T]) -> T | Reply:
@@ -219,7 +220,10 @@ def _served(received: Received, principal: Principal) -> Outcome:
         transport="http",
         was_let_in=True,
     )
-    return guarded(incoming, partial(_outcome, incoming, exchange))
+    try:
+        return _outcome(incoming, exchange)
+    except MCPError as exc:
+        return error_reply(exc, incoming.request.id, incoming.revision)
 
 
 def _legacy(received: Received, principal: Principal) -> Outcome:
@@ -242,14 +246,6 @@ def _without_message(call: Call) -> Outcome:
     except MCPError as exc:
         # Handshake revisions alone have these verbs, and all of them have the same codes here.
         return error_reply(exc, None, LATEST_HANDSHAKE)
-
-
-def guarded(incoming: Incoming, work: Callable[[], Outcome]) -> Outcome:
-    """What the work comes to, or the JSON-RPC error that it raised."""
-    try:
-        return work()
-    except MCPError as exc:
-        return error_reply(exc, incoming.request.id, incoming.revision)
 
 
 def _outcome(incoming: Incoming, exchange: Exchange) -> Outcome:
@@ -278,7 +274,7 @@ def _listen(listening: Listening, exchange: Exchange) -> Outcome:
     return Stream(headers=SSE_HEADERS, open=partial(listen.stream, listening, place))
 
 
-def with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
+def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
     """The outcome with the headers that an allowed browser needs."""
     extra: HeaderList = request_checks.cors(exchange)
     if not extra:
@@ -290,16 +286,15 @@ def with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
 
 # Reading a request over ASGI ----------------------------------------------------------------------
 
-# The head decides first, then the body is read, no further than needed. A request that is refused
-# by its head is answered with the body unread. More than 64 KiB are read only from callers who
-# are authorized, where the head says who they are.
-#
-# A body that does not come in time is given up. daphne is the exception: it reads a body whole
-# before it calls an application.
-
 
 class Reading:
-    """One request, whose ``head`` is the exchange without its body."""
+    """One request, whose ``head`` is the exchange without its body; no more is read than needed.
+
+    A request that is refused by its head is answered with the body unread. More than 64 KiB are
+    read only from callers who are authorized, where the head says who they are. A body that does
+    not come in time is given up. daphne is the exception: it reads a body whole before it calls an
+    application.
+    """
 
     def __init__(self, server: Server, scope: Scope, head: Exchange, receive: Receive) -> None:
         self._server = server
@@ -350,7 +345,7 @@ class Reading:
         is_large = self._size > MAX_UNPROVEN_BYTES
         is_form = is_large and request_checks.is_form(self._head.headers)
         if is_form or self._size > get_settings().max_body_bytes:
-            refused = refuse_body(replace(self._head, body=b"".join(self._parts)))
+            refused = _refuse_body(replace(self._head, body=b"".join(self._parts)))
             if refused is not None:
                 return refused
         if is_large and not self._is_whole and self._has_to_be_let_in(self._size):
@@ -371,7 +366,7 @@ class Reading:
 
     def _late(self) -> Reply:
         message = f"The body did not come within {self._seconds:g} seconds."
-        return readable(self._head, refusal(408, message))
+        return _readable(self._head, refusal(408, message))
 
     def lingering(self, send: Send) -> Send:
         """Send an answer at once, and end it when the client has sent the rest, which is dropped.

@@ -35,7 +35,7 @@ from mcp_django.storage import inbox, sessions
 from mcp_django.storage.pubsub import hub, ring
 from mcp_django.storage.revocations import topics_of
 from mcp_django.storage.versions import Topic
-from mcp_django.transports import drain, listen, request_checks
+from mcp_django.transports import drain, request_checks
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.exchange import (
     EVENT_STREAM,
@@ -49,7 +49,9 @@ from mcp_django.transports.exchange import (
     error_reply,
     refusal,
 )
-from mcp_django.transports.listen import Place, take_place, until_recheck
+from mcp_django.transports.listen import Place, seconds_left, take_place, until_recheck
+
+logger = logging.getLogger("mcp_django")
 
 SESSION = "session_id"
 # What is said to a client that does not read, before whoever says it has to wait.
@@ -108,8 +110,8 @@ def post(server: Server, exchange: Exchange, message: Message, principal: Princi
             "There is no such session; open the stream again.",
             request_id=jsonrpc.request_id_of(message),
         )
-    if not connections.give(row.pk, message):
-        send_elsewhere(row.pk, exchange.body)
+    if not _connections.give(row.pk, message):
+        _send_elsewhere(row.pk, exchange.body)
     return accepted()
 
 
@@ -126,6 +128,42 @@ def _relative(path: str) -> str:
     if not last and mount.endswith("/sse"):
         return "../messages"
     return f"{last}/messages" if last else "messages"
+
+
+async def _events(
+    server: Server, principal: Principal, pk: int, endpoint: str, place: Place
+) -> AsyncGenerator[bytes, None]:
+    """All messages for the client, until it leaves or the session ends (SSE-9)."""
+    said: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_SAID)
+
+    def end() -> None:
+        # A client that does not read is not to stay for that; it misses what was said last to it.
+        if said.full():
+            said.get_nowait()
+        said.put_nowait(None)
+
+    # Requests with an envelope are not defined here (SSE-6).
+    caller = _Caller(principal)
+    conversation = Conversation(
+        server, caller, send=said.put, end=end, is_stateless_spoken=False, transport="sse"
+    )
+    may_stay = partial(caller.may_stay, server)
+    departures = topics_of(principal.credential, principal.user)
+    connection = _Connection(pk, conversation, end, may_stay=may_stay, departures=departures)
+    expiry = _at_expiry(principal, end)
+    try:
+        yield sse.encode_event(endpoint.encode(), event="endpoint")
+        with drain.idle(end):
+            while (body := await _next(said)) is not None:
+                yield sse.encode_event(body.rstrip(b"\n")) if body else sse.COMMENT
+    finally:
+        conversation.end_subscriptions()
+        conversation.cancel_all()
+        connection.close()
+        if expiry is not None:
+            expiry.cancel()
+        place.give_back()
+        await asyncio.shield(at_desk(partial(sessions.end_all, [pk])))
 
 
 class _Caller:
@@ -151,45 +189,9 @@ class _Caller:
         return current
 
 
-async def _events(
-    server: Server, principal: Principal, pk: int, endpoint: str, place: Place
-) -> AsyncGenerator[bytes, None]:
-    """All messages for the client, until it leaves or the session ends (SSE-9)."""
-    said: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_SAID)
-
-    def end() -> None:
-        # A client that does not read is not to stay for that; it misses what was said last to it.
-        if said.full():
-            said.get_nowait()
-        said.put_nowait(None)
-
-    # Requests with an envelope are not defined here (SSE-6).
-    caller = _Caller(principal)
-    conversation = Conversation(
-        server, caller, send=said.put, end=end, is_stateless_spoken=False, transport="sse"
-    )
-    may_stay = partial(caller.may_stay, server)
-    departures = topics_of(principal.credential, principal.user)
-    connection = Connection(pk, conversation, end, may_stay=may_stay, departures=departures)
-    expiry = _at_expiry(principal, end)
-    try:
-        yield sse.encode_event(endpoint.encode(), event="endpoint")
-        with drain.idle(end):
-            while (body := await _next(said)) is not None:
-                yield sse.encode_event(body.rstrip(b"\n")) if body else sse.COMMENT
-    finally:
-        conversation.end_subscriptions()
-        conversation.cancel_all()
-        connection.close()
-        if expiry is not None:
-            expiry.cancel()
-        place.give_back()
-        await asyncio.shield(at_desk(partial(sessions.end_all, [pk])))
-
-
 def _at_expiry(principal: Principal, end: Callable[[], None]) -> asyncio.TimerHandle | None:
     """What ends the stream with its credential, if that ever ends."""
-    left = listen.seconds_left(principal)
+    left = seconds_left(principal)
     return None if left is None else asyncio.get_running_loop().call_later(left, end)
 
 
@@ -204,8 +206,6 @@ async def _next(said: asyncio.Queue[bytes | None]) -> bytes | None:
 
 # Connections of this process ----------------------------------------------------------------------
 
-logger = logging.getLogger("mcp_django")
-
 REF = "message"
 # Messages of one client that are not served yet; beyond, it is told to wait.
 MAX_WAITING = 256
@@ -215,7 +215,7 @@ FETCHED = 16
 LIVE_SECONDS = 30
 
 
-def send_elsewhere(session_pk: int, body: bytes) -> None:
+def _send_elsewhere(session_pk: int, body: bytes) -> None:
     """Put a message down for the process that has the session's stream.
 
     Raises:
@@ -234,7 +234,7 @@ def _full() -> Busy:
     )
 
 
-class Connection:
+class _Connection:
     """A session whose stream is in this process.
 
     ``end`` closes the stream. It is called when the session is over, when ``may_stay`` denies it,
@@ -268,7 +268,7 @@ class Connection:
         ]
         for task in self._tasks:
             task.add_done_callback(self._observe)
-        connections.add(pk, self)
+        _connections.add(pk, self)
 
     def give(self, message: Decoded) -> None:
         """Take a message from any thread.
@@ -282,7 +282,7 @@ class Connection:
 
     def close(self) -> None:
         """Serve no more."""
-        connections.remove(self._pk)
+        _connections.remove(self._pk)
         self._unsubscribe()
         for task in self._tasks:
             task.cancel()
@@ -336,14 +336,14 @@ class Connection:
         return sessions.is_live(self._pk) and self._may_stay()
 
 
-class Connections:
+class _Connections:
     """The sessions whose streams are in this process."""
 
     def __init__(self) -> None:
-        self._by_pk: dict[int, Connection] = {}
+        self._by_pk: dict[int, _Connection] = {}
         self._lock = threading.Lock()
 
-    def add(self, pk: int, connection: Connection) -> None:
+    def add(self, pk: int, connection: _Connection) -> None:
         """Serve a session here from now on."""
         with self._lock:
             self._by_pk[pk] = connection
@@ -367,4 +367,4 @@ class Connections:
         return True
 
 
-connections = Connections()
+_connections = _Connections()

@@ -146,8 +146,6 @@ class Mailbox:
 
 # The client of a running call ---------------------------------------------------------------------
 
-# The client as a call reaches it: through the stream of its answer.
-
 
 class Outbox(Protocol):
     """Where messages to the client are put; a ``Mailbox`` is one."""

@@ -1,4 +1,8 @@
-"""Checks before a body is parsed: host, origin, verb, content types and size; and CORS headers."""
+"""Checks before a body is parsed: host, origin, verb, content types and size; and CORS headers.
+
+Beside them the connection of an ASGI request: the disconnect of its client, and an answer without
+delay.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +83,7 @@ def length_of(headers: Headers) -> int:
 
 def check_host(headers: Headers) -> Reply | None:
     """HTTP-32: Django looks at the host only when somebody asks; a rebound name must not pass."""
-    if _is_allowed_host(host_of(headers), tuple(_allowed_hosts())):
+    if _is_allowed_host(_host_of(headers), tuple(_allowed_hosts())):
         return None
     return refusal(400, "The Host header names no host of this site; see ALLOWED_HOSTS.")
 
@@ -90,7 +94,7 @@ def _is_allowed_host(host: str, allowed: tuple[str, ...]) -> bool:
     return bool(domain) and validate_host(domain, allowed)
 
 
-def host_of(headers: Headers) -> str:
+def _host_of(headers: Headers) -> str:
     """The host as Django reads it: a proxy's word counts where the site says that it does."""
     forwarded = _joined(headers, "x-forwarded-host")
     trusted = forwarded if django_settings.USE_X_FORWARDED_HOST else ""
@@ -119,7 +123,7 @@ def _check_origin(exchange: Exchange) -> Reply | None:
 
 def _is_origin_allowed(exchange: Exchange) -> bool:
     headers = exchange.headers
-    return is_allowed_origin(_joined(headers, "origin"), exchange.scheme, host_of(headers))
+    return is_allowed_origin(_joined(headers, "origin"), exchange.scheme, _host_of(headers))
 
 
 def is_allowed_origin(origin: str, scheme: str, host: str) -> bool:
@@ -172,7 +176,7 @@ def _check_verb(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
         allowed += ["GET", "DELETE"] if exchange.can_stream else ["DELETE"]
     allow = (("Allow", ", ".join(allowed)),)
     if exchange.verb == "OPTIONS":
-        return Reply(status=204, headers=(*preflight(exchange.headers), *allow))
+        return Reply(status=204, headers=(*_preflight(exchange.headers), *allow))
     is_for_page = exchange.verb == "GET" and site_pages.is_wanted(exchange.headers)
     if exchange.verb in allowed and not is_for_page:
         return None
@@ -234,7 +238,7 @@ def _media_range(part: str) -> tuple[str, bool]:
     return name, not any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
 
 
-def preflight(headers: Headers) -> HeaderList:
+def _preflight(headers: Headers) -> HeaderList:
     """The answer to a browser that asks before it calls (HTTP-11)."""
     wanted = headers.get("access-control-request-headers") or ""
     # Mcp-Param-* has no fixed names; a preflight has to be answered with the ones it asked for.
@@ -261,8 +265,6 @@ def cors(exchange: Exchange) -> HeaderList:
 
 
 # The connection of an ASGI request ----------------------------------------------------------------
-
-# The disconnect of its client, and an answer without delay (``TCP_NODELAY``).
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

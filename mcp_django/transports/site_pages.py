@@ -1,4 +1,4 @@
-"""Pages for people: the endpoint in a browser, the health check, and the approval page."""
+"""What a mount serves beside MCP: a page for browsers, the health check and the approval page."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ from mcp_django.protocol.revisions import LATEST
 from mcp_django.storage import approval_rows
 from mcp_django.storage.databases import alias
 from mcp_django.transports.exchange import Exchange, Reply, json_reply, refusal
+
+logger = logging.getLogger("mcp_django")
 
 STYLE = Path(__file__).parent.parent / "templates" / "mcp_django" / "endpoint.css"
 HEADER = "Authorization"
@@ -122,8 +124,6 @@ def _policy() -> str:
 # no, so it may be called by anyone and as often as they like: the database is asked at most once
 # a second, by one thread, and a question that takes too long is answered with no.
 
-logger = logging.getLogger("mcp_django")
-
 # An answer is good for so long, however many ask.
 FRESH_SECONDS = 1.0
 # A database that has not answered by then counts as one that does not.
@@ -133,7 +133,7 @@ VERBS = ("GET", "HEAD")
 WELL, ILL = b'{"status":"ok"}', b'{"status":"unavailable"}'
 
 
-class SwitchedPattern(URLPattern):
+class _SwitchedPattern(URLPattern):
     """A pattern that is there while the setting says so; else the address is the site's own."""
 
     def resolve(self, path: str) -> ResolverMatch | None:
@@ -144,8 +144,8 @@ class SwitchedPattern(URLPattern):
 def health_patterns(view: Callable[..., Any]) -> list[URLPattern]:
     """The addresses below a mount, and below one that ends in a slash already or is the root."""
     return [
-        SwitchedPattern(RegexPattern(r"^(?:/)health/?$", is_endpoint=True), view, None, "health"),
-        SwitchedPattern(RegexPattern(r"^health/?$", is_endpoint=True), view),
+        _SwitchedPattern(RegexPattern(r"^(?:/)health/?$", is_endpoint=True), view, None, "health"),
+        _SwitchedPattern(RegexPattern(r"^health/?$", is_endpoint=True), view),
     ]
 
 
@@ -194,7 +194,7 @@ class Question:
         return self.answered.wait(max(0.0, left)) and self.is_well
 
 
-class Probe:
+class _Probe:
     """What this process knows of the database's health: one question at a time."""
 
     def __init__(self) -> None:
@@ -227,15 +227,10 @@ def _is_over(question: Question) -> bool:
     return is_answered and time.monotonic() - question.ended >= FRESH_SECONDS
 
 
-probe = Probe()
+probe = _Probe()
 
 
 # Approval page ------------------------------------------------------------------------------------
-
-# A person looks at a call that waits, and approves or refuses it. The page uses the site's own
-# session, below the mount of the server, so it works without the admin and without an
-# authorization server. Its address is not a secret: a user who may not see it gets the answer for
-# a page that does not exist.
 
 CODE = r"(?P<code>[A-Za-z0-9_-]{1,32})"
 TEMPLATE = "mcp_django/approval.html"
@@ -243,15 +238,20 @@ TEMPLATE = "mcp_django/approval.html"
 
 def approval_patterns(server: Server) -> list[URLPattern]:
     """The addresses below a mount, and below one that ends in a slash already or is the root."""
-    view = ApprovalView(server)
+    view = _ApprovalView(server)
     return [
         re_path(rf"^(?:/)approvals/{CODE}/?$", view, name="approval"),
         re_path(rf"^approvals/{CODE}/?$", view),
     ]
 
 
-class ApprovalView:
-    """The page of one server's calls; a POST decides."""
+class _ApprovalView:
+    """The page of one server's calls that wait; with a POST a person approves or refuses one.
+
+    It uses the site's own session, below the mount of the server, so it works without the admin and
+    without an authorization server. Its address is not a secret: a user who may not see it gets the
+    answer for a page that does not exist.
+    """
 
     csrf_exempt = True  # the view behind it checks by itself, with or without middleware
     login_required = False  # likewise

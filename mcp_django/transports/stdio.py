@@ -1,8 +1,8 @@
 """The stdio transport: one process for one client, one message per line (MCP 2026-07-28).
 
 It serves until the input ends, until the process is told to stop, or until its output is not read
-any more; calls that are running then get a moment to finish. The process itself, its descriptors
-and its signals belong to the command that serves.
+any more; calls that are running then get a moment to finish. The process itself and its signals
+belong to the command that serves.
 """
 
 from __future__ import annotations

@@ -67,20 +67,20 @@ class EndpointView:
         received = self._received(request)
         outcome = received if isinstance(received, Reply) else admit(received)
         if isinstance(outcome, Work):
-            ticket = ticket_of(request)
+            ticket = _ticket_of(request)
             if ticket is not None:
                 ticket.start(outcome)
                 if outcome.is_async:
                     return DeferredResponse(request, outcome)
             outcome = _finish(request, outcome)
-        return response_of(request, outcome)
+        return _response_of(request, outcome)
 
     def _received(self, request: HttpRequest) -> Reply | Received:
         """The request, or its refusal, which may come before anything of the body is read."""
         server, exchange = self.mcp_server, exchange_of(request, self.endpoint)
         if exchange.verb != "POST":
             return receive(server, exchange)
-        ticket = ticket_of(request)
+        ticket = _ticket_of(request)
         refused = self._refused(exchange, ticket)
         if refused is not None:
             return refused
@@ -144,7 +144,7 @@ def _refuse_compression(request: HttpRequest) -> None:
 
 def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
     """A Django request in the form that the core reads, without its body."""
-    ticket = ticket_of(request)
+    ticket = _ticket_of(request)
     return Exchange(
         verb=request.method or "",
         scheme=request.scheme or "",
@@ -159,7 +159,7 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
     )
 
 
-def ticket_of(request: HttpRequest) -> Ticket | None:
+def _ticket_of(request: HttpRequest) -> Ticket | None:
     """The ticket of a request that the lane carries."""
     return getattr(request, "mcp_ticket", None)
 
@@ -179,7 +179,7 @@ def _body(request: HttpRequest) -> bytes:
     return request.body
 
 
-def response_of(request: HttpRequest, outcome: Outcome) -> HttpResponseBase:
+def _response_of(request: HttpRequest, outcome: Outcome) -> HttpResponseBase:
     """An outcome in the form that Django sends."""
     response: HttpResponseBase
     if isinstance(outcome, Stream):
