@@ -44,11 +44,14 @@ from mcp_django.storage.versions import Topic
 from mcp_django.transports import cancellation, drain
 from mcp_django.transports.outgoing import Messages, failure
 
+logger = logging.getLogger("mcp_django")
+
 # How soon a client of 2025-11-25 comes back after a connection that broke.
 RETRY_MILLISECONDS = 1000
+# How soon a client comes back that was asked to leave a process that stops.
+DRAIN_RETRY_SECONDS = 0.2
 # Even where the bell rings, nobody waits longer than this for a row.
 MAX_PATIENCE_SECONDS = 1.0
-
 
 Watched = Callable[[Callable[[], object]], AbstractContextManager[None]]
 
@@ -63,7 +66,7 @@ async def begin(
     """Run a call whose stream has its row already, and send its events as they come."""
     stream = OwnedStream(session_pk, number, call, messages)
     try:
-        yield opening(write(number, 0), call.incoming.revision)
+        yield opening(write_event_id(number, 0), call.incoming.revision)
         async with aclosing(stream.live()) as live:
             async for event in live:
                 yield event
@@ -95,54 +98,13 @@ async def resume(
     if here is not None:
         here.detach()
     # Whoever reads it in this process finds out in `tail`.
-    ring_elsewhere(elsewhere(number))
+    ring_elsewhere(_elsewhere(number))
     yield sse.COMMENT
     async with aclosing(tail(session_pk, number, after_seq, watched)) as events:
         async for event in events:
             yield event
     if drain.is_draining():
         yield sse.encode_event(None, event=None, retry=int(DRAIN_RETRY_SECONDS * 1000))
-
-
-class _Reader:
-    """A connection that reads a stream from the database, until a newer one does."""
-
-    def __init__(self) -> None:
-        self.rung = asyncio.Event()
-        self._is_over = False
-        self._wake = on_loop(self.rung.set)
-
-    def end(self) -> None:
-        """Read no more; for any thread."""
-        self._is_over = True
-        self._wake()
-
-    def is_over(self) -> bool:
-        """Whether a newer connection reads the stream."""
-        return self._is_over
-
-
-_readers: dict[int, _Reader] = {}
-
-
-@contextmanager
-def _reading(number: int) -> Iterator[_Reader]:
-    """Be the one connection that reads a stream, and hear of what is written to it."""
-    reader, older = _Reader(), _readers.get(number)
-    if older is not None:
-        older.end()
-    _readers[number] = reader
-    leave = hub().subscribe([written(number)], lambda _: reader.rung.set())
-    leave_others = hub().subscribe([elsewhere(number)], lambda _: reader.end())
-    try:
-        # A process that stops has no part in a stream that it only reads.
-        with drain.idle(reader.end):
-            yield reader
-    finally:
-        leave()
-        leave_others()
-        if _readers.get(number) is reader:
-            del _readers[number]
 
 
 async def tail(
@@ -166,7 +128,7 @@ async def tail(
             for last, payload in glimpse.events:
                 if reader.is_over():
                     return
-                yield encode(number, last, payload.encode())
+                yield _encode(number, last, payload.encode())
                 spoke = loop.time()
             if not glimpse.is_open and last >= glimpse.last_seq:
                 return
@@ -178,6 +140,47 @@ async def tail(
                 spoke = loop.time()
                 yield sse.COMMENT
             await _rung_or_later(reader.rung)
+
+
+@contextmanager
+def _reading(number: int) -> Iterator[_Reader]:
+    """Be the one connection that reads a stream, and hear of what is written to it."""
+    reader, older = _Reader(), _readers.get(number)
+    if older is not None:
+        older.end()
+    _readers[number] = reader
+    leave = hub().subscribe([_written(number)], lambda _: reader.rung.set())
+    leave_others = hub().subscribe([_elsewhere(number)], lambda _: reader.end())
+    try:
+        # A process that stops has no part in a stream that it only reads.
+        with drain.idle(reader.end):
+            yield reader
+    finally:
+        leave()
+        leave_others()
+        if _readers.get(number) is reader:
+            del _readers[number]
+
+
+class _Reader:
+    """A connection that reads a stream from the database, until a newer one does."""
+
+    def __init__(self) -> None:
+        self.rung = asyncio.Event()
+        self._is_over = False
+        self._wake = on_loop(self.rung.set)
+
+    def end(self) -> None:
+        """Read no more; for any thread."""
+        self._is_over = True
+        self._wake()
+
+    def is_over(self) -> bool:
+        """Whether a newer connection reads the stream."""
+        return self._is_over
+
+
+_readers: dict[int, _Reader] = {}
 
 
 async def _rung_or_later(rung: asyncio.Event) -> None:
@@ -192,12 +195,12 @@ def _close_if_lost(number: int, glimpse: streams.Glimpse) -> bool:
     return glimpse.is_open and streams.mark_lost(
         number,
         glimpse.owner,
-        payload=terminal_error(glimpse.request_id),
+        payload=_terminal_error(glimpse.request_id),
         retention=get_settings().retention.streams,
     )
 
 
-def terminal_error(request_id: str) -> str:
+def _terminal_error(request_id: str) -> str:
     """The last message of a stream whose process died, for the request's id as JSON.
 
     The stream of a batch has several ids, and gets an error for each.
@@ -214,16 +217,18 @@ def terminal_error(request_id: str) -> str:
 
 # Event ids ----------------------------------------------------------------------------------------
 
-# The stream, and the place in it (RSM-2). The place of an answer's event is its number on the
-# stream. That of a standing stream's event is the number of the last change that had been
-# reported completely by then (``storage.versions``), and how many events were sent since.
-
 _ID = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16})(?:-([0-9a-f]{1,16}))?")
-MAX = 1 << 63
+# Numbers in the database are smaller.
+_TOO_LARGE = 1 << 63
 
 
 class EventId(NamedTuple):
-    """The id of an event; ``beyond`` is ``None`` unless it is one of a standing stream."""
+    """The id of an event: its stream, and the place in it (RSM-2).
+
+    The place of an answer's event is its number on the stream. That of a standing stream's event is
+    the number of the last change that had been reported completely by then (``storage.versions``),
+    and ``beyond`` is how many events were sent since; it is ``None`` for an answer's.
+    """
 
     stream: int
     place: int
@@ -235,12 +240,12 @@ class EventId(NamedTuple):
         return self.beyond is not None
 
 
-def write(stream: int, place: int, beyond: int | None = None) -> str:
+def write_event_id(stream: int, place: int, beyond: int | None = None) -> str:
     """The id of an event."""
     return f"{stream:x}-{place:x}" if beyond is None else f"{stream:x}-{place:x}-{beyond:x}"
 
 
-def read(text: str) -> EventId | None:
+def read_event_id(text: str) -> EventId | None:
     """The parts of an id, ``None`` for what is no id of ours."""
     match = _ID.fullmatch(text)
     if match is None:
@@ -248,25 +253,19 @@ def read(text: str) -> EventId | None:
     stream, place, beyond = (None if part is None else int(part, 16) for part in match.groups())
     assert stream is not None
     assert place is not None
-    return EventId(stream, place, beyond) if max(stream, place, beyond or 0) < MAX else None
+    return EventId(stream, place, beyond) if max(stream, place, beyond or 0) < _TOO_LARGE else None
 
 
 # ``OwnedStream``: written by this process ---------------------------------------------------------
-
-# The stream of a call in a session.
-
-logger = logging.getLogger("mcp_django")
 
 FLUSH_SECONDS = 0.01
 FLUSH_EVENTS = 64
 # What one connection may have waiting; a slower one reads the rest from the database.
 MAX_WAITING = 256
-# How soon a client comes back that was asked to leave a process that stops.
-DRAIN_RETRY_SECONDS = 0.2
 
 
 class OwnedStream:
-    """A stream that this process writes, with the task that runs its call."""
+    """The stream of a call in a session, written by this process, and the task of the call."""
 
     def __init__(
         self, session_pk: int, number: int, call: Invocation | Awaiting, messages: Messages
@@ -294,7 +293,7 @@ class OwnedStream:
         """Whether the server was told to stop before, and so waits for connections alone."""
         self._is_final = False
         self._tasks: set[asyncio.Task[Any]] = set()
-        topics = [elsewhere(number), Topic("", "session", str(session_pk))]
+        topics = [_elsewhere(number), Topic("", "session", str(session_pk))]
         self._unsubscribe = hub().subscribe(topics, self._rung)
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(lambda _: holding.close())
@@ -391,7 +390,7 @@ class OwnedStream:
         _owned.pop(self.number, None)
         self._is_final = True
         self._changed.set()
-        ring(written(self.number))
+        ring(_written(self.number))
 
     # Writing ----------------------------------------------------------------------------------
 
@@ -400,7 +399,7 @@ class OwnedStream:
         self._buffer.append((self._seq, body.decode()))
         self._is_final = final
         if self._live is not None and not self._is_closing:
-            self._live.append((self._seq, encode(self.number, self._seq, body)))
+            self._live.append((self._seq, _encode(self.number, self._seq, body)))
             if len(self._live) > MAX_WAITING:
                 self._live, self.is_slow = None, True
         self._changed.set()
@@ -446,7 +445,7 @@ class OwnedStream:
             # What is not stored would be a hole for whoever comes back.
             await insist_at_desk(append)
         if self._live is None or self._is_closing:
-            ring(written(self.number))
+            ring(_written(self.number))
 
     # The connection ---------------------------------------------------------------------------
 
@@ -498,37 +497,36 @@ def all_owned() -> list[OwnedStream]:
     return list(_owned.values())
 
 
-def written(number: int) -> Topic:
+def _written(number: int) -> Topic:
     """Rung when a stream has something new."""
     return Topic("", "stream", f"{number:x}")
 
 
-def elsewhere(number: int) -> Topic:
+def _elsewhere(number: int) -> Topic:
     """Rung when another connection sends a stream from now on."""
     return Topic("", "stream", f"{number:x} elsewhere")
 
 
-def encode(number: int, seq: int, body: bytes) -> bytes:
+def _encode(number: int, seq: int, body: bytes) -> bytes:
     """An event with its id."""
-    return sse.encode_event(body, id=write(number, seq))
+    return sse.encode_event(body, id=write_event_id(number, seq))
 
 
 # ``Together``: one write for many items -----------------------------------------------------------
-
-# What ends in one turn of an event loop is handled in one transaction.
 
 T = TypeVar("T")
 
 
 class Together(Generic[T]):
-    """Collects items for a function of the store, which runs in a thread.
+    """Collects items for a function of ``storage``, which runs in a thread.
 
-    As long as the database is away it is called again, so it has to bear repetition.
+    What is added in one turn of an event loop is handled in one transaction. As long as the
+    database is away the function is called again, so it has to bear repetition.
     """
 
     def __init__(self, write: Callable[[list[T]], Any]) -> None:
         self._write = write
-        self._batches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Batch[T]] = (
+        self._batches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Batch[T]] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -537,13 +535,13 @@ class Together(Generic[T]):
         loop = asyncio.get_running_loop()
         batch = self._batches.get(loop)
         if batch is None:
-            batch = self._batches[loop] = Batch(self._write, then=partial(self._batches.pop, loop))
+            batch = self._batches[loop] = _Batch(self._write, then=partial(self._batches.pop, loop))
         batch.items.append(item)
         # Whoever is cancelled meanwhile leaves the others their transaction.
         await asyncio.shield(batch.writing)
 
 
-class Batch(Generic[T]):
+class _Batch(Generic[T]):
     """The items of one turn."""
 
     def __init__(self, write: Callable[[list[T]], Any], *, then: Callable[[], Any]) -> None:

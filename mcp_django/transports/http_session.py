@@ -33,8 +33,12 @@ from mcp_django.exceptions import (
 )
 from mcp_django.execution import call_log, invoke, quotas, telemetry
 from mcp_django.execution.call import Awaiting, Incoming, Invocation, Listening, Result
-from mcp_django.execution.handlers import session as handshake
-from mcp_django.execution.handlers.session import admit_subscribing
+from mcp_django.execution.handlers.session import (
+    admit_subscribing,
+    agree,
+    envelope_of,
+    welcome,
+)
 from mcp_django.execution.pipeline import WORK_METHODS, dispatch, respond
 from mcp_django.execution.quotas import Tally, spend_session
 from mcp_django.execution.threads import on_loop, pool
@@ -55,8 +59,8 @@ from mcp_django.protocol.revisions import LATEST_HANDSHAKE, Revision
 from mcp_django.storage import sessions, streams
 from mcp_django.storage.sessions import StoredSession
 from mcp_django.storage.streams import look_again
-from mcp_django.transports import answer as call_stream
 from mcp_django.transports import (
+    answer,
     cancellation,
     client_requests,
     durable_streams,
@@ -118,7 +122,7 @@ class Call:
         if isinstance(session, Reply):
             return session
         if isinstance(message, Batch):
-            return answer(self, session, message)
+            return _answer_batch(self, session, message)
         if isinstance(message, Request):
             return self._request(session, message)
         self.take(session, message)
@@ -136,7 +140,7 @@ class Call:
             return error_reply(exc, request.id)
 
     def _agree(self, request: Request, operation: telemetry.Operation | None) -> Reply:
-        agreement = handshake.agree(self.server, request)
+        agreement = agree(self.server, request)
         caller = self.principal
         network = network_of(caller, self.exchange.request)
         spend_session(network)
@@ -151,9 +155,7 @@ class Call:
         )
         if operation is not None:
             operation.agreed(agreement.revision.version, row.digest)
-        body = handshake.welcome(
-            self.server, request, agreement, can_stream=self.exchange.can_stream
-        )
+        body = welcome(self.server, request, agreement, can_stream=self.exchange.can_stream)
         return json_reply(200, body, (("Mcp-Session-Id", plaintext),))
 
     def session(self, request_id: RequestId | None) -> StoredSession | Reply:
@@ -183,7 +185,7 @@ class Call:
         return Incoming(
             server=self.server,
             request=request,
-            envelope=handshake.envelope_of(session, request),
+            envelope=envelope_of(session, request),
             principal=self.principal,
             headers=self.exchange.headers.without(*SECRET_HEADERS),
             session=session,
@@ -205,8 +207,8 @@ class Call:
             return json_reply(200, opened)
         opened = cancellation.tracked(session.row.pk, opened)
         if self.streams_to and opened.wants_stream:
-            return self.stream(session, opened)
-        asked = partial(self._ask, session, opened) if self.streams_to else None
+            return self._stream(session, opened)
+        asked = partial(self._stream, session, opened) if self.streams_to else None
         return Work(invocation=opened, headers=BASE_HEADERS, ask=asked)
 
     def open(
@@ -228,15 +230,14 @@ class Call:
         assert not isinstance(outcome, Listening)
         return respond(incoming, outcome)
 
-    def _ask(self, session: StoredSession, call: Invocation, first: Result) -> Stream:
-        """A call that asked something before anything was sent: from now on a stream."""
-        return self.stream(session, call, first=first)
-
-    def stream(
-        self, session: StoredSession, call: Invocation, *, first: Result | None = None
+    def _stream(
+        self, session: StoredSession, call: Invocation, first: Result | None = None
     ) -> Stream:
-        """The call as a stream, whose row is there before its first event leaves."""
-        return self._begin(session, call, partial(call_stream.messages, call, first=first))
+        """The call as a stream, whose row is there before its first event leaves.
+
+        With ``first`` it has asked something before anything was sent.
+        """
+        return self._begin(session, call, partial(answer.messages, call, first=first))
 
     def _await(self, session: StoredSession, awaiting: Awaiting) -> Stream:
         """The outcome of a task as a stream, since what it asks travels there."""
@@ -264,8 +265,8 @@ class Call:
         if isinstance(message, Response) and message.id is not None:
             number = client_requests.stream_of(message.id)
             if number is not None:
-                answer = client_requests.read_answer(message)
-                client_requests.deliver(session.row.pk, number, str(message.id), answer)
+                said = client_requests.read_answer(message)
+                client_requests.deliver(session.row.pk, number, str(message.id), said)
         elif isinstance(message, Notification):
             version, digest = session.row.protocol_version, session.row.digest
             with telemetry.notified(message, version=version, transport="http", session=digest):
@@ -305,7 +306,7 @@ class Call:
         last = self.exchange.headers.get(LAST_EVENT_ID)
         if not last:
             return _streaming(partial(listen.events, self, session, place))
-        found = durable_streams.read(last)
+        found = durable_streams.read_event_id(last)
         kind = streams.kind_of(session.row.pk, found.stream) if found else None
         if found is None or kind != ("get" if found.is_of_standing else "post"):
             return refusal(400, "Last-Event-ID is no event of this session, or not any more.")
@@ -352,17 +353,18 @@ async def _in_place(
         place.give_back()
 
 
-def _streaming(open_: Callable[[], object]) -> Stream:
-    return Stream(headers=SSE_HEADERS, open=open_)  # type: ignore[arg-type]
+def _streaming(open_: Callable[[], AsyncGenerator[bytes, None]]) -> Stream:
+    return Stream(headers=SSE_HEADERS, open=open_)
 
 
 # JSON-RPC batches ---------------------------------------------------------------------------------
 
-# Several messages in one POST (2025-03-26, BAT).
 
+def _answer_batch(call: Call, session: StoredSession, batch: Batch) -> Outcome:
+    """Answer every request among several messages in one POST (2025-03-26, BAT).
 
-def answer(call: Call, session: StoredSession, batch: Batch) -> Outcome:
-    """Answer every request of a batch; what needs no answer is just taken."""
+    What needs no answer is taken.
+    """
     if not session.revision.batches:
         exc = InvalidRequest("Send one message at a time; this session's revision has no batches.")
         return replace(error_reply(exc, None), status=400)
@@ -388,7 +390,7 @@ def answer(call: Call, session: StoredSession, batch: Batch) -> Outcome:
     if not finished and not running:
         return accepted()
     if running and call.streams_to:
-        return _stream(session, running, finished)
+        return _stream_all(session, running, finished)
     finished += map(_run, running)
     return json_reply(200, b"[" + b",".join(finished) + b"]")
 
@@ -452,10 +454,10 @@ def _too_many(call: Call, session: StoredSession, batch: Batch, exc: TooManyRequ
             )
         elif isinstance(member, Failure):
             entries.append(_error(session, member.error, member.id))
-    refusal = error_reply(exc, None, session.revision)
+    reply = error_reply(exc, None, session.revision)
     # A model reads what came with 200; its client would keep anything else to itself.
-    status = 200 if get_settings().throttle_as == "result" else refusal.status
-    return replace(refusal, status=status, body=b"[" + b",".join(entries) + b"]")
+    status = 200 if get_settings().throttle_as == "result" else reply.status
+    return replace(reply, status=status, body=b"[" + b",".join(entries) + b"]")
 
 
 def _open(
@@ -492,7 +494,7 @@ def _is_cancelled(call: Invocation) -> bool:
     return call.cancellation.is_wish
 
 
-def _stream(session: StoredSession, running: list[Invocation], finished: list[bytes]) -> Stream:
+def _stream_all(session: StoredSession, running: list[Invocation], finished: list[bytes]) -> Stream:
     """One stream for all: each response is an event, and after the last one it ends."""
     ids = [call.incoming.request.id for call in running]
     number = streams.open_stream(session.row.pk, request_id=json.dumps(ids))
@@ -559,7 +561,7 @@ async def _speak(
     needs: AbstractAsyncContextManager[None],
 ) -> None:
     try:
-        async with needs, aclosing(call_stream.messages(call, answers=answers)) as messages:
+        async with needs, aclosing(answer.messages(call, answers=answers)) as messages:
             async for message in messages:
                 # Its function may see that it was cancelled before this task is.
                 if message.body and not (message.is_response and _is_cancelled(call)):

@@ -5,7 +5,7 @@ thread and no database connection.
 
 It ends when the caller would not be authorized again. Three things make a stream check that: a
 notification (a credential was revoked, a user deactivated), a minute has passed, or the
-credential has expired.
+credential has expired. ``watching`` does the same for streams of other kinds.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ from mcp_django.transports.outgoing import SILENCE, Mailbox, Messages, Outgoing,
 if TYPE_CHECKING:
     from mcp_django.transports.http_session import Call
 
+logger = logging.getLogger("mcp_django")
 
 # How long an open stream goes, at most, without making sure that its caller would be let in again.
 RECHECK_SECONDS = 60
@@ -180,6 +181,16 @@ async def messages(listening: Listening, place: Place) -> Messages:
         place.give_back()
 
 
+def cancellation(listening: Listening) -> bytes:
+    """What a channel that subscriptions share adds to the closing result (SUB-13)."""
+    return jsonrpc.encode(Subscription(listening).cancellation())
+
+
+def until_recheck() -> float:
+    """Not the same for all: streams that began together should not ask together."""
+    return RECHECK_SECONDS * random.uniform(0.5, 1)  # noqa: S311 - hides nothing
+
+
 async def _told(
     subscription: Subscription, mailbox: Mailbox, draining: asyncio.Event
 ) -> AsyncGenerator[Outgoing, None]:
@@ -193,11 +204,6 @@ async def _told(
             if not topics:
                 await subscription.tasks.look_after()
                 yield SILENCE
-
-
-def cancellation(listening: Listening) -> bytes:
-    """What a channel that subscriptions share adds to the closing result (SUB-13)."""
-    return jsonrpc.encode(Subscription(listening).cancellation())
 
 
 async def _changes(
@@ -222,11 +228,6 @@ async def _changes(
         yield [topic for topic in topics if subscription.covers(topic)]
 
 
-def until_recheck() -> float:
-    """Not the same for all: streams that began together should not ask together."""
-    return RECHECK_SECONDS * random.uniform(0.5, 1)  # noqa: S311 - hides nothing
-
-
 class Subscription:
     """What one stream may carry, for a caller as last looked at."""
 
@@ -234,7 +235,7 @@ class Subscription:
         self._listening = listening
         self._incoming = listening.incoming
         self._uris = frozenset(listening.uris)
-        self.tasks = TaskNotices(listening.tasks)
+        self.tasks = _TaskNotices(listening.tasks)
 
     @property
     def topics(self) -> list[Topic]:
@@ -313,10 +314,8 @@ class Subscription:
 
     def lifetime(self) -> float:
         """The seconds until the stream ends by itself: no credential outlives its expiry."""
-        expires = self._incoming.principal.expires_at
-        if expires is None:
-            return MAX_AGE_SECONDS
-        return max(0.0, min(MAX_AGE_SECONDS, (expires - timezone.now()).total_seconds()))
+        left = seconds_left(self._incoming.principal)
+        return MAX_AGE_SECONDS if left is None else min(MAX_AGE_SECONDS, left)
 
     async def refresh(self) -> bool:
         """Whether the caller would be let in again: a revoked token ends its streams (SUB-16).
@@ -334,12 +333,9 @@ class Subscription:
             return False
 
     def _look_again(self) -> bool:
-        principal = refresh(self._incoming.principal)
+        principal = _admitted_anew(self._incoming.server, self._incoming.principal)
         if principal is None:
             return False
-        # Its owner may have switched the server off.
-        self._incoming.server.refresh()
-        admit_connection(self._incoming.server, principal)
         self._incoming = replace(self._incoming, principal=principal)
         self._uris = self._readable(self._listening.uris)
         return True
@@ -358,14 +354,14 @@ class Subscription:
     async def tasks_at_first(self) -> list[dict[str, Any]]:
         """The notifications of tasks that changed before the stream began."""
         found = await self.tasks.at_first(self._incoming)
-        return [self._tagged(METHOD, one) for one in found]
+        return [self._tagged(TASK_CHANGED, one) for one in found]
 
     async def told(self, topic: Topic) -> dict[str, Any] | None:
         """The notification of a change; ``None`` where there is nothing to tell."""
         if not self.tasks.covers(topic):
             return self.notice(topic)
         found = await self.tasks.of(topic, self._incoming)
-        return None if found is None else self._tagged(METHOD, found)
+        return None if found is None else self._tagged(TASK_CHANGED, found)
 
     def notice(self, topic: Topic) -> dict[str, Any]:
         """The notification of a change of a list or a resource."""
@@ -395,15 +391,27 @@ def _outgoing(message: dict[str, Any]) -> Outgoing:
     return Outgoing(jsonrpc.encode(message))
 
 
+def _admitted_anew(server: Server, principal: Principal) -> Principal | None:
+    """The caller as of now, ``None`` for one whose credential holds no more.
+
+    Raises:
+        AccessRefused: the server does not let the caller in any more.
+    """
+    current = refresh(principal)
+    if current is not None:
+        # Its owner may have switched the server off.
+        server.refresh()
+        admit_connection(server, current)
+    return current
+
+
 # Changes of tasks ---------------------------------------------------------------------------------
 
-# ``notifications/tasks`` on a listen stream: each change carries the whole task (TKE-11).
-
-METHOD = "notifications/tasks"
+TASK_CHANGED = "notifications/tasks"
 
 
-class TaskNotices:
-    """What one stream tells of the tasks that it was asked to."""
+class _TaskNotices:
+    """What one stream tells of the tasks that it was asked to: all of each, as it is (TKE-11)."""
 
     def __init__(self, task_ids: Sequence[str]) -> None:
         self._by_topic: Mapping[Topic, str] = {task_rows.topic_of(one): one for one in task_ids}
@@ -448,8 +456,6 @@ def _described(incoming: Incoming, task_id: str) -> dict[str, Any] | None:
 # A session may have several streams; the newest writes, the others keep silent and remember what
 # they would have reported (RSM-9).
 
-logger = logging.getLogger("mcp_django")
-
 # What was written so long ago has arrived, as far as a client does not say what it has.
 ARRIVAL_SECONDS = 10
 # How soon a database that was away is asked again.
@@ -481,7 +487,7 @@ async def events(
 
     ``resumed`` is the last event that the client has, of a standing stream of the session.
     """
-    standing = Standing(call, session, resumed)
+    standing = _Standing(call, session, resumed)
     try:
         yield await standing.begin()
         await standing.catch_up()
@@ -505,7 +511,7 @@ async def _see_through(work: Coroutine[Any, Any, None]) -> None:
     await asyncio.shield(task)
 
 
-class Standing:
+class _Standing:
     """One standing stream: what it listens to, which the session may change, and its position."""
 
     def __init__(self, call: Call, session: StoredSession, resumed: EventId | None) -> None:
@@ -559,7 +565,7 @@ class Standing:
             self._position = self._sight.heard
         if self._position <= self._seen:
             self._told.append((-math.inf, self._position))
-        first = durable_streams.write(self._number, self._position, 0)
+        first = durable_streams.write_event_id(self._number, self._position, 0)
         return durable_streams.opening(first, self._session.revision)
 
     def _open(self) -> Sight | None:
@@ -746,7 +752,7 @@ class Standing:
             self._position, self._beyond, self._is_ahead = number, 0, False
         else:
             self._beyond += 1
-        event_id = durable_streams.write(self._number, self._position, self._beyond)
+        event_id = durable_streams.write_event_id(self._number, self._position, self._beyond)
         return sse.encode_event(jsonrpc.encode(self._subscription.notice(topic)), id=event_id)
 
     def note_told(self) -> None:
@@ -767,9 +773,6 @@ class Standing:
 
 
 # Watching the caller of other streams -------------------------------------------------------------
-
-# For streams that wait for something else meanwhile; the two kinds above check the caller in
-# their own loops.
 
 # A short call is over before anybody could be sent away, and need not ask who might be.
 SHORT_SECONDS = 5
@@ -792,6 +795,9 @@ def watching(
     ends_at_expiry: bool = True,
 ) -> Iterator[None]:
     """Call ``end`` once on the running loop when the caller would not be let in again.
+
+    For streams that wait for something else meanwhile; streams of changes check the caller
+    themselves.
 
     ``after`` so many seconds the watch begins. Without ``ends_at_expiry`` the credential may expire
     meanwhile: a call that was admitted in time is answered, unless the caller is sent away.
@@ -860,10 +866,4 @@ class _Watch:
             return False
 
     def _look_again(self) -> bool:
-        principal = refresh(self._principal)
-        if principal is None:
-            return False
-        # Its owner may have switched the server off.
-        self._server.refresh()
-        admit_connection(self._server, principal)
-        return True
+        return _admitted_anew(self._server, self._principal) is not None

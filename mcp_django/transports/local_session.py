@@ -23,9 +23,8 @@ from mcp_django.core.catalog import Server
 from mcp_django.exceptions import AccessRefused, InvalidRequest, MCPError
 from mcp_django.execution import telemetry
 from mcp_django.execution.call import Incoming, Listening
-from mcp_django.execution.handlers import session as handshake
 from mcp_django.execution.handlers.listing import capabilities
-from mcp_django.execution.handlers.session import envelope_of
+from mcp_django.execution.handlers.session import agree, envelope_of, welcome
 from mcp_django.execution.threads import at_desk, insist_at_desk
 from mcp_django.protocol import jsonrpc
 from mcp_django.protocol.envelope import Stateless, classify
@@ -36,8 +35,12 @@ from mcp_django.storage.pubsub import hub
 from mcp_django.storage.sessions import MemorySession
 from mcp_django.storage.versions import Topic
 from mcp_django.transports.client_requests import LocalAnswers
-from mcp_django.transports.listen import SessionSubscription, until_recheck
+from mcp_django.transports.listen import RETRY_SECONDS, SessionSubscription, until_recheck
 from mcp_django.transports.outgoing import Mailbox
+
+logger = logging.getLogger("mcp_django")
+
+LISTS: Final = ("tools", "resources", "prompts")
 
 
 class LocalSession:
@@ -64,7 +67,7 @@ class LocalSession:
         self.agreed: MemorySession | None = None
         self._began: float | None = None
         self.answers = LocalAnswers()
-        self.baseline = Baseline(server.name)
+        self.baseline = _Baseline(server.name)
 
     @property
     def revision(self) -> Revision | None:
@@ -85,8 +88,8 @@ class LocalSession:
         )
 
     def _agree(self, request: Request, operation: telemetry.Operation | None) -> bytes:
-        agreement = handshake.agree(self._server, request)
-        body = handshake.welcome(self._server, request, agreement, can_stream=True)
+        agreement = agree(self._server, request)
+        body = welcome(self._server, request, agreement, can_stream=True)
         self.agreed = MemorySession(
             revision=agreement.revision,
             client_info=agreement.client_info,
@@ -145,7 +148,7 @@ class LocalSession:
         return Incoming(
             server=self._server,
             request=request,
-            envelope=handshake.envelope_of(session, request),
+            envelope=envelope_of(session, request),
             principal=principal,
             session=session,
             can_ask=True,
@@ -170,22 +173,18 @@ class LocalSession:
 
     @property
     def _enabled(self) -> Sequence[str]:
-        versions = self._server.protocol_versions
+        spoken = self._server.protocol_versions
         if self._is_stateless_spoken:
-            return versions
-        return [one for one in versions if not REVISIONS[one].stateless]
+            return spoken
+        return [one for one in spoken if not REVISIONS[one].stateless]
 
 
 # Changes and pings --------------------------------------------------------------------------------
-
-logger = logging.getLogger("mcp_django")
 
 Write = Callable[[bytes], Awaitable[None]]
 
 SUBSCRIBED: Final = "the client subscribed to something, or not any more"
 UNANSWERED_PINGS = 2
-# How soon a database that was away is asked again.
-RETRY_SECONDS = 1.0
 
 
 class Standing:
@@ -290,7 +289,7 @@ def _subscription(server: Server, session: MemorySession, caller: Principal) -> 
         session=session,
     )
     offered = capabilities(server, can_stream=True)
-    kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in offered)
+    kinds = frozenset(kind for kind in LISTS if kind in offered)
     uris = tuple(session.uris)
     return SessionSubscription(Listening(incoming=incoming, kinds=kinds, uris=uris))
 
@@ -312,13 +311,9 @@ async def keep_pinging(answers: LocalAnswers, write: Write, end: Callable[[], An
 
 # Versions at the beginning ------------------------------------------------------------------------
 
-# How often lists and resources had changed when the client began to rely on notifications.
 
-LISTS: Final = ("tools", "resources", "prompts")
-
-
-class Baseline:
-    """What is known of the lists and resources of one server, for one session."""
+class _Baseline:
+    """How often a server's lists and resources had changed when a client began to listen."""
 
     def __init__(self, server: str) -> None:
         self._server = server

@@ -82,7 +82,7 @@ async def until(reader: Reader, uri: str) -> list[str]:
 
 
 def place(event_id: str) -> EventId:
-    found = durable_streams.read(event_id)
+    found = durable_streams.read_event_id(event_id)
     assert found is not None
     return found
 
@@ -325,7 +325,7 @@ async def test_after_a_restored_database_everything_is_told_once(streaming: str)
         await change(CHAIRS[0])
         await until(reader, CHAIRS[0])
     ahead = place(reader.ids[-1])
-    never = durable_streams.write(ahead.stream, ahead.place + 1000, 0)
+    never = durable_streams.write_event_id(ahead.stream, ahead.place + 1000, 0)
     async with reading(peer, after=never) as reader:
         # Cut off before anything was told, the same is to be told.
         assert place(reader.ids[-1]).place == ahead.place + 1000
@@ -363,7 +363,7 @@ async def test_a_number_that_was_never_given_is_not_what_the_client_knows(stream
     await change(CHAIRS[0])
     async with reading(peer) as reader:
         pass
-    never = durable_streams.write(place(reader.ids[-1]).stream, await clock() + 1000, 0)
+    never = durable_streams.write_event_id(place(reader.ids[-1]).stream, await clock() + 1000, 0)
     async with reading(peer, after=never):
         pass
     assert (await Session.objects.aget()).heard_seq <= await clock()
@@ -648,7 +648,7 @@ async def test_a_process_that_lags_behind_an_id_takes_it_for_no_restored_databas
         for _ in range(3):
             await sync_to_async(versions.number)([Topic("parlor", "resource", CHAIRS[1])])
         known = await clock()
-        ahead = durable_streams.write(place(kept.ids[-1]).stream, known, 0)
+        ahead = durable_streams.write_event_id(place(kept.ids[-1]).stream, known, 0)
         async with reading(peer, after=ahead) as reader:
             await hub().look()
             await change(CHAIRS[0])
