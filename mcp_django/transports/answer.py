@@ -223,7 +223,7 @@ class Ticket:
     work: Work | None = None
     deadline: float | None = None
     view: object = None
-    """For which view the lane had a look at the head."""
+    """For which view ``LaneHandler`` had a look at the head."""
     refusal: Reply | None = None
     """What the request is answered whose body was not read to its end."""
     body: bytes = b""

@@ -91,7 +91,7 @@ class EndpointView:
     def _refused(self, exchange: Exchange, ticket: Ticket | None) -> Reply | None:
         """The refusal of a POST that needs no more of its body than was read."""
         refused = ticket.refusal if ticket else None
-        # Middleware may have chosen another URLconf than the lane has asked.
+        # Middleware may have chosen another URLconf than ``LaneHandler`` has asked.
         if refused is not None or (ticket and ticket.view is self):
             return refused
         refused = look(self.mcp_server, exchange)
@@ -117,7 +117,7 @@ def _finish(request: HttpRequest, work: Work) -> Reply | Stream:
 
 
 class DeferredResponse(StreamingHttpResponse):
-    """An answer that the lane fills in on the event loop, after the middleware has seen it."""
+    """An answer that ``LaneHandler`` fills in on the event loop, after middleware has seen it."""
 
     def __init__(self, request: HttpRequest, work: Work) -> None:
         _refuse_compression(request)
@@ -160,7 +160,7 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
 
 
 def _ticket_of(request: HttpRequest) -> Ticket | None:
-    """The ticket of a request that the lane carries."""
+    """The ticket of a request that ``LaneHandler`` carries."""
     return getattr(request, "mcp_ticket", None)
 
 
