@@ -269,15 +269,11 @@ def resource_failure(component: ReadableComponent, uri: str, exc: Exception) -> 
     _refuse(component, exc)
 
 
-def prompt_failure(prompt: Prompt, exc: Exception) -> NoReturn:
-    """A prompt that cannot be written is an error of its arguments, or ours."""
-    if isinstance(exc, MCPError):
-        raise exc
-    _refuse(prompt, exc)
+def component_failure(component: Component, exc: Exception) -> NoReturn:
+    """A prompt or a list that cannot be made is an error of the arguments, or ours.
 
-
-def list_failure(component: Component, exc: Exception) -> NoReturn:
-    """A list that cannot be made is an error, since a shorter one would look whole."""
+    A list that left out what failed would look whole.
+    """
     if isinstance(exc, MCPError):
         raise exc
     _refuse(component, exc)

@@ -50,7 +50,26 @@ class Line:
     tell: Tell | None = None
 
 
-def insert(fields: Fields) -> int:
+def write(lines: Sequence[Line]) -> None:
+    """Write many of them. What the database takes by no means is logged and left out.
+
+    Raises:
+        Error: the database took none of the new ones, and can be asked again.
+    """
+    # First what bears repetition, should the rest fail.
+    for line in lines:
+        if line.pk is not None:
+            _update(line.pk, line.fields)
+    new = [line.fields for line in lines if line.pk is None]
+    try:
+        _insert_all(new)
+    except (DataError, IntegrityError):
+        # One of them cannot be kept at all; the others are not to suffer for it.
+        for fields in new:
+            _insert_one(fields)
+
+
+def _insert(fields: Fields) -> int:
     """Write a row, and return its primary key.
 
     Raises:
@@ -62,7 +81,7 @@ def insert(fields: Fields) -> int:
     return int(row.pk)
 
 
-def update(pk: int, fields: Fields) -> None:
+def _update(pk: int, fields: Fields) -> None:
     """Write the end of a row.
 
     Raises:
@@ -71,31 +90,6 @@ def update(pk: int, fields: Fields) -> None:
     known = {name: value for name, value in fields.items() if name in _OF_END}
     with _alone():
         _rows().filter(pk=pk).update(**known)
-
-
-def remove(pk: int) -> None:
-    """Take a row back."""
-    with _alone():
-        _rows().filter(pk=pk).delete()
-
-
-def write(lines: Sequence[Line]) -> None:
-    """Write many of them. What the database takes by no means is logged and left out.
-
-    Raises:
-        Error: the database took none of the new ones, and can be asked again.
-    """
-    # First what bears repetition, should the rest fail.
-    for line in lines:
-        if line.pk is not None:
-            update(line.pk, line.fields)
-    new = [line.fields for line in lines if line.pk is None]
-    try:
-        _insert_all(new)
-    except (DataError, IntegrityError):
-        # One of them cannot be kept at all; the others are not to suffer for it.
-        for fields in new:
-            _insert_one(fields)
 
 
 def _insert_all(every: Sequence[Fields]) -> None:
@@ -131,7 +125,7 @@ def _insert_all(every: Sequence[Fields]) -> None:
 
 def _insert_one(fields: Fields) -> None:
     try:
-        insert(fields)
+        _insert(fields)
     except (DataError, IntegrityError):
         logger.exception("A row of the call log cannot be kept.")
 
@@ -216,7 +210,7 @@ class CallLog:
         Raises:
             Error: the database did not take it.
         """
-        return insert(fields)
+        return _insert(fields)
 
     def update(self, pk: int, fields: Fields) -> None:
         """Write the end of a row now.
@@ -224,11 +218,12 @@ class CallLog:
         Raises:
             Error: the database did not take it.
         """
-        update(pk, fields)
+        _update(pk, fields)
 
     def remove(self, pk: int) -> None:
         """Take back a row whose call has another one."""
-        remove(pk)
+        with _alone():
+            _rows().filter(pk=pk).delete()
 
     def add(self, line: Line) -> None:
         """Have a row written soon; never waits."""

@@ -90,7 +90,7 @@ def get_prompt(incoming: Incoming) -> Invocation:
         arguments=arguments,
         interaction=interaction,
         conclude=partial(results.prompt_result, prompt),
-        excuse=partial(results.prompt_failure, prompt),
+        excuse=partial(results.component_failure, prompt),
         entry=entry,
     )
 

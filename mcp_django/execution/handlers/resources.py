@@ -254,7 +254,7 @@ def _list_entries(
         component=LISTING,
         arguments={"book": book, "section": section, "after": after},
         conclude=book.result,
-        excuse=partial(results.list_failure, LISTING),
+        excuse=partial(results.component_failure, LISTING),
         entry=incoming.entry,
     )
 

@@ -201,6 +201,29 @@ def _still(row: Task) -> str:
 # Whose it is --------------------------------------------------------------------------------------
 
 
+def readable_task(
+    incoming: Incoming, task_id: str, *, verdicts: Verdicts | None = None
+) -> Task | None:
+    """``_task_of_caller``, of a tool that the caller may still use."""
+    row = _task_of_caller(incoming, task_id)
+    try:
+        is_readable = may_read(incoming.server.offered, incoming.principal, row, verdicts=verdicts)
+    except AccessRefused:
+        return None
+    return row if is_readable else None
+
+
+def readable_now(incoming: Incoming, task_id: str) -> Task | None:
+    """``readable_task`` after a wait, in which the caller may have lost what the tool needs."""
+    row = readable_task(incoming, task_id)
+    if row is None or row.status == task_rows.WORKING:
+        return row
+    principal = with_user_anew(incoming.principal)
+    if principal is None:
+        return None
+    return readable_task(replace(incoming, principal=principal), task_id)
+
+
 def _check(incoming: Incoming) -> None:
     """Refuse a client that has no tasks, or a server that has none.
 
@@ -257,29 +280,6 @@ def _task_of_caller(incoming: Incoming, task_id: str) -> Task | None:
     return task_rows.find(
         task_id, server=incoming.server.name, principal_key=incoming.principal.key
     )
-
-
-def readable_task(
-    incoming: Incoming, task_id: str, *, verdicts: Verdicts | None = None
-) -> Task | None:
-    """``_task_of_caller``, of a tool that the caller may still use."""
-    row = _task_of_caller(incoming, task_id)
-    try:
-        is_readable = may_read(incoming.server.offered, incoming.principal, row, verdicts=verdicts)
-    except AccessRefused:
-        return None
-    return row if is_readable else None
-
-
-def readable_now(incoming: Incoming, task_id: str) -> Task | None:
-    """``readable_task`` after a wait, in which the caller may have lost what the tool needs."""
-    row = readable_task(incoming, task_id)
-    if row is None or row.status == task_rows.WORKING:
-        return row
-    principal = with_user_anew(incoming.principal)
-    if principal is None:
-        return None
-    return readable_task(replace(incoming, principal=principal), task_id)
 
 
 def _no_task(task_id: str) -> InvalidParams:
