@@ -347,7 +347,7 @@ def watched(
     principal: Principal | None = None,
     session: Revision | None = None,
 ) -> Iterator[list[Principal]]:
-    """Put it into the call log when a request is turned away at the door.
+    """Put a request into the call log when it is rejected before it is dispatched.
 
     The principal may be appended to what is given as soon as it is known; ``session`` is the
     revision that was agreed on, where that is known.

@@ -493,21 +493,16 @@ def _read_state(signed: str, *, subject: str) -> RequestState:
 
 
 def subject_of(incoming: Incoming, component: Component, arguments: bytes) -> str:
-    """What a state of this request is bound to."""
-    return _subject_digest(
+    """What a state of this request is bound to, whatever the order of its arguments.
+
+    Numbers are taken digit by digit: as floats, two amounts might be one, and some none at all.
+    """
+    names = (
         incoming.principal.key,
         incoming.server.name,
         incoming.request.method,
         component.key,
-        arguments=arguments,
     )
-
-
-def _subject_digest(*names: str, arguments: bytes) -> str:
-    """What a state is bound to, whatever the order in which arguments were written.
-
-    Numbers are taken digit by digit: as floats, two amounts might be one, and some none at all.
-    """
     exact = json.loads(arguments, parse_float=Decimal, parse_int=Decimal)
     return hashlib.sha256(repr([*names, _ordered(exact)]).encode()).hexdigest()[:32]
 

@@ -1,4 +1,4 @@
-"""The call of the developer's function, in the color that it was written in.
+"""The call of the component's function, sync or async.
 
 ``run`` is for a thread, ``arun`` for the event loop; both end in ``conclude`` or ``excuse``.
 Whatever the function raises is caught here, so that it ends its own call and nothing else.
@@ -21,7 +21,7 @@ from mcp_django.exceptions import InputRequired, TooManyTasks
 from mcp_django.execution import threads
 from mcp_django.execution.call import Invocation
 from mcp_django.execution.call_log import aobserved, observed
-from mcp_django.execution.query_limits import around as governed
+from mcp_django.execution.query_limits import around as limited
 from mcp_django.execution.query_limits import shared_thread
 from mcp_django.execution.results import CallTimedOut, aborted, failure_in
 from mcp_django.execution.threads import LOCAL, LeasedThread, pool, with_request_signals
@@ -89,7 +89,7 @@ def _perform(
         return _settle(invocation, partial(_call, invocation, port))
     call = _acall_until_cancelled if is_interrupted else _acall
     try:
-        with governed(invocation.component, invocation.entry), threads.all_left():
+        with limited(invocation.component, invocation.entry), threads.all_left():
             result: dict[str, Any] = async_to_sync(call)(invocation, port)
     except threads.LeftOpen as exc:
         return _excused(invocation, exc)
@@ -98,7 +98,7 @@ def _perform(
 
 def _call(invocation: Invocation, port: ClientPort | None) -> dict[str, Any]:
     component, entry = invocation.component, invocation.entry
-    with governed(component, entry), threads.around(component):
+    with limited(component, entry), threads.around(component):
         value = _bind(invocation, port)()
         _insist(invocation)
         # Concluded inside the transaction: a lazy answer still reads what the function wrote.
@@ -159,7 +159,7 @@ async def _arun(
         if not own_thread:
             async with shared_thread(component, entry):
                 return await _acall(invocation, port)
-        leased = LeasedThread(partial(governed, component, entry), key=_share_of(invocation))
+        leased = LeasedThread(partial(limited, component, entry), key=_share_of(invocation))
         async with leased as executor, ThreadSensitiveContext(executor=executor):
             return await _acall(invocation, port)
     except InputRequired:

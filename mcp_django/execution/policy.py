@@ -35,7 +35,7 @@ logger = logging.getLogger("mcp_django")
 
 
 def admit_connection(server: Server, principal: Principal) -> None:
-    """Let a caller in at the door of a server.
+    """Let a caller connect to a server.
 
     Who comes with an OAuth token has to have the server's own scopes as well; other credentials
     know nothing of them.

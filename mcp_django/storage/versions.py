@@ -1,9 +1,10 @@
-"""What changed, how often, and in which order: the rows behind the doorbell.
+"""What changed, how often, and in which order: the rows behind pub/sub.
 
-A ring may get lost; what the row of a topic says does not. Changes of lists, of resources and of
-what standing streams listen to are numbered by a clock, whose row is locked until the numbers are
-committed: whoever has seen a number has seen every smaller one. Whoever listens reads what has a
-larger number than the last that was seen. Of all other topics the versions are compared.
+A notification may get lost; what the row of a topic says does not. Changes of lists, of resources
+and of what standing streams listen to are numbered by a clock, whose row is locked until the
+numbers are committed: a process that has seen a number has seen every smaller one. Subscribers
+read what has a larger number than the last that was seen. Of all other topics the versions are
+compared.
 """
 
 from __future__ import annotations
