@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcp_django.protocol import envelope as meta
 from mcp_django.protocol import sse
+from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from tests.published.listening import Exchange
 
 PATIENCE = 15
@@ -22,7 +22,7 @@ def message(
     method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1, **extra: Any
 ) -> dict[str, Any]:
     """A request of 2026-07-28; `extra` goes into its `_meta` under the full keys."""
-    envelope = {meta.PROTOCOL_VERSION: VERSION, meta.CLIENT_CAPABILITIES: {}, **extra}
+    envelope = {PROTOCOL_VERSION: VERSION, CLIENT_CAPABILITIES: {}, **extra}
     return {
         "jsonrpc": "2.0",
         "id": id,
@@ -35,7 +35,7 @@ def headers_for(body: Mapping[str, Any], **changes: str | None) -> dict[str, str
     """The headers that belong to a request; `changes` sets (`_` stands for `-`) or removes some."""
     params = body.get("params", {})
     envelope = params.get("_meta")
-    named = envelope.get(meta.PROTOCOL_VERSION) if isinstance(envelope, Mapping) else None
+    named = envelope.get(PROTOCOL_VERSION) if isinstance(envelope, Mapping) else None
     found: dict[str, str | None] = {
         "host": "testserver",
         "content-type": "application/json",

@@ -16,7 +16,13 @@ from mcp_django.auth.principal import Principal
 from mcp_django.execution.call import Incoming
 from mcp_django.management.answers import Refused
 from mcp_django.management.questions import Answer, Answerer, Question, description
-from mcp_django.protocol import envelope as meta
+from mcp_django.protocol.envelope import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+)
 from mcp_django.protocol.revisions import LATEST, MODERN, Revision
 from mcp_django.server import MCPServer
 from mcp_django.transports.memory import MemoryConnection, Response
@@ -100,11 +106,11 @@ class Conversation:
 
     def _message(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         envelope = {
-            meta.PROTOCOL_VERSION: self._version,
-            meta.CLIENT_INFO: CLIENT,
-            meta.CLIENT_CAPABILITIES: self._capabilities,
-            meta.PROGRESS_TOKEN: "call",
-            meta.LOG_LEVEL: "debug",
+            PROTOCOL_VERSION: self._version,
+            CLIENT_INFO: CLIENT,
+            CLIENT_CAPABILITIES: self._capabilities,
+            PROGRESS_TOKEN: "call",
+            LOG_LEVEL: "debug",
         }
         return {
             "jsonrpc": "2.0",

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 
 from django.test import Client, RequestFactory
 
-from mcp_django.protocol import envelope as meta
 from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.envelope import PROTOCOL_VERSION
 from mcp_django.test import asgi as client_asgi
 from mcp_django.test import client as client_module
 from mcp_django.transports.conversation import TOO_LONG, Conversation, Line
@@ -142,7 +142,7 @@ def _heard_subscription(
     messages: Callable[[AsyncIterator[bytes]], AsyncIterator[dict[str, Any]]],
 ) -> Callable[[AsyncIterator[bytes]], AsyncIterator[dict[str, Any]]]:
     async def hear(stream: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any], None]:
-        envelope = {meta.PROTOCOL_VERSION: LATEST}
+        envelope = {PROTOCOL_VERSION: LATEST}
         async for message in messages(stream):
             asked = {"id": message.get("id"), "method": "subscriptions/listen"}
             peer = Peer()

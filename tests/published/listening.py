@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import parse_qs
 
-from mcp_django.protocol import envelope as meta
 from mcp_django.protocol import sse
+from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from tests.published.definitions import (
     ALIASES,
     BATCHES,
@@ -32,7 +32,7 @@ DEFAULT = "2025-03-26"
 """What HTTP speaks where neither session, nor header, nor body names a revision."""
 MAX_DIGITS = 1000
 ANSWERS = {"result", "error"}
-ENVELOPE = {meta.PROTOCOL_VERSION, meta.CLIENT_CAPABILITIES, meta.CLIENT_INFO}
+ENVELOPE = {PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO}
 
 
 class Violation(AssertionError):
@@ -144,7 +144,7 @@ def _asked(request: Mapping[str, Any]) -> Asked:
         # What it is refused in; its result names its revision itself.
         revision = _known(params.get("protocolVersion"), LATEST_HANDSHAKE)
     elif isinstance(envelope, dict) and not ENVELOPE.isdisjoint(envelope):
-        revision = _known(envelope.get(meta.PROTOCOL_VERSION), LATEST)
+        revision = _known(envelope.get(PROTOCOL_VERSION), LATEST)
     return Asked(method if isinstance(method, str) else None, revision)
 
 

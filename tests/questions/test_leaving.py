@@ -13,7 +13,7 @@ from django.urls import path
 
 from mcp_django import Context, MCPServer
 from mcp_django.execution.threads import pool
-from mcp_django.protocol import envelope as meta
+from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, PROGRESS_TOKEN
 from tests.asgi import application
 from tests.drivers import connect, message, send
 from tests.questions.site import EVERYTHING, accept, call
@@ -56,7 +56,7 @@ async def test_a_client_that_leaves_before_it_is_asked_is_not_missed(
 
     server.tool("tool", atomic=False)(later if is_async else tool)
     serve(server)
-    envelope = {meta.CLIENT_CAPABILITIES: EVERYTHING, meta.PROGRESS_TOKEN: "t"}
+    envelope = {CLIENT_CAPABILITIES: EVERYTHING, PROGRESS_TOKEN: "t"}
     body = message("tools/call", {"name": "tool"}, **envelope)
     with caplog.at_level(logging.WARNING):
         async with connect(application, "/mcp", body) as connection:

@@ -242,7 +242,7 @@ django.setup()
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import anonymous
-from mcp_django.protocol import meta
+from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from mcp_django.transports.memory import MemoryConnection
 server = MCPServer("doomed", permission=AllowAny)
 
@@ -251,7 +251,7 @@ def write() -> None:
     "Write."
     os._exit(9)
 
-envelope = {meta.PROTOCOL_VERSION: "2026-07-28", meta.CLIENT_CAPABILITIES: {}}
+envelope = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}
 params = {"name": "write", "arguments": {}, "_meta": envelope}
 request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 MemoryConnection(server, anonymous()).request(request)

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from mcp_django.protocol import envelope as meta
+from mcp_django.protocol.envelope import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+)
 from mcp_django.protocol.errors import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -35,11 +41,11 @@ def without_envelope(method: str, **params: Any) -> dict[str, Any]:
 def with_envelope(**changes: Any) -> dict[str, Any]:
     """`tools/list` with a changed envelope; `None` removes a key."""
     keys = {
-        "version": meta.PROTOCOL_VERSION,
-        "capabilities": meta.CLIENT_CAPABILITIES,
-        "info": meta.CLIENT_INFO,
-        "level": meta.LOG_LEVEL,
-        "token": meta.PROGRESS_TOKEN,
+        "version": PROTOCOL_VERSION,
+        "capabilities": CLIENT_CAPABILITIES,
+        "info": CLIENT_INFO,
+        "level": LOG_LEVEL,
+        "token": PROGRESS_TOKEN,
     }
     envelope = dict(LIST["params"]["_meta"])
     for name, value in changes.items():
@@ -202,7 +208,7 @@ async def test_a_session_means_nothing(mount: str) -> None:
 
 @spec("ALS-1", "ALS-2", "ALS-4")
 async def test_the_draft_is_served_under_its_own_name(mount: str) -> None:
-    body = message("server/discover", **{meta.PROTOCOL_VERSION: ALIAS})
+    body = message("server/discover", **{PROTOCOL_VERSION: ALIAS})
     result = (await ask(mount, PATH, body)).json()["result"]
     assert result["supportedVersions"] == [ALIAS, VERSION]
     assert result["serverInfo"]["name"] == "open"

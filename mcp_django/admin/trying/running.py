@@ -17,8 +17,14 @@ from mcp_django.admin.trying.trials import Trial
 from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.execution.call import Incoming
 from mcp_django.management.questions import CAPABILITIES
-from mcp_django.protocol import envelope as meta
 from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.envelope import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+)
 from mcp_django.protocol.errors import TASKS, error_object, required_extension
 from mcp_django.transports.memory import MemoryConnection
 from mcp_django.transports.outgoing import StreamPort
@@ -117,7 +123,7 @@ class Runner:
             wish: Wire = (
                 {"task": {}} if self._is_task(method) and self._trial.revision.tasks else {}
             )
-            self._exchange(method, {**params, **wish, "_meta": {meta.PROGRESS_TOKEN: "try"}})
+            self._exchange(method, {**params, **wish, "_meta": {PROGRESS_TOKEN: "try"}})
             return
         more: Wire = {}
         if self._answers:
@@ -125,11 +131,11 @@ class Runner:
         if self._state:
             more["requestState"] = self._state
         envelope = {
-            meta.PROTOCOL_VERSION: self._trial.revision.version,
-            meta.CLIENT_CAPABILITIES: self._capabilities(method),
-            meta.CLIENT_INFO: CLIENT,
-            meta.PROGRESS_TOKEN: "try",
-            meta.LOG_LEVEL: "debug",
+            PROTOCOL_VERSION: self._trial.revision.version,
+            CLIENT_CAPABILITIES: self._capabilities(method),
+            CLIENT_INFO: CLIENT,
+            PROGRESS_TOKEN: "try",
+            LOG_LEVEL: "debug",
         }
         self._exchange(method, {**params, **more, "_meta": envelope})
 

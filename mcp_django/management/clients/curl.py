@@ -9,7 +9,7 @@ from typing import Any
 
 from mcp_django.management.clients.entries import authorization_of
 from mcp_django.management.clients.target import Target
-from mcp_django.protocol import envelope as meta
+from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import LATEST
 
@@ -27,9 +27,9 @@ def curl(target: Target, method: str, params: Mapping[str, Any] | None = None) -
     if named is not None:
         headers["Mcp-Name"] = given[named]
     envelope = {
-        meta.PROTOCOL_VERSION: LATEST.version,
-        meta.CLIENT_INFO: {"name": "curl", "version": "1"},
-        meta.CLIENT_CAPABILITIES: {},
+        PROTOCOL_VERSION: LATEST.version,
+        CLIENT_INFO: {"name": "curl", "version": "1"},
+        CLIENT_CAPABILITIES: {},
     }
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**given, "_meta": envelope}}
     lines = [

@@ -9,8 +9,8 @@ from mcp_django import __version__
 from mcp_django.management.doctor.chart import Chart
 from mcp_django.management.doctor.hosts import Host
 from mcp_django.management.doctor.messages import Answer, Door, DoorError, Request, post_json
-from mcp_django.protocol import envelope as meta
 from mcp_django.protocol import headers as names
+from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from mcp_django.protocol.revisions import REVISIONS
 
 NAME = "endpoint"
@@ -26,9 +26,9 @@ def knock(door: Door, url: str, revision: str, **headers: str) -> Answer:
     """
     if REVISIONS[revision].stateless:
         envelope: dict[str, Any] = {
-            meta.PROTOCOL_VERSION: revision,
-            meta.CLIENT_INFO: CLIENT,
-            meta.CLIENT_CAPABILITIES: {},
+            PROTOCOL_VERSION: revision,
+            CLIENT_INFO: CLIENT,
+            CLIENT_CAPABILITIES: {},
         }
         message = _message("server/discover", {"_meta": envelope})
         routing = {names.MCP_PROTOCOL_VERSION: revision, names.MCP_METHOD: "server/discover"}
