@@ -156,15 +156,20 @@ def test_a_urlconf_that_cannot_be_imported_is_named() -> None:
 
 def test_ctrl_c_ends_a_running_call() -> None:
     environment = {**ENVIRONMENT, "DJANGO_SETTINGS_MODULE": SETTINGS}
-    process = subprocess.Popen(
-        [sys.executable, *MANAGE, "call", "wait"],
-        env=environment,
-        cwd=REPOSITORY,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    # What a shell runs in the background has the interrupt ignored, and so has what that starts.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, *MANAGE, "call", "wait"],
+            env=environment,
+            cwd=REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
