@@ -14,8 +14,8 @@ from django.utils import timezone
 from benchmarks.site.mcp import filler
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.managed.syncing import manageable, sync
 from mcp_django.models import Component, Task
+from mcp_django.overrides.sync import manageable, sync
 from mcp_django.server import all_servers
 
 SERVERS = 4

@@ -17,6 +17,7 @@ from mcp_django.core.questions import (
 )
 from mcp_django.core.tool import UI
 from mcp_django.exceptions import ElicitationDeclined, MCPError, ToolError
+from mcp_django.integrations.models.declaration import ModelResource, ModelTools
 from mcp_django.protocol.content import (
     Annotations,
     Audio,
@@ -31,8 +32,6 @@ from mcp_django.protocol.content import (
 )
 from mcp_django.schema.arguments import Header
 from mcp_django.server import MCPServer, mcp
-from mcp_django.sources.models.resource import ModelResource
-from mcp_django.sources.models.tools import ModelTools
 
 __version__ = "0.1.0"
 

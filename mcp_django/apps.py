@@ -40,12 +40,12 @@ class SimpleMCPConfig(AppConfig):
 
     @staticmethod
     def _hear_of_exposed_objects() -> None:
-        from mcp_django.managed.exposures import hearing
+        from mcp_django.overrides import model_signals
 
-        hearing.connect()
+        model_signals.connect()
 
     def _keep_rows_of_the_catalog(self) -> None:
-        from mcp_django.managed.catalog_rows import catalog_rows
+        from mcp_django.overrides.sync import catalog_rows
         from mcp_django.server import all_servers
 
         catalog_rows.connect(self, all_servers)

@@ -1,4 +1,10 @@
-"""``MCPServer``: a registry with a name, rules for who may enter, and URLs."""
+"""``MCPServer``: one MCP server of the site, with its components, its permission and its URLs.
+
+A server is a registry with a name, which is also its name in the admin. ``tools``, ``resources``,
+``templates`` and ``prompts`` are what code declares; ``offered`` is the catalog that callers get:
+the same with the site owner's overrides applied. ``mcp`` is the default server; it is created
+when it is first used, of the class that the app configuration names.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ import re
 import weakref
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 from django.apps import apps
 from django.conf import settings as django_settings
@@ -18,7 +24,8 @@ from django.utils.module_loading import import_string
 from mcp_django.auth import endpoints
 from mcp_django.auth.challenges import OFFLINE_ACCESS
 from mcp_django.auth.permissions import IsAuthenticated
-from mcp_django.conf import get_settings
+from mcp_django.conf import Rate, get_settings, parse_all
+from mcp_django.core.catalog import Offered
 from mcp_django.core.component import SCOPE, Component
 from mcp_django.core.tool import Tool
 from mcp_django.execution import task_status
@@ -27,13 +34,87 @@ from mcp_django.execution.handlers.listing import published
 from mcp_django.execution.handlers.resources import read_contents
 from mcp_django.execution.interaction import Interaction
 from mcp_django.execution.threads import after_commit
-from mcp_django.managed.registry import ManagedRegistry
+from mcp_django.integrations.models.generic import Generic
+from mcp_django.integrations.registration import Registering
+from mcp_django.overrides.state import Managed
 from mcp_django.protocol.content import Icon, ResourceContents
 from mcp_django.storage.pubsub import announce
 from mcp_django.storage.versions import Topic
 from mcp_django.transports import site_pages
 from mcp_django.transports.asgi_handler import RawMount
 from mcp_django.transports.view import EndpointView
+
+# Declared components and the site owner's overrides -----------------------------------------------
+
+
+class ManagedRegistry(Registering):
+    """The registry of one server, by whose name the admin knows it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        generic: Generic = None,
+        rate: str | Sequence[str] = (),
+        log_arguments: bool | None = None,
+    ) -> None:
+        super().__init__(generic=generic)
+        self.name = name
+        try:
+            self._rates = parse_all(rate)
+        except ValueError as exc:
+            raise ImproperlyConfigured(f"rate of the server {name!r}: {exc}.") from None
+        self._log_arguments = log_arguments
+        self._managed = Managed(name, self)
+
+    @property
+    def offered(self) -> Offered:
+        """What callers are offered now: what code declares, as the admin adds to it and narrows it.
+
+        ``tools``, ``resources``, ``templates`` and ``prompts`` are what code declares.
+        """
+        return self._managed.offered
+
+    @property
+    def available(self) -> Offered:
+        """What there would be to offer if the admin narrowed nothing."""
+        return self._managed.available
+
+    def refresh(self, *, is_list: bool = False) -> None:
+        """See that ``offered`` is not older than a second, or of this moment for a list.
+
+        Raises:
+            Busy: the database cannot say what the admin decided, and never could.
+        """
+        self._managed.refresh(is_list=is_list)
+
+    def as_in_code(self) -> None:
+        """Take it that the admin says nothing, until the next ``refresh``."""
+        self._managed.forget()
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """How often anything of it may be used, as code and its owner say."""
+        return (*self.rates_in_code, *self.offered.rates)
+
+    @property
+    def rates_in_code(self) -> tuple[Rate, ...]:
+        """The same, whatever its owner says in the admin."""
+        return self._rates or get_settings().rate
+
+    @property
+    def log_arguments(self) -> bool:
+        """Whether the call log gets the values of arguments."""
+        in_code = self._log_arguments
+        return get_settings().log_arguments if in_code is None else in_code
+
+    @property
+    def itself(self) -> Self:
+        """This server; what stands before it in a test answers with it, too."""
+        return self
+
+
+# Server -------------------------------------------------------------------------------------------
 
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
 ListKind = Literal["tools", "resources", "prompts"]

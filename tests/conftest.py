@@ -107,7 +107,7 @@ def _nothing_is_managed() -> Iterator[None]:
 
     Whatever is saved there in this process ends that, as it does for any process that saves it.
     """
-    from mcp_django.managed.freshness import freshness
+    from mcp_django.overrides.state import freshness
 
     freshness.pin()
     yield
@@ -120,7 +120,7 @@ def unpinned(_nothing_is_managed: None, monkeypatch: pytest.MonkeyPatch) -> Iter
 
     What it has seen stays fresh until the test says that a second is over.
     """
-    from mcp_django.managed import freshness as module
+    from mcp_django.overrides import state as module
     from mcp_django.server import all_servers
 
     freshness = module.freshness

@@ -12,11 +12,11 @@ from mcp_django.admin.viewing import view_lines
 from mcp_django.auth.permissions import permissions
 from mcp_django.core import component as components
 from mcp_django.core.tool import Tool
-from mcp_django.managed.narrowing import Override, guards_of, narrowed
-from mcp_django.managed.reading import COMPONENT_NARROWING, NARROWING, decisions_of, override_of
 from mcp_django.management.facts import estimated_tokens
 from mcp_django.management.kinds import kind_of
 from mcp_django.models import Component, Server
+from mcp_django.overrides.override_values import Override, guards_of, narrowed
+from mcp_django.overrides.state import COMPONENT_NARROWING, NARROWING, decisions_of, override_of
 from mcp_django.protocol.revisions import LATEST
 from mcp_django.server import MCPServer
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from django.db import router, transaction
 from django.http import HttpRequest
 
-from mcp_django.managed.deciding import LISTS, decided
 from mcp_django.models import Component
+from mcp_django.overrides.state import LISTS, decided
 
 # What callers find in the lists; rates and approvals they notice when they call.
 LISTED = frozenset(

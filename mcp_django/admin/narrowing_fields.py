@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy
 from mcp_django.auth.challenges import OFFLINE_ACCESS
 from mcp_django.conf import parse_all
 from mcp_django.core.component import SCOPE
-from mcp_django.managed.exposures.spec import is_names
+from mcp_django.overrides.override_values import is_names
 
 Choice = tuple[str, str]
 

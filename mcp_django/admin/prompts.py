@@ -16,8 +16,8 @@ from django.utils.translation import ngettext
 
 from mcp_django.admin.prompts_form import PROMPTS, PromptForm, is_taken
 from mcp_django.admin.texts import TextAdmin
-from mcp_django.managed.prompt_versions import keep
 from mcp_django.models import PromptText
+from mcp_django.overrides.prompt_versions import keep
 from mcp_django.server import all_servers
 
 

@@ -11,8 +11,8 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from mcp_django.managed.prompt_arguments import MAX_ARGUMENTS, arguments_of
-from mcp_django.managed.prompt_errors import PromptError
+from mcp_django.overrides.prompt_language import PromptError
+from mcp_django.overrides.texts import MAX_ARGUMENTS, arguments_of
 
 BLANK_ROWS = 3
 _COLUMNS = ("name", "description", "required", "choices")

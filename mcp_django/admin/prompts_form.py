@@ -15,12 +15,10 @@ from mcp_django.admin.prompts_arguments import ArgumentsField
 from mcp_django.admin.prompts_preview import previewed
 from mcp_django.admin.texts_form import TextForm
 from mcp_django.admin.texts_kinds import Kind
-from mcp_django.managed import prompt_versions
-from mcp_django.managed.prompt_arguments import arguments_of
-from mcp_django.managed.prompt_errors import PromptError
-from mcp_django.managed.prompt_rendering import read
-from mcp_django.managed.prompt_texts import COLUMNS, NAME
 from mcp_django.models import PromptText
+from mcp_django.overrides import prompt_versions
+from mcp_django.overrides.prompt_language import PromptError, read
+from mcp_django.overrides.texts import PROMPT_COLUMNS, PROMPT_NAME, arguments_of
 from mcp_django.server import all_servers
 
 
@@ -81,7 +79,7 @@ class PromptForm(TextForm):
     class Meta:
         model = PromptText
         # A preview names what is wrong in this order.
-        fields = ["server", "is_enabled", *COLUMNS]
+        fields = ["server", "is_enabled", *PROMPT_COLUMNS]
         widgets = {
             "description": forms.Textarea(
                 attrs={"rows": 3, "class": "vLargeTextField", "dir": "auto"}
@@ -95,7 +93,7 @@ class PromptForm(TextForm):
             ValidationError: it is none.
         """
         name = str(self.cleaned_data["name"])
-        if not NAME.fullmatch(name):
+        if not PROMPT_NAME.fullmatch(name):
             raise ValidationError(_now("Use up to 128 of A-Z a-z 0-9 _ . -"))
         return name
 

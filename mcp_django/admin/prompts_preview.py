@@ -8,9 +8,14 @@ from typing import Any
 
 from mcp_django.exceptions import InvalidParams
 from mcp_django.execution.handlers.prompts import describe
-from mcp_django.managed.prompt_arguments import TextArgument, arguments_of
-from mcp_django.managed.prompt_texts import COLUMNS, build, written
 from mcp_django.models import PromptText
+from mcp_django.overrides.texts import (
+    PROMPT_COLUMNS,
+    TextArgument,
+    arguments_of,
+    build_prompt,
+    written_prompt,
+)
 from mcp_django.protocol import shapes
 from mcp_django.protocol.content import Message, Text
 from mcp_django.protocol.jsonrpc import encode
@@ -24,7 +29,9 @@ _NOT_KEPT = ("csrfmiddlewaretoken", "_save", "_continue", "_addanother", "_again
 
 def previewed(prompt: PromptText, data: Any) -> dict[str, Any]:
     """Its messages with values to try, and its entry in the list."""
-    offered = build(written({name: getattr(prompt, name) for name in COLUMNS})).prompt
+    offered = build_prompt(
+        written_prompt({name: getattr(prompt, name) for name in PROMPT_COLUMNS})
+    ).prompt
     arguments = arguments_of(prompt.arguments)
     values = {one.name: data.get(f"{SAMPLE}{one.name}", _sample(one)) for one in arguments}
     refused, shown = "", []

@@ -13,12 +13,12 @@ from mcp_django.admin.skills_preview import previewed
 from mcp_django.admin.texts_form import TextForm
 from mcp_django.admin.texts_kinds import Kind
 from mcp_django.core.resource import MAX_DESCRIPTION, is_name
-from mcp_django.managed import skill_versions
-from mcp_django.managed.skill_texts import COLUMNS
-from mcp_django.managed.skill_texts import is_taken as is_of_code
+from mcp_django.integrations.yaml_scalars import SkillError
 from mcp_django.models import Skill
+from mcp_django.overrides import skill_versions
+from mcp_django.overrides.texts import SKILL_COLUMNS
+from mcp_django.overrides.texts import is_taken as is_of_code
 from mcp_django.server import all_servers
-from mcp_django.sources.skills.problems import SkillError
 
 
 def is_taken(server: str, name: str) -> bool:
@@ -95,7 +95,7 @@ class SkillForm(TextForm):
     class Meta:
         model = Skill
         # A preview names what is wrong in this order.
-        fields = ["server", "is_enabled", *COLUMNS]
+        fields = ["server", "is_enabled", *SKILL_COLUMNS]
         help_texts = {
             "license": _("Such as the name of a license."),
             "compatibility": _("What a client needs for it, if anything."),

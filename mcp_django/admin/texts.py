@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.texts_pages import TextPages
-from mcp_django.managed.catalog_rows import catalog_rows
-from mcp_django.managed.deciding import decided
+from mcp_django.overrides.state import decided
+from mcp_django.overrides.sync import catalog_rows
 from mcp_django.server import all_servers
 
 FIXED = ("server", "name")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from django.db.models import QuerySet
 
-from mcp_django.managed.prompt_versions import Line
+from mcp_django.overrides.prompt_versions import Line
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrPromise

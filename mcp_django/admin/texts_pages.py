@@ -18,8 +18,8 @@ from django.utils.translation import gettext as _
 
 from mcp_django.admin.texts_kinds import Kind
 from mcp_django.admin_base import Base
-from mcp_django.managed.catalog_rows import catalog_rows
-from mcp_django.managed.prompt_versions import MAX_COMPARED_LINES, Line, Overtaken
+from mcp_django.overrides.prompt_versions import MAX_COMPARED_LINES, Line, Overtaken
+from mcp_django.overrides.sync import catalog_rows
 
 PAGE_SIZE = 50
 

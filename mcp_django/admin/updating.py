@@ -21,8 +21,8 @@ from django.utils.translation import ngettext_lazy
 
 from mcp_django.admin_base import Base
 from mcp_django.exceptions import Busy
-from mcp_django.managed.syncing import Difference, compare, sync
 from mcp_django.models import Component, Server
+from mcp_django.overrides.sync import Difference, compare, sync
 from mcp_django.server import all_servers
 
 LACKING: Mapping[str, Any] = {

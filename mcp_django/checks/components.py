@@ -15,7 +15,7 @@ from django.template.loader import get_template
 
 from mcp_django.auth.permissions import AllowAny, codenames, permissions
 from mcp_django.checks.site import DISTRIBUTION
-from mcp_django.managed.skill_narrowing import is_decided_with_another
+from mcp_django.overrides.state import is_decided_with_another
 from mcp_django.schema.compiled import RawArguments, RawOutput, validation_engine
 from mcp_django.server import MCPServer, all_servers
 
@@ -219,7 +219,7 @@ def check_views(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def _view_problem(function: Any) -> str:
     # A REST view is not asked what it is, since that would import REST framework.
     source: Any = getattr(function, "__self__", function)
-    is_ours = type(source).__module__.startswith("mcp_django.sources.")
+    is_ours = type(source).__module__.startswith("mcp_django.integrations.")
     return source.problem() if is_ours and hasattr(source, "problem") else ""
 
 

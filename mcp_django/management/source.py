@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_django.sources.models.form_tools import FormTools
-from mcp_django.sources.skills.folders import Folder
+from mcp_django.integrations.models.form_tools import FormTools
+from mcp_django.integrations.skills import Folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections, router
 
-from mcp_django.managed.freshness import freshness
+from mcp_django.overrides.state import freshness
 from mcp_django.server import MCPServer
 from mcp_django.storage.databases import tables
 

@@ -21,8 +21,6 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from mcp_django.managed import prompt_versions, skill_versions
-from mcp_django.managed.syncing import sync
 from mcp_django.models import (
     AccessToken,
     Approval,
@@ -37,6 +35,8 @@ from mcp_django.models import (
     ViewExposure,
 )
 from mcp_django.oauth.models import ClientProfile, UpstreamGrant
+from mcp_django.overrides import prompt_versions, skill_versions
+from mcp_django.overrides.sync import sync
 from mcp_django.server import all_servers
 from mcp_django.storage.databases import rows
 from tests.admin.every import make_rows, pages

@@ -13,7 +13,6 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
 from mcp_django.auth.principal import anonymous
-from mcp_django.managed.syncing import sync
 from mcp_django.models import (
     AccessToken,
     Approval,
@@ -31,6 +30,7 @@ from mcp_django.models import (
     ViewExposure,
 )
 from mcp_django.oauth.models import ClientProfile, Consent, UpstreamGrant
+from mcp_django.overrides.sync import sync
 from mcp_django.storage import sessions, task_rows
 from tests.admin.calls import called
 from tests.admin.shelf import shelf

@@ -13,8 +13,8 @@ from django.test import Client
 from django.utils import timezone
 
 from mcp_django.admin import figures
-from mcp_django.managed.syncing import sync
 from mcp_django.models import Call, Component
+from mcp_django.overrides.sync import sync
 from mcp_django.storage.versions import Topic as ListTopic
 from mcp_django.storage.versions import versions
 from tests.admin.shelf import shelf

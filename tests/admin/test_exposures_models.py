@@ -15,10 +15,10 @@ from django.test import Client
 
 from mcp_django import MCPServer, ModelTools
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.managed.exposures.hearing import ears
-from mcp_django.managed.freshness import freshness
 from mcp_django.models import ModelExposure
 from mcp_django.models import Topic as TopicRow
+from mcp_django.overrides.model_signals import ears
+from mcp_django.overrides.state import freshness
 from mcp_django.server import all_servers
 from mcp_django.storage.versions import Topic
 from mcp_django.test import MCPClient

@@ -11,8 +11,8 @@ from django.test import Client
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.managed.freshness import freshness
 from mcp_django.models import ViewExposure
+from mcp_django.overrides.state import freshness
 from mcp_django.test import MCPClient
 from tests.servers import person
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from django.db.models import JSONField, Value
 
-from mcp_django.managed.syncing import sync
 from mcp_django.models import (
     Component,
     ModelExposure,
@@ -19,6 +18,7 @@ from mcp_django.models import (
     Server,
     ViewExposure,
 )
+from mcp_django.overrides.sync import sync
 from tests.admin.shelf import shelf
 from tests.admin.staff import staff, superuser
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from mcp_django.managed.syncing import sync
 from mcp_django.models import Component, ModelExposure, PromptText, Server
+from mcp_django.overrides.sync import sync
 from tests.admin.shelf import shelf
 from tests.admin.staff import superuser
 

@@ -12,8 +12,8 @@ from django.test import Client
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.managed.prompt_versions import keep
 from mcp_django.models import PromptText
+from mcp_django.overrides.prompt_versions import keep
 from mcp_django.test import MCPClient
 from tests.admin.reading import page
 from tests.admin.staff import staff

@@ -12,8 +12,8 @@ from django.test import Client
 
 from mcp_django.admin import charts_numbers, report_numbers
 from mcp_django.admin.report_numbers import Quality, report
-from mcp_django.managed.syncing import sync
 from mcp_django.models import Component, Server
+from mcp_django.overrides.sync import sync
 from tests.admin.calls import called
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.shelf import shelf

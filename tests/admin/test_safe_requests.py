@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from mcp_django.managed.syncing import compare
 from mcp_django.models import Component, Server
+from mcp_django.overrides.sync import compare
 from mcp_django.server import all_servers
 from tests.admin.attempts import make_site
 from tests.admin.staff import superuser

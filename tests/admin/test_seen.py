@@ -18,9 +18,9 @@ from mcp_django.admin.seen_lists import LISTS, Kind
 from mcp_django.auth.permissions import AllowAny, BasePermission, IsAuthenticated
 from mcp_django.auth.principal import Principal
 from mcp_django.core.resource import Entry, EntryPage
-from mcp_django.managed.deciding import decided
-from mcp_django.managed.prompt_versions import keep
 from mcp_django.models import Component, PromptText, Server
+from mcp_django.overrides.prompt_versions import keep
+from mcp_django.overrides.state import decided
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test import MCPClient
 

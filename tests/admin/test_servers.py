@@ -12,8 +12,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from mcp_django.admin.pages import PAGES
-from mcp_django.managed.syncing import sync
 from mcp_django.models import Call, Server, Topic
+from mcp_django.overrides.sync import sync
 from mcp_django.storage.versions import MANAGED, versions
 from mcp_django.storage.versions import Topic as ListTopic
 from mcp_django.test import MCPClient

@@ -10,9 +10,9 @@ from django.contrib.auth.models import Group
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.managed.skill_versions import keep
+from mcp_django.integrations.skills import build
 from mcp_django.models import Skill
-from mcp_django.sources.skills.building import build
+from mcp_django.overrides.skill_versions import keep
 from mcp_django.test import MCPClient
 from tests.admin.reading import page
 from tests.admin.staff import staff, superuser

@@ -17,8 +17,8 @@ from mcp_django import Context, MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import anonymous, key_of, principal_for
 from mcp_django.execution import call_record
-from mcp_django.managed.syncing import sync
 from mcp_django.models import Call, Component, Task
+from mcp_django.overrides.sync import sync
 from mcp_django.storage import task_rows
 from mcp_django.storage.databases import before, rows
 from mcp_django.test import MCPClient

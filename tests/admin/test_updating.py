@@ -9,8 +9,8 @@ from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.test import Client
 
 from mcp_django import server as module
-from mcp_django.managed.syncing import sync
 from mcp_django.models import Component, Server
+from mcp_django.overrides.sync import sync
 from tests.admin.reading import text_of
 from tests.admin.shelf import shelf
 from tests.admin.staff import staff, superuser

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mcp_django import UI
-from mcp_django.managed.syncing import sync
 from mcp_django.models import Component
+from mcp_django.overrides.sync import sync
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.shelf import shelf
 from tests.admin.staff import superuser

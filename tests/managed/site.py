@@ -8,9 +8,8 @@ from django.db import transaction
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.managed.deciding import decided
-from mcp_django.managed.freshness import freshness
 from mcp_django.models import Component, Server
+from mcp_django.overrides.state import decided, freshness
 from mcp_django.storage.versions import MANAGED, touch
 
 

@@ -13,9 +13,9 @@ from django.db import OperationalError, connection, transaction
 from django.test import Client
 
 from mcp_django import MCPServer, server
-from mcp_django.managed import catalog_rows as module
-from mcp_django.managed.catalog_rows import CHECK_SECONDS, catalog_rows
 from mcp_django.models import Component, PromptText, Server, Skill, ViewExposure
+from mcp_django.overrides import sync as module
+from mcp_django.overrides.sync import CHECK_SECONDS, catalog_rows
 from mcp_django.storage import databases
 from mcp_django.storage.call_rows import CallLog
 from tests.admin.staff import superuser

@@ -21,9 +21,8 @@ from django.db import (
 from django.test.utils import CaptureQueriesContext
 
 from mcp_django import MCPServer
-from mcp_django.managed.current import shared
-from mcp_django.managed.freshness import freshness, is_in_transaction
 from mcp_django.models import Component, Topic
+from mcp_django.overrides.state import freshness, is_in_transaction, shared
 from mcp_django.server import all_servers
 from mcp_django.storage.cleanup import prune
 from mcp_django.storage.databases import before

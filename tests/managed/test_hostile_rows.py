@@ -9,8 +9,8 @@ from django.db.models import JSONField, Value
 
 from mcp_django import MCPServer
 from mcp_django.exceptions import ConnectionRefused
-from mcp_django.managed.reading import override_of
 from mcp_django.models import Component, Server
+from mcp_django.overrides.state import override_of
 from mcp_django.test import MCPClient
 from tests.managed.site import server_of
 

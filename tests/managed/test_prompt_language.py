@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 
 from mcp_django.exceptions import InvalidParams
-from mcp_django.managed.prompt_arguments import MAX_VALUE_CHARACTERS
-from mcp_django.managed.prompt_errors import PromptError, TextError
-from mcp_django.managed.prompt_language import (
+from mcp_django.overrides.prompt_language import (
     MAX_BLANKS,
     MAX_DEPTH,
     MAX_FILTERS,
+    MAX_MESSAGES,
+    MAX_OUTPUT_CHARACTERS,
     MAX_TEXT_CHARACTERS,
+    PromptError,
+    TextError,
+    read,
+    render,
 )
-from mcp_django.managed.prompt_rendering import MAX_MESSAGES, MAX_OUTPUT_CHARACTERS, read, render
+from mcp_django.overrides.texts import MAX_VALUE_CHARACTERS
 
 NAMES = ("x", "tone", "from", "long_name")
 

@@ -9,15 +9,15 @@ from django.contrib.auth.models import Group, Permission
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.managed.deciding import decided
-from mcp_django.managed.prompt_versions import (
+from mcp_django.models import Component, PromptText
+from mcp_django.overrides.prompt_versions import (
     MAX_COMPARED_LINES,
     Overtaken,
     differences,
     keep,
     restore,
 )
-from mcp_django.models import Component, PromptText
+from mcp_django.overrides.state import decided
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.servers import person
 

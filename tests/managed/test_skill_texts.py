@@ -12,22 +12,22 @@ from django.contrib.auth.models import Group
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.managed.deciding import decided
-from mcp_django.managed.prompt_versions import Overtaken
-from mcp_django.managed.skill_texts import (
+from mcp_django.integrations import skills
+from mcp_django.integrations.skills import build as built
+from mcp_django.integrations.yaml_scalars import SkillError
+from mcp_django.models import Component, Skill
+from mcp_django.overrides.prompt_versions import Overtaken
+from mcp_django.overrides.skill_versions import differences, keep, restore
+from mcp_django.overrides.state import decided
+from mcp_django.overrides.sync import sync
+from mcp_django.overrides.texts import (
     MAX_CHARACTERS,
     WrittenSkill,
-    build,
+    build_skill,
     files_of,
     skill_md,
-    written,
+    written_skill,
 )
-from mcp_django.managed.skill_versions import differences, keep, restore
-from mcp_django.managed.syncing import sync
-from mcp_django.models import Component, Skill
-from mcp_django.sources.skills import frontmatter
-from mcp_django.sources.skills.building import build as built
-from mcp_django.sources.skills.problems import SkillError
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.servers import person
 
@@ -92,9 +92,9 @@ def test_a_written_skill_is_listed_and_read(server: MCPServer) -> None:
 def test_the_frontmatter_is_what_a_parser_of_yaml_reads() -> None:
     pytest.importorskip("yaml")
     row = saved(description='yes: "a" \\ \t\U0001f600 # {x}', compatibility="2026-01-31")
-    said = written(Skill.objects.values().get(pk=row.pk))
-    (skill,) = [one for one in build(said) if one.frontmatter is not None]
-    assert frontmatter.read(skill_md(said)) == skill.frontmatter
+    said = written_skill(Skill.objects.values().get(pk=row.pk))
+    (skill,) = [one for one in build_skill(said) if one.frontmatter is not None]
+    assert skills.read(skill_md(said)) == skill.frontmatter
 
 
 def test_code_has_its_own_skill_whatever_is_written(server: MCPServer) -> None:
@@ -168,7 +168,7 @@ def test_half_a_character_is_refused() -> None:
     for field in ("text", "description", "supporting_files"):
         said = WrittenSkill(**{"name": "a", "description": "d", "text": "t", field: "\ud800"})
         with pytest.raises(SkillError):
-            build(said)
+            build_skill(said)
 
 
 def test_only_who_may_sees_it(server: MCPServer) -> None:

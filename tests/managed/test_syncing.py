@@ -10,8 +10,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from mcp_django import MCPServer, ModelTools
-from mcp_django.managed.syncing import sync
 from mcp_django.models import Component, Server
+from mcp_django.overrides.sync import sync
 from tests.managed.site import server_of
 
 pytestmark = pytest.mark.django_db
@@ -102,7 +102,7 @@ def test_two_processes_that_sync_at_once_make_one_row(monkeypatch: pytest.Monkey
     server = server_of("synced", "tool")
     # What the other one has made meanwhile is not seen by the look before.
     sync([server])
-    from mcp_django.managed import syncing
+    from mcp_django.overrides import sync as syncing
 
     monkeypatch.setattr(syncing, "_known", lambda alias: {})
     sync([server])

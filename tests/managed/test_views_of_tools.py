@@ -7,8 +7,8 @@ from django.contrib.auth.models import Group
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.managed.syncing import sync
 from mcp_django.models import Component
+from mcp_django.overrides.sync import sync
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.managed.site import decide
 from tests.servers import person

@@ -10,8 +10,8 @@ from django.contrib.auth.models import Group
 from django.db import OperationalError, connection
 
 from mcp_django import MCPServer
-from mcp_django.managed.freshness import freshness
 from mcp_django.models import Component, Server
+from mcp_django.overrides.state import freshness
 from tests.management.console import attempt, fails, run, server_of
 from tests.servers import person
 

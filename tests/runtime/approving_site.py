@@ -11,8 +11,8 @@ from django.urls import path
 from pydantic import Field, SecretStr
 
 from mcp_django import Context, MCPServer, ModelTools
-from mcp_django.managed.deciding import decided
 from mcp_django.models import Approval, Component
+from mcp_django.overrides.state import decided
 from tests.servers import person
 
 gated = MCPServer("gated", title="The desk")

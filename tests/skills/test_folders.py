@@ -15,8 +15,8 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.checks.components import check_descriptions
 from mcp_django.exceptions import AlreadyRegistered
+from mcp_django.integrations import skills
 from mcp_django.management.source import source_of
-from mcp_django.sources.skills import folders
 from tests.processes import REPOSITORY
 from tests.skills.shelf import FILES, fill, serving, skill
 from tests.spec import spec
@@ -140,14 +140,14 @@ def test_links_lead_nowhere_else(tmp_path: Path) -> None:
 def test_a_skill_that_no_host_has_to_load_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (folders.MAX_FILES, folders.MAX_BYTES) == (512, 16_777_216)
+    assert (skills.MAX_FILES, skills.MAX_BYTES) == (512, 16_777_216)
     fill(tmp_path)
-    monkeypatch.setattr(folders, "MAX_FILES", 3)
+    monkeypatch.setattr(skills, "MAX_FILES", 3)
     with pytest.raises(ImproperlyConfigured, match="more than 3 files"):
         serving(tmp_path)
-    monkeypatch.setattr(folders, "MAX_FILES", 4)
+    monkeypatch.setattr(skills, "MAX_FILES", 4)
     assert serving(tmp_path).resources
-    monkeypatch.setattr(folders, "MAX_BYTES", 100)
+    monkeypatch.setattr(skills, "MAX_BYTES", 100)
     with pytest.raises(ImproperlyConfigured, match="more than 100 bytes"):
         serving(tmp_path)
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcp_django.sources.skills.core_schema import parse
-from mcp_django.sources.skills.frontmatter import MAX_CHARACTERS, read
-from mcp_django.sources.skills.problems import SkillError
+from mcp_django.integrations.skills import MAX_CHARACTERS, read
+from mcp_django.integrations.yaml_scalars import SkillError, parse
 from tests.spec import spec
 
 

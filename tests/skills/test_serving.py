@@ -16,8 +16,8 @@ from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny, BasePermission
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AuthenticationRequired
+from mcp_django.integrations.skills import build as built
 from mcp_django.protocol.revisions import HANDSHAKE
-from mcp_django.sources.skills.building import build as built
 from mcp_django.test import ErrorResponse, MCPClient
 from tests.servers import person
 from tests.skills.shelf import FILES, fill, serving, skill

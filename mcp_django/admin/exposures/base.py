@@ -24,8 +24,8 @@ from mcp_django.admin.exposures.form import PREVIEW
 from mcp_django.admin.exposures.preview import Preview, preview_of
 from mcp_django.admin.exposures.states import states_of
 from mcp_django.admin_base import Base
-from mcp_django.managed.catalog_rows import catalog_rows
-from mcp_django.managed.exposures import spec_of
+from mcp_django.overrides.override_values import spec_of
+from mcp_django.overrides.sync import catalog_rows
 
 
 class Slot:

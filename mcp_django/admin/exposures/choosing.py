@@ -9,10 +9,10 @@ from django import forms
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from mcp_django.managed.exposures.exposed_view import routes_to_expose
-from mcp_django.managed.exposures.safety import models_to_expose
+from mcp_django.integrations.models.row_access import codename
+from mcp_django.overrides.exposure_rules import models_to_expose
+from mcp_django.overrides.exposures import routes_to_expose
 from mcp_django.server import all_servers
-from mcp_django.sources.models.guarding import codename
 
 
 class ChoosingForm(forms.Form):

@@ -10,11 +10,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import ManyToManyField, Model
 from django.utils.translation import gettext as _
 
-from mcp_django.managed.exposures.safety import closed_path
-from mcp_django.managed.exposures.scratch import Scratch
-from mcp_django.sources.models.columns import Column
-from mcp_django.sources.models.keys import is_short
-from mcp_django.sources.models.paths import FieldPath, own_names, resolve
+from mcp_django.integrations.models.columns import Column, FieldPath, own_names, resolve
+from mcp_django.integrations.models.exposed_fields import is_short
+from mcp_django.overrides.exposure_rules import closed_path
+from mcp_django.overrides.exposures import Scratch
 
 USES = ("fields", "filter_fields", "search_fields", "ordering_fields", "write_fields")
 """The options that name paths, in the order of their columns in a form."""

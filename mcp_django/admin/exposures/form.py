@@ -18,9 +18,9 @@ from mcp_django.admin.narrowing_fields import (
     ScopesField,
 )
 from mcp_django.admin.servers import server_of
-from mcp_django.managed.exposures import ExposureSpec, build, spec_of
-from mcp_django.managed.exposures.spec import read_exposures
 from mcp_django.models import Exposure
+from mcp_django.overrides.exposures import build
+from mcp_django.overrides.override_values import ExposureSpec, read_exposures, spec_of
 
 PREVIEW = "_preview"
 """The name of the button that shows what would be, and keeps nothing."""

@@ -14,13 +14,12 @@ from mcp_django.admin.exposures.columns import USES, LeftOut, PathRow, rows_of
 from mcp_django.admin.exposures.field_table import FieldTable
 from mcp_django.admin.exposures.form import ExposureForm
 from mcp_django.admin.servers import server_of
-from mcp_django.managed.exposures.exposed_model import model_of
-from mcp_django.managed.exposures.options import ACTIONS, OPERATIONS, READING, ModelOptions
-from mcp_django.managed.exposures.scratch import Scratch
+from mcp_django.integrations.models.columns import resolve
+from mcp_django.integrations.models.declaration import MAX_PAGE_SIZE
+from mcp_django.integrations.models.row_access import codename
 from mcp_django.models import ModelExposure
-from mcp_django.sources.models.guarding import codename
-from mcp_django.sources.models.paths import resolve
-from mcp_django.sources.models.tools import MAX_PAGE_SIZE
+from mcp_django.overrides.exposure_rules import ACTIONS, OPERATIONS, READING, ModelOptions
+from mcp_django.overrides.exposures import Scratch, model_of
 
 WORDS = {
     "list": _("List, narrowed and page by page"),

@@ -14,11 +14,11 @@ from django.utils.translation import gettext_lazy
 from mcp_django.admin.exposures.base import ExposureAdmin
 from mcp_django.admin.exposures.choosing import ModelChoosingForm
 from mcp_django.admin.exposures.model_form import ModelExposureForm
-from mcp_django.managed.exposures.exposed_model import model_of
-from mcp_django.managed.exposures.options import ModelOptions
+from mcp_django.integrations.models.columns import resolve
+from mcp_django.integrations.models.row_access import codename
 from mcp_django.models import ModelExposure
-from mcp_django.sources.models.guarding import codename
-from mcp_django.sources.models.paths import resolve
+from mcp_django.overrides.exposure_rules import ModelOptions
+from mcp_django.overrides.exposures import model_of
 
 
 @admin.register(ModelExposure)

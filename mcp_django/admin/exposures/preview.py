@@ -19,14 +19,13 @@ from mcp_django.core.component import Component
 from mcp_django.core.context import Context
 from mcp_django.execution.handlers import prompts, resources, tools
 from mcp_django.execution.policy import visible
-from mcp_django.managed import reading
-from mcp_django.managed.exposures import ExposureSpec, build
-from mcp_django.managed.exposures.exposed_view import files_of
-from mcp_django.managed.narrowing import AS_IN_CODE, narrowed
+from mcp_django.integrations.models.declaration import ModelComponents
+from mcp_django.integrations.models.row_access import permitted
+from mcp_django.overrides import state
+from mcp_django.overrides.exposures import build, files_of
+from mcp_django.overrides.override_values import AS_IN_CODE, ExposureSpec, narrowed
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.revisions import LATEST
-from mcp_django.sources.models.declaration import ModelComponents
-from mcp_django.sources.models.guarding import permitted
 
 logger = logging.getLogger("mcp_django")
 
@@ -80,7 +79,7 @@ class Preview:
 def preview_of(spec: ExposureSpec, user: Any) -> Preview:
     """What a row would become, as this user would see it; nothing is kept."""
     server = server_of(spec.server)
-    decisions = reading.read().get(spec.server, reading.UNMANAGED)
+    decisions = state.read().get(spec.server, state.UNMANAGED)
     others = [one for one in decisions.exposures if one.pk != spec.pk]
     made = build(server, spec.server, [*others, spec])
     principal = principal_for(user)

@@ -8,8 +8,8 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from mcp_django.admin.servers import server_of
-from mcp_django.managed.exposures import build, spec_of
-from mcp_django.managed.exposures.spec import read_exposures
+from mcp_django.overrides.exposures import build
+from mcp_django.overrides.override_values import read_exposures, spec_of
 
 
 def states_of(rows: Iterable[Any]) -> dict[Any, str]:

@@ -11,9 +11,9 @@ from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.exposures.form import ExposureForm
 from mcp_django.admin.exposures.model_form import CODE
-from mcp_django.managed.exposures.exposed_view import METHODS, is_rest, route_of
-from mcp_django.managed.exposures.options import TYPES, ViewOptions
 from mcp_django.models import ViewExposure
+from mcp_django.overrides.exposure_rules import TYPES, ViewOptions
+from mcp_django.overrides.exposures import METHODS, is_rest, route_of
 
 BECOMES = [
     ("tool", _("A tool that reads the page")),

@@ -13,8 +13,8 @@ from django.utils.translation import gettext_lazy
 from mcp_django.admin.exposures.base import ExposureAdmin
 from mcp_django.admin.exposures.choosing import ViewChoosingForm
 from mcp_django.admin.exposures.view_form import ViewExposureForm, methods_of
-from mcp_django.managed.exposures.options import ViewOptions
 from mcp_django.models import ViewExposure
+from mcp_django.overrides.exposure_rules import ViewOptions
 
 
 @admin.register(ViewExposure)

@@ -13,8 +13,8 @@ from django.db import connections
 from django.test import AsyncClient
 
 from mcp_django import Context, MCPServer
-from mcp_django.managed.deciding import decided
 from mcp_django.models import Call, Component
+from mcp_django.overrides.state import decided
 from tests.admin.reading import text_of
 from tests.admin.trying.desk import Trying, root, visitor
 from tests.runtime.approving_site import URLS, decide, gated, waiting

@@ -8,8 +8,8 @@ import pytest
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.managed.exposures.hearing import ears
-from mcp_django.managed.freshness import freshness
+from mcp_django.overrides.model_signals import ears
+from mcp_django.overrides.state import freshness
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.contrib.auth.models import Permission
 
-from mcp_django.managed.deciding import decided
 from mcp_django.models import ModelExposure, ViewExposure
+from mcp_django.overrides.state import decided
 from tests.servers import person
 
 ORDERS = {

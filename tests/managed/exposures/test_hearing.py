@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from mcp_django.managed.deciding import decided
-from mcp_django.managed.exposures import hearing
-from mcp_django.managed.exposures.hearing import ears
-from mcp_django.managed.freshness import freshness
 from mcp_django.models import Topic as TopicRow
+from mcp_django.overrides import model_signals
+from mcp_django.overrides.model_signals import ears
+from mcp_django.overrides.state import decided, freshness
 from mcp_django.storage.versions import Topic
 from tests.managed.exposures.rows import expose
 from tests.sources.models.building import customer, order
@@ -90,7 +89,7 @@ def test_it_tells_after_the_commit_and_not_of_what_was_taken_back() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_long_transaction_looks_at_once_and_loses_nothing(monkeypatch: Any) -> None:
-    monkeypatch.setattr(hearing, "MAX_WAITING", 3)
+    monkeypatch.setattr(model_signals, "MAX_WAITING", 3)
     expose(options=SUBSCRIBED)
     many = [order(f"A{number}") for number in range(8)]
     forget_everything()

@@ -16,11 +16,17 @@ from hypothesis import strategies as st
 from rest_framework.authtoken.views import ObtainAuthToken
 
 from mcp_django import MCPServer, ModelTools
-from mcp_django.managed.exposures import ExposureSpec, build, spec_of
-from mcp_django.managed.exposures.options import ModelOptions, ViewOptions
-from mcp_django.managed.exposures.safety import closed_model, closed_route, is_secret
+from mcp_django.integrations.site_requests import Route
 from mcp_django.models import Exposure
-from mcp_django.sources.site.routes import Route
+from mcp_django.overrides.exposure_rules import (
+    ModelOptions,
+    ViewOptions,
+    closed_model,
+    closed_route,
+    is_secret,
+)
+from mcp_django.overrides.exposures import build
+from mcp_django.overrides.override_values import ExposureSpec, spec_of
 from mcp_django.test import MCPClient
 from tests.managed.exposures.rows import ORDERS, expose, viewer
 from tests.rings import examples

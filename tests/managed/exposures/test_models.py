@@ -12,8 +12,8 @@ from django.db.models import QuerySet
 from mcp_django import Context, MCPServer, ModelTools
 from mcp_django.auth.permissions import AllowAny, IsAuthenticated
 from mcp_django.exceptions import AccessRefused, MCPError
+from mcp_django.integrations.models.declaration import ModelResource
 from mcp_django.models import Component
-from mcp_django.sources.models.resource import ModelResource
 from mcp_django.test import MCPClient
 from tests.drivers import message
 from tests.managed.exposures.rows import ORDERS, expose, viewer

@@ -12,8 +12,7 @@ from django.db.models import Model
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.sources.models.declaration import ModelComponents
-from mcp_django.sources.models.tools import ModelTools
+from mcp_django.integrations.models.declaration import ModelComponents, ModelTools
 from mcp_django.test import MCPClient
 from tests.servers import person, real_client
 from tests.sources.shop.models import Category, Customer, Order, OrderLine, Product

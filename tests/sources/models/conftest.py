@@ -26,7 +26,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         assert {topic.server for topic in topics} == {"shop"}
         found.append([topic.uri or topic.kind for topic in topics])
 
-    monkeypatch.setattr("mcp_django.sources.models.announcing.announce", announce)
+    monkeypatch.setattr("mcp_django.integrations.models.changes.announce", announce)
     return found
 
 

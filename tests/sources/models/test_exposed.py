@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from mcp_django.sources.models.exposed import ExposedFields
+from mcp_django.integrations.models.exposed_fields import ExposedFields
 from tests.sources.models.building import serve
 from tests.sources.shop.models import Category, Customer, Order, Product
 

@@ -145,7 +145,7 @@ def test_a_moment_with_an_offset_is_taken_by_a_site_without_zones() -> None:
 def test_a_field_that_is_called_like_an_argument_of_ours_keeps_its_filter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mcp_django.sources.models.filters.RESERVED", frozenset({"stock"}))
+    monkeypatch.setattr("mcp_django.integrations.models.filtering.RESERVED", frozenset({"stock"}))
     product(slug="a", stock=4)
     found = shop({"stock": ["exact"]})
     assert slugs(found, stock__exact=4) == ["a"]

@@ -10,8 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from mcp_django import MCPServer
 from mcp_django.exceptions import InsufficientScope
-from mcp_django.sources.models.resource import ModelResource
-from mcp_django.sources.models.tools import ModelTools
+from mcp_django.integrations.models.declaration import ModelResource, ModelTools
 from mcp_django.test import MCPClient
 from tests.servers import person
 from tests.spec import spec

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.exceptions import MCPDjangoError
-from mcp_django.sources.models.tools import ModelTools
+from mcp_django.integrations.models.declaration import ModelTools
 from mcp_django.test import MCPClient
 from tests.rings import examples
 from tests.sources.models.building import reader

@@ -8,7 +8,7 @@ import pytest
 
 from mcp_django import Context, MCPServer, mcp
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.sources.models.tools import ModelTools
+from mcp_django.integrations.models.declaration import ModelTools
 from mcp_django.test import MCPClient
 from tests.drivers import message
 from tests.servers import person, post, token_for
@@ -128,7 +128,7 @@ def test_what_is_denied_is_not_counted_or_added_up(ada: Any) -> None:
 def test_a_count_that_would_ask_about_too_many_says_how_to_narrow(
     ada: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_django.sources.models.guarding.MAX_ASKED", 5)
+    monkeypatch.setattr("mcp_django.integrations.models.row_access.MAX_ASKED", 5)
     found = reader(serve((Order, OwnOrders)), ada)
     refused = found.call_tool("count_orders", check=False)
     assert refused.is_error

@@ -8,7 +8,7 @@ import pytest
 
 from mcp_django import Context
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.sources.models.tools import ModelTools
+from mcp_django.integrations.models.declaration import ModelTools
 from tests.sources.models.building import product, reader
 from tests.sources.models.test_own_rules import Customers, Own, OwnOrders, ada, serve
 from tests.sources.shop.models import Customer, Order, Product, Tag

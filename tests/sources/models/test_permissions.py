@@ -11,7 +11,7 @@ from django.test import override_settings
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny, IsAuthenticated
 from mcp_django.exceptions import MCPError
-from mcp_django.sources.models.tools import ModelTools
+from mcp_django.integrations.models.declaration import ModelTools
 from mcp_django.test import MCPClient
 from tests.drivers import message
 from tests.servers import person, post, token_for

@@ -203,7 +203,7 @@ def test_without_subscriptions_nothing_listens() -> None:
 def test_several_servers_are_told_apart(monkeypatch: pytest.MonkeyPatch, commit: Commit) -> None:
     found: list[Topic] = []
     monkeypatch.setattr(
-        "mcp_django.sources.models.announcing.announce", lambda *topics: found.extend(topics)
+        "mcp_django.integrations.models.changes.announce", lambda *topics: found.extend(topics)
     )
     servers = [MCPServer(name, permission=AllowAny) for name in ("one", "two")]
     for server in servers:

@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from mcp_django import Context
 from mcp_django.execution.call import CURSORS
+from mcp_django.integrations.models.resources import MAX_LISTED_TEXT
 from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, encode_cursor
 from mcp_django.protocol.revisions import REVISIONS
-from mcp_django.sources.models.listing import MAX_LISTED_TEXT
 from mcp_django.test import MCPClient
 from tests.drivers import message, send
 from tests.servers import person
@@ -116,7 +116,7 @@ def test_objects_without_a_uri_are_left_out_and_the_rest_is_whole() -> None:
 def test_objects_whose_uri_no_cursor_could_hold_are_read_and_not_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mcp_django.sources.models.listing.MAX_LISTED_TEXT", 10)
+    monkeypatch.setattr("mcp_django.integrations.models.resources.MAX_LISTED_TEXT", 10)
     for number in ("a" * 10, "b" * 11, "c"):
         order(number)
     client = paged(1)

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from mcp_django.sources.models import writing
+from mcp_django.integrations.models import writing
 from mcp_django.test import MCPClient
 from tests.sources.models.building import category, customer, order, product
 from tests.sources.models.writers import KEPT, ORDER, may_all, server_of, tool, writer

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcp_django import MCPServer
+from mcp_django.integrations.models.declaration import ModelTools
+from mcp_django.integrations.models.write_forms import MAX_KEYS
 from mcp_django.schema.arguments import InvalidArguments
-from mcp_django.sources.models.linking import MAX_KEYS
-from mcp_django.sources.models.tools import ModelTools
 from mcp_django.test import MCPClient
 from tests.rings import examples
 from tests.sources.models.building import category, customer, line, order, product

@@ -10,8 +10,8 @@ from django.contrib.contenttypes.models import ContentType
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.sources.models import log
-from mcp_django.sources.models.tools import ModelTools
+from mcp_django.integrations.models import write_effects
+from mcp_django.integrations.models.declaration import ModelTools
 from mcp_django.test import MCPClient
 from tests.sources.models.building import customer, order, product
 from tests.sources.models.writers import KEPT, ORDER, PLACED, history, may_all, writer
@@ -94,7 +94,9 @@ def test_nobody_is_in_nobodys_history() -> None:
 def test_a_site_without_the_admin_has_no_history(monkeypatch: Any) -> None:
     order("N1")
     asked: list[str] = []
-    monkeypatch.setattr(log.apps, "is_installed", lambda name: asked.append(name) or False)
+    monkeypatch.setattr(
+        write_effects.apps, "is_installed", lambda name: asked.append(name) or False
+    )
     sent = {"number": "N1", "status": "paid"}
     assert not writer(Order, fields=ORDER).call_tool("update_order", sent).is_error
     assert "django.contrib.admin" in asked

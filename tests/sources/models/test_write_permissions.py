@@ -238,7 +238,7 @@ def test_a_class_may_add_to_what_django_says() -> None:
 
 def test_over_http_with_a_token(client: Any) -> None:
     from mcp_django import mcp
-    from mcp_django.sources.models.tools import ModelTools
+    from mcp_django.integrations.models.declaration import ModelTools
     from tests.servers import post, token_for
 
     cls = type("HttpMCP", (ModelTools,), {"fields": ORDER, "tools": ["update"], "name": "purchase"})

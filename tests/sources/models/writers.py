@@ -8,7 +8,7 @@ from django.contrib.admin.models import LogEntry
 from django.db.models import Model
 
 from mcp_django import MCPServer
-from mcp_django.sources.models.tools import ModelTools
+from mcp_django.integrations.models.declaration import ModelTools
 from mcp_django.test import MCPClient
 from tests.sources.models.building import holder
 

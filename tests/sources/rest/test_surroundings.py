@@ -14,7 +14,7 @@ from django.urls import path, set_script_prefix
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.sources.rest.request import ACCEPT
+from mcp_django.integrations.rest.calls import ACCEPT
 from mcp_django.test import MCPClient
 from tests.drivers import message
 from tests.servers import post, token_for

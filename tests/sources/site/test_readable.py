@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_django.sources.site.markup import pieces
-from mcp_django.sources.site.readable import readable
+from mcp_django.integrations.html_text import pieces, readable
 
 TAGS = st.sampled_from(
     [

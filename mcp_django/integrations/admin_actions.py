@@ -1,0 +1,200 @@
+"""The admin's actions as tools: the chosen rows, by the keys of the model.
+
+The action itself runs, with the request of the caller and the rows of the admin's own queryset. One
+that answers with a page wants to ask something there: nothing is kept of what it did before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import model_format_dict
+from django.contrib.messages import ERROR
+from django.db import DEFAULT_DB_ALIAS, router, transaction
+from django.db.models import QuerySet
+from django.http.response import HttpResponseBase
+from django.utils.translation import override
+from pydantic import Field
+
+from mcp_django.auth.permissions import BasePermission
+from mcp_django.auth.principal import Principal
+from mcp_django.core.context import Context
+from mcp_django.core.declare import Argument, arguments, function
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import ToolError
+from mcp_django.integrations import site_responses
+from mcp_django.integrations.model_admin import admin_request, list_path, widest
+from mcp_django.integrations.models.columns import nearest
+from mcp_django.integrations.models.row_access import permitted
+from mcp_django.integrations.site_requests import FreshRequest, release
+from mcp_django.integrations.site_responses import message_text, read_answer
+from mcp_django.protocol.content import ToolResult
+from mcp_django.schema.arguments import quote
+
+if TYPE_CHECKING:
+    from mcp_django.integrations.model_admin import AdminTools
+
+MAX_KEYS = 100
+DELETE = "delete_selected"
+
+
+def action_tool(declaration: AdminTools[Any], action: str) -> Tool:
+    """The tool that runs an action of the admin."""
+    words = _description(declaration, action)
+    plurals = declaration.plurals
+    name = action if action.endswith(f"_{plurals}") else f"{action}_{plurals}"
+    key = declaration.lookup
+    keys: Any = Annotated[list[key.annotation], Field(min_length=1, max_length=MAX_KEYS)]  # type: ignore[name-defined]
+    on_default = router.db_for_write(declaration.model) == DEFAULT_DB_ALIAS
+    return Tool(
+        name=name,
+        description=f"{words}. An action of the site's admin.",
+        function=function(partial(_run, declaration, action), name=name),
+        arguments=arguments(
+            name,
+            {
+                "keys": Argument(
+                    annotation=keys,
+                    description=f"Which {declaration.nouns}: the {key.name} of each.",
+                    required=True,
+                )
+            },
+        ),
+        permission=ActionPermission(declaration, action),
+        scopes=declaration.needed_scopes("change"),
+        read_only=False,
+        destructive=True,
+        atomic=True if on_default else None,
+    )
+
+
+class ActionPermission(BasePermission):
+    """Whether the admin would offer the action to the caller."""
+
+    def __init__(self, declaration: AdminTools[Any], action: str) -> None:
+        self._declaration = declaration
+        self._action = action
+
+    def __str__(self) -> str:
+        return f"{type(self._declaration.model_admin).__name__}.{self._action}"
+
+    def has_permission(self, principal: Principal) -> bool:
+        """Whether the caller sees the list in the admin, and the action above it."""
+        server = self._declaration.server
+        ctx = Context(server=server, principal=principal, protocol_version="")
+        admin = self._declaration.model_admin
+        request = self._declaration.request(ctx)
+        return (
+            admin.admin_site.has_permission(request)
+            and admin.has_view_or_change_permission(request)
+            and self._action in admin.get_actions(request)
+        )
+
+
+def _description(declaration: AdminTools[Any], action: str) -> str:
+    if action == DELETE:
+        declaration.refuse(
+            f"actions has {DELETE!r}; offer 'delete' in tools instead, which deletes one object "
+            "and says what goes with it."
+        )
+    admin = declaration.model_admin
+    # In the language that the site was written in; at registration no other is known.
+    with override(None):
+        known: Any = admin.get_actions(admin_request(widest(declaration.server), admin))
+        if action not in known:
+            names = [name for name in known if name != DELETE]
+            declaration.refuse(f"actions has {action!r}; {nearest(action, names)}")
+        words = str(_parts(known[action])[1]) % model_format_dict(declaration.model._meta)
+    return words.rstrip(".")
+
+
+def _parts(action: Any) -> tuple[Callable[..., Any], str]:
+    """The function of an action and its description."""
+    # Up to Django 6.0 it is a tuple.
+    if isinstance(action, tuple):
+        return action[0], action[2]
+    return action.func, action.plural_description or action.description
+
+
+def _run(declaration: AdminTools[Any], action: str, ctx: Context, given: dict[str, Any]) -> Any:
+    with transaction.atomic(using=router.db_for_write(declaration.model)):
+        chosen = _chosen(declaration, ctx, given["keys"])
+        posted = [
+            ("action", action),
+            ("index", "0"),
+            ("select_across", "0"),
+            *((ACTION_CHECKBOX_NAME, str(pk)) for pk in chosen),
+        ]
+        request = admin_request(ctx, declaration.model_admin, posted=posted)
+        admin = declaration.model_admin
+        rows: QuerySet[Any] = admin.get_queryset(request).filter(pk__in=chosen)
+        known: Any = admin.get_actions(request)
+        response = _parts(known[action])[0](admin, request, rows)
+        if not isinstance(response, HttpResponseBase):
+            return _said(declaration, action, request, len(chosen))
+        return _answered(declaration, ctx, request, response)
+
+
+def _chosen(declaration: AdminTools[Any], ctx: Context, keys: list[Any]) -> list[Any]:
+    """The primary keys of the rows; one that is hidden answers like one that does not exist.
+
+    Raises:
+        ToolError: one of them is not there, and so nothing is done to the others.
+    """
+    name = declaration.lookup.name
+    rows = permitted(declaration, ctx, declaration.rows(ctx).filter(**{f"{name}__in": keys}))
+    found = {str(key): pk for key, pk in rows.values_list(name, "pk")}
+    missing = [key for key in keys if str(key) not in found]
+    if missing:
+        listed = ", ".join(quote(key) for key in missing[:10])
+        raise ToolError(
+            f"There are no {declaration.nouns} with {name} {listed}; nothing was done "
+            "to the others."
+        )
+    return list(found.values())
+
+
+def _said(
+    declaration: AdminTools[Any], action: str, request: FreshRequest, number: int
+) -> ToolResult:
+    """What the action told its user, or that it ran."""
+    messages = request._messages.found  # type: ignore[attr-defined]  # ours
+    failed = [one for one in messages if one.level >= ERROR]
+    texts = [message_text(one) for one in messages]
+    if not texts:
+        nouns = declaration.noun if number == 1 else declaration.nouns
+        texts = [f"Done: {action} ran on {number} {nouns}."]
+    return ToolResult(*texts, is_error=bool(failed) and len(failed) == len(messages))
+
+
+def _answered(
+    declaration: AdminTools[Any], ctx: Context, request: FreshRequest, response: HttpResponseBase
+) -> ToolResult:
+    """A file, or where the admin would go on.
+
+    Raises:
+        ToolError: the answer is a page, on which the admin asks for more.
+    """
+    try:
+        if _is_page(response):
+            raise ToolError(
+                "This action goes on on a page of the admin, which asks for more; it has to be run "
+                f"there: {request.build_absolute_uri(list_path(declaration.model_admin))}. "
+                "Nothing was changed."
+            )
+        if not getattr(response, "is_rendered", True):
+            response.render()  # type: ignore[attr-defined]  # a template response
+        answer = read_answer(request, response, is_over=lambda: ctx.cancelled)
+        site_responses.check(answer, verb="POST")
+        return site_responses.tool_result(answer, is_readable=False)
+    finally:
+        release(response)
+
+
+def _is_page(response: HttpResponseBase) -> bool:
+    is_html = response.get("Content-Type", "").partition(";")[0].strip() == "text/html"
+    is_file = "attachment" in response.get("Content-Disposition", "")
+    return is_html and not is_file and response.status_code < 300

@@ -1,0 +1,506 @@
+"""HTML as text that is easy for a model to read, in the manner of Markdown.
+
+HTML is split into tags and text as a browser does it (HTML, section 13.2.5). The parser of the
+standard library takes quadratic time for some broken pages and fails for others, depending on its
+release. This one looks at each character a fixed number of times and reads every page: broken
+markup ends where a browser ends it. All of it takes time linear in the size of the page. Nothing
+is fetched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import unescape
+from urllib.parse import urlsplit
+
+# Nothing in them is a tag; in the latter, character references count all the same.
+RAW = frozenset({"script", "style", "xmp", "iframe", "noembed", "noframes", "noscript"})
+ESCAPABLE = frozenset({"textarea", "title"})
+# The only elements that a page can close in their own tag.
+FOREIGN = frozenset({"svg", "math"})
+
+_TAG_NAME = re.compile(r"[^ \t\n\r\f/>]+")
+_BETWEEN = re.compile(r"[ \t\n\r\f/]*")
+_ATTRIBUTE = re.compile(r"=?[^ \t\n\r\f/>=]*")
+_EQUALS = re.compile(r"[ \t\n\r\f]*=[ \t\n\r\f]*")
+_UNQUOTED = re.compile(r"[^ \t\n\r\f>]*")
+_COMMENT_END = re.compile(r"--!?>")
+_LETTER = re.compile(r"[A-Za-z]")
+# Python refuses to read numbers of so many digits.
+_HUGE_REFERENCE = re.compile(r"&#[0-9]{8,};?")
+
+
+@dataclass(frozen=True, slots=True)
+class StartTag:
+    """``<a href="x">``; of two attributes of one name the first counts."""
+
+    name: str
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EndTag:
+    """``</a>``."""
+
+    name: str
+
+
+Piece = StartTag | EndTag | str
+
+
+def pieces(html: str) -> Iterator[Piece]:
+    """The tags of a page and the texts between them."""
+    position = 0
+    while (opening := html.find("<", position)) >= 0:
+        if opening > position:
+            yield text_of(html[position:opening])
+        position, found = _markup(html, opening)
+        if found is None:
+            continue
+        yield found
+        if isinstance(found, StartTag) and found.name in RAW | ESCAPABLE:
+            end = _end_of_raw(html, found.name, position)
+            raw = html[position:end]
+            if raw:
+                yield raw if found.name in RAW else text_of(raw)
+            position = end
+    if position < len(html):
+        yield text_of(html[position:])
+
+
+def plain(html: str) -> str:
+    """Markup of the site's own as the text in it."""
+    return "".join(piece for piece in pieces(html) if isinstance(piece, str))
+
+
+def text_of(raw: str) -> str:
+    """Text with its character references resolved."""
+    return unescape(_HUGE_REFERENCE.sub("\ufffd", raw))
+
+
+def _markup(html: str, opening: int) -> tuple[int, Piece | None]:
+    """What stands at a ``<``, and where it ends; ``None`` for what nobody sees."""
+    following = html[opening + 1 : opening + 3]
+    if _LETTER.match(following):
+        return _tag(html, opening + 1, is_end=False)
+    if following[:1] == "/" and _LETTER.match(following[1:]):
+        return _tag(html, opening + 2, is_end=True)
+    if html.startswith("<!--", opening):
+        return _comment(html, opening + 4), None
+    if following[:1] in {"!", "?"} or (following[:1] == "/" and following[1:]):
+        # A doctype, an instruction, a section of CDATA, an end of nothing.
+        end = html.find(">", opening)
+        return (end + 1 if end >= 0 else len(html)), None
+    return opening + 1, "<"
+
+
+def _comment(html: str, start: int) -> int:
+    for short in (">", "->"):
+        if html.startswith(short, start):
+            return start + len(short)
+    found = _COMMENT_END.search(html, start)
+    return found.end() if found else len(html)
+
+
+def _tag(html: str, start: int, *, is_end: bool) -> tuple[int, Piece | None]:
+    """A tag from its name on; one that the page ends in is none."""
+    name = _TAG_NAME.match(html, start)
+    assert name is not None
+    position = name.end()
+    attributes: dict[str, str] = {}
+    while True:
+        position = _after(_BETWEEN, html, position)
+        if position >= len(html):
+            return position, None
+        if html[position] == ">":
+            break
+        end = _after(_ATTRIBUTE, html, position)
+        key = html[position:end].lower()
+        position, value = _value(html, end)
+        attributes.setdefault(key, value)
+    kind = name.group().lower()
+    if kind in FOREIGN and html[position - 1] == "/":
+        return position + 1, None
+    return position + 1, EndTag(kind) if is_end else StartTag(kind, attributes)
+
+
+def _value(html: str, position: int) -> tuple[int, str]:
+    """The value of an attribute behind its name, and where it ends."""
+    equals = _EQUALS.match(html, position)
+    if equals is None:
+        return position, ""
+    position = equals.end()
+    quote = html[position : position + 1]
+    if quote in {'"', "'"}:
+        end = html.find(quote, position + 1)
+        if end < 0:
+            return len(html), ""
+        return end + 1, text_of(html[position + 1 : end])
+    end = _after(_UNQUOTED, html, position)
+    return end, text_of(html[position:end])
+
+
+def _after(pattern: re.Pattern[str], html: str, position: int) -> int:
+    found = pattern.match(html, position)
+    return found.end() if found else position
+
+
+def _end_of_raw(html: str, name: str, start: int) -> int:
+    """Where the end tag begins that alone ends an element of this name."""
+    found = re.compile(rf"</{name}(?=[ \t\n\r\f/>])", re.IGNORECASE).search(html, start)
+    return found.start() if found else len(html)
+
+
+# From HTML to text --------------------------------------------------------------------------------
+
+# Headings, lists, tables and links stay. Scripts, styles, hidden elements and the controls of
+# forms (and so their tokens) are removed, and so are the characters that no font draws: text that
+# only models can read is an attack.
+
+
+def _tags(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+VOID = _tags("area base br col embed hr img input link meta param source track wbr")
+DROPPED = _tags(
+    "script style template noscript noembed noframes svg math iframe object audio video canvas "
+    "select button datalist dialog head"
+)
+BLOCKS = _tags(
+    "address article aside blockquote body dd details div dl dt fieldset figcaption figure footer "
+    "form header hgroup html legend main nav p section summary textarea"
+)
+HEADINGS = {f"h{level}": level for level in range(1, 7)}
+# What ends an element that nobody has to end (HTML, section 13.1.2.4), where it is the innermost.
+CLOSED_BY = {
+    "p": BLOCKS | HEADINGS.keys() | {"ul", "ol", "table", "pre", "hr", "li"},
+    "li": frozenset({"li"}),
+    "dt": frozenset({"dt", "dd"}),
+    "dd": frozenset({"dt", "dd"}),
+    "td": frozenset({"td", "th", "tr", "tbody", "tfoot"}),
+    "th": frozenset({"td", "th", "tr", "tbody", "tfoot"}),
+    "tr": frozenset({"tr", "tbody", "tfoot"}),
+    "head": BLOCKS | HEADINGS.keys() | {"ul", "ol", "table", "pre"},
+}
+# The plane of tags, by which text is written that nobody sees.
+UNSEEN = re.compile("[\U000e0000-\U000e0fff\0]")
+UNSEEN_STYLES = re.compile(
+    r"(?:^|;)(?:display:none|visibility:(?:hidden|collapse)|content-visibility:hidden"
+    r"|opacity:0*\.?0*%?|font-size:0*\.?0*[a-z%]*)(?:!important)?(?=;|$)"
+)
+_CSS_NOISE = re.compile(r"/\*.*?(?:\*/|$)|\s+", re.DOTALL)
+
+
+def readable(html: str) -> str:
+    """The text of a page, with its title first when no heading says it."""
+    reader = _Reader()
+    for piece in pieces(html):
+        if isinstance(piece, StartTag):
+            reader.start(piece.name, piece.attributes)
+        elif isinstance(piece, EndTag):
+            reader.end(piece.name)
+        else:
+            reader.text(piece)
+    return UNSEEN.sub("", reader.result())
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._writer = Writer()
+        self._open: list[tuple[str, bool]] = []
+        self._counts: Counter[str] = Counter()
+        self._hidden = 0
+        self._links: list[str] = []
+        self._title: list[str] = []
+
+    def result(self) -> str:
+        text = self._writer.result()
+        title = " ".join("".join(self._title).split())
+        if title and not text.startswith("# ") and "\n# " not in text:
+            text = f"# {title}\n\n{text}".strip()
+        return text
+
+    def start(self, tag: str, given: dict[str, str]) -> None:
+        while self._open and tag in CLOSED_BY.get(self._open[-1][0], ()):
+            self._leave(self._open[-1][0])
+        if tag in VOID:
+            if not self._hidden:
+                self._void(tag, given)
+            return
+        hides = tag in DROPPED or _is_hidden(given)
+        self._open.append((tag, hides))
+        self._counts[tag] += 1
+        self._hidden += hides
+        if not self._hidden:
+            self._start(tag, given)
+
+    def end(self, tag: str) -> None:
+        if not self._counts[tag]:
+            return
+        while self._counts[tag]:
+            inner = self._open[-1][0]
+            self._leave(inner)
+            if inner == tag:
+                return
+
+    def text(self, data: str) -> None:
+        if self._open and self._open[-1][0] == "title":
+            # A picture has a title, too.
+            self._title.append("" if self._counts["svg"] else data)
+        elif not self._hidden:
+            # No character of a page; the writer breaks lines with it.
+            self._writer.text(data.replace("\0", ""))
+
+    def _leave(self, tag: str) -> None:
+        _, hides = self._open.pop()
+        self._counts[tag] -= 1
+        if not self._hidden:
+            self._end(tag)
+        self._hidden -= hides
+
+    def _void(self, tag: str, given: dict[str, str]) -> None:
+        if tag == "br":
+            self._writer.line_break()
+        elif tag == "hr":
+            self._writer.rule()
+        elif tag == "img" and given.get("alt"):
+            self.text(f" {given['alt']} ")
+
+    def _start(self, tag: str, given: dict[str, str]) -> None:
+        writer = self._writer
+        if tag == "a":
+            self._links.append(_address(given.get("href", "")))
+            writer.text("[" if self._links[-1] else "")
+        elif tag in HEADINGS:
+            writer.heading(HEADINGS[tag])
+        elif tag in {"ul", "ol"}:
+            writer.begin_list(is_ordered=tag == "ol")
+        elif tag == "li":
+            writer.item()
+        elif tag == "pre":
+            writer.begin_code()
+        elif tag == "table":
+            writer.begin_table()
+        elif tag == "tr":
+            writer.row()
+        elif tag in {"td", "th"}:
+            writer.cell()
+        elif tag in BLOCKS:
+            writer.block()
+
+    def _end(self, tag: str) -> None:
+        writer = self._writer
+        if tag == "a":
+            address = self._links.pop() if self._links else ""
+            writer.text(f"]({address})" if address else "")
+        elif tag in {"ul", "ol"}:
+            writer.end_list()
+        elif tag == "pre":
+            writer.end_code()
+        elif tag == "table":
+            writer.end_table()
+        elif tag in {"td", "th"}:
+            writer.end_cell()
+        elif tag == "caption":
+            writer.caption()
+        elif tag in BLOCKS or tag in HEADINGS or tag == "li":
+            writer.block()
+
+
+def _is_hidden(given: dict[str, str]) -> bool:
+    style = _CSS_NOISE.sub("", given.get("style", "")).lower()
+    return (
+        "hidden" in given
+        or given.get("aria-hidden", "").strip().lower() == "true"
+        or UNSEEN_STYLES.search(style) is not None
+    )
+
+
+def _address(href: str) -> str:
+    """The target of a link, unless it is within the page or no address at all."""
+    text = href.strip()
+    try:
+        scheme = urlsplit(text).scheme.lower()
+    except ValueError:
+        return ""
+    if not text or text.startswith("#") or scheme not in {"", "http", "https", "mailto", "tel"}:
+        return ""
+    return text.replace(" ", "%20").replace(")", "%29")
+
+
+# Blocks of text -----------------------------------------------------------------------------------
+
+# Paragraphs, headings, items, rows and code, one after the other.
+
+MAX_INDENT = 8
+
+
+@dataclass(slots=True)
+class _List:
+    is_ordered: bool
+    number: int = 0
+
+
+@dataclass(slots=True)
+class Writer:
+    """Collects text and knows where a block ends; inside a table everything is one line."""
+
+    _blocks: list[tuple[str, str]] = field(default_factory=list)
+    _pieces: list[str] = field(default_factory=list)
+    _kind: str = ""
+    _prefix: str = ""
+    _lists: list[_List] = field(default_factory=list)
+    _list: int = 0
+    """Which one of the outermost lists it is."""
+    _is_code: bool = False
+    _tables: int = 0
+    """How deep in tables."""
+    _table: int = 0
+    """Which one it is."""
+    _cells: list[str] = field(default_factory=list)
+    _rows: int = 0
+
+    def result(self) -> str:
+        """Everything written; blocks of one list or table follow each other closely."""
+        self._tables = 0
+        self.end_code()
+        self.block()
+        text: list[str] = []
+        before = ""
+        for kind, block in self._blocks:
+            if text:
+                text.append("\n" if kind and kind == before else "\n\n")
+            text.append(block)
+            before = kind
+        return "".join(text)
+
+    def text(self, text: str) -> None:
+        """Add text to the block."""
+        self._pieces.append(text)
+
+    def line_break(self) -> None:
+        """Go on in a new line of the same block."""
+        self._pieces.append("\n" if self._is_code else " \0 ")
+
+    def block(self) -> None:
+        """End the block, if there is anything in it."""
+        if self._is_code:
+            return
+        if self._tables:
+            self._pieces.append(" ")
+            return
+        self._end()
+
+    def rule(self) -> None:
+        """Draw a line."""
+        self.block()
+        if not self._tables and not self._is_code:
+            self._blocks.append(("", "---"))
+
+    def heading(self, level: int) -> None:
+        """Begin a heading."""
+        self.block()
+        if not self._tables:
+            self._prefix = f"{'#' * level} "
+
+    def begin_list(self, *, is_ordered: bool) -> None:
+        """Begin a list, in another one or not."""
+        self.block()
+        if not self._lists:
+            self._list += 1
+        self._lists.append(_List(is_ordered))
+
+    def end_list(self) -> None:
+        """End the innermost list."""
+        self.block()
+        if self._lists:
+            self._lists.pop()
+
+    def item(self) -> None:
+        """Begin an item; one outside of a list is an item all the same."""
+        self.block()
+        mark = "-"
+        if self._lists and self._lists[-1].is_ordered:
+            self._lists[-1].number += 1
+            mark = f"{self._lists[-1].number}."
+        if self._tables:
+            return
+        indent = "  " * min(max(len(self._lists) - 1, 0), MAX_INDENT)
+        self._kind, self._prefix = f"item of {self._list}", f"{indent}{mark} "
+
+    def begin_code(self) -> None:
+        """Begin text in which spaces and line ends count."""
+        self.block()
+        if not self._tables:
+            self._is_code = True
+
+    def end_code(self) -> None:
+        """End it."""
+        if not self._is_code:
+            return
+        self._is_code = False
+        text = "".join(self._pieces).strip("\n").replace("\0", "")
+        self._pieces.clear()
+        if text.strip():
+            self._blocks.append(("", f"```\n{text}\n```"))
+
+    def begin_table(self) -> None:
+        """Begin a table; one inside of another is text in its cell."""
+        self.block()
+        self._tables += 1
+        if self._tables == 1:
+            self._cells, self._rows = [], 0
+            self._table += 1
+
+    def caption(self) -> None:
+        """End the caption of a table."""
+        if self._tables == 1 and (text := self._collapsed()):
+            self._blocks.append(("", text))
+
+    def row(self) -> None:
+        """Begin a row."""
+        if self._tables == 1:
+            self._end_row()
+
+    def cell(self) -> None:
+        """Begin a cell."""
+        if self._tables == 1:
+            self._pieces.clear()
+
+    def end_cell(self) -> None:
+        """End a cell."""
+        if self._tables == 1:
+            self._cells.append(self._collapsed().replace("\n", " ").replace("|", "\\|"))
+
+    def end_table(self) -> None:
+        """End the innermost table."""
+        if self._tables == 1:
+            self._end_row()
+        self._tables = max(self._tables - 1, 0)
+
+    def _end_row(self) -> None:
+        cells, self._cells = self._cells, []
+        if not any(cells):
+            return
+        self._rows += 1
+        kind = f"row of {self._table}"
+        self._blocks.append((kind, f"| {' | '.join(cells)} |"))
+        if self._rows == 1:
+            self._blocks.append((kind, f"|{' --- |' * len(cells)}"))
+
+    def _end(self) -> None:
+        text = self._collapsed()
+        if not text:
+            return
+        self._blocks.append((self._kind, f"{self._prefix}{text}"))
+        self._kind = self._prefix = ""
+
+    def _collapsed(self) -> str:
+        """The text of the block: spaces are one space, and lines end where they were told to."""
+        lines = "".join(self._pieces).split("\0")
+        self._pieces.clear()
+        return "\n".join(" ".join(line.split()) for line in lines).strip()

@@ -1,0 +1,672 @@
+"""A ``ModelAdmin`` as tools: what the site's own admin shows, finds, allows, writes and logs.
+
+For every decision the ``ModelAdmin`` is asked anew, with a request of the caller: which rows
+there are, who may do what, with which form, and how an object is saved and logged. The site's own
+admin is not changed. This module is imported when it is first used, because a site may have no
+admin.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from functools import cached_property
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from django import forms
+from django.apps import apps
+from django.contrib.admin import AdminSite, ModelAdmin
+from django.contrib.admin.utils import flatten_fieldsets, label_for_field, lookup_field
+from django.contrib.auth import get_user_model
+from django.contrib.messages.storage.base import BaseStorage, Message
+from django.core.exceptions import (
+    FieldDoesNotExist,
+    ImproperlyConfigured,
+    ObjectDoesNotExist,
+    PermissionDenied,
+)
+from django.db.models import FileField, Model, QuerySet
+from django.forms import PasswordInput
+from django.urls import NoReverseMatch, Resolver404, reverse
+from django.urls import resolve as resolve_url
+from django.utils.module_loading import autodiscover_modules
+from django.utils.safestring import SafeData
+from django.utils.translation import gettext, override
+
+from mcp_django.auth.principal import Principal
+from mcp_django.core.component import Component
+from mcp_django.core.context import Context
+from mcp_django.integrations.html_text import plain
+from mcp_django.integrations.models import write_effects
+from mcp_django.integrations.models.columns import (
+    SHORT_TEXT,
+    Column,
+    FieldPath,
+    default_lookups,
+    resolve,
+)
+from mcp_django.integrations.models.declaration import Action, ModelResource, ModelTools
+from mcp_django.integrations.models.exposed_fields import ExposedFields
+from mcp_django.integrations.models.write_forms import FormInputs
+from mcp_django.integrations.site_requests import FreshRequest, Pairs, Sending, fresh_request
+from mcp_django.schema.arguments import InvalidArguments, Problem, unknown_argument
+from mcp_django.schema.secrets import names_secret
+from mcp_django.schema.structure import Schema
+from mcp_django.schema.values import jsonable
+
+# Options derived from a ModelAdmin ----------------------------------------------------------------
+
+# Only what is written down in the attributes of the ``ModelAdmin`` is used; what a method
+# computes for each request cannot be known in advance. Only columns and relations of the model
+# are used, and none that its form hides (a password), so that nothing is exposed which the admin
+# shows differently.
+
+PREFIXES = "^=@"
+DATE_PARTS = ("year", "month", "day")
+
+
+@dataclass(slots=True)
+class Derived:
+    """The options, and what could not be taken over."""
+
+    fields: list[str]
+    search_fields: list[str] = dataclass_field(default_factory=list)
+    filter_fields: dict[str, list[str]] = dataclass_field(default_factory=dict)
+    ordering_fields: list[str] = dataclass_field(default_factory=list)
+    ordering: list[str] = dataclass_field(default_factory=list)
+    left_out: list[str] = dataclass_field(default_factory=list)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All of them by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def derive(model_admin: ModelAdmin[Any], fields: Iterable[str] | None) -> Derived:
+    """Read a ``ModelAdmin``; ``fields`` stands in place of those that it shows."""
+    reading = _Reading(model_admin)
+    shown = list(fields) if fields is not None else list(reading.fields())
+    found = Derived(fields=shown, left_out=reading.left_out)
+    found.search_fields = list(reading.search_fields(shown))
+    found.filter_fields = reading.filter_fields(shown)
+    found.ordering_fields = list(reading.ordering_fields(shown))
+    found.ordering = list(reading.ordering(shown))
+    return found
+
+
+class _Reading:
+    def __init__(self, model_admin: ModelAdmin[Any]) -> None:
+        self._admin = model_admin
+        self._model = model_admin.model
+        self.left_out: list[str] = []
+
+    # Fields ---------------------------------------------------------------------------------------
+
+    def fields(self) -> Iterator[str]:
+        """The columns and relations that the admin shows, and a key if none of them is one."""
+        found = list(dict.fromkeys(name for name in self._shown() if self._is_open(name)))
+        if not any(self._names_one(name) for name in found):
+            yield self._model._meta.pk.name
+        yield from found
+
+    def _shown(self) -> Iterator[str]:
+        admin: Any = self._admin
+        written = admin.fieldsets or [(None, {"fields": admin.fields or ()})]
+        for name in (*admin.list_display, *flatten_fieldsets(written), *admin.readonly_fields):
+            # A callable, a method of the admin or of the model is code, and no field.
+            if isinstance(name, str) and self._path(name) is not None:
+                yield name
+
+    def _is_open(self, name: str) -> bool:
+        form: Any = self._admin.form
+        meta = getattr(form, "_meta", None)
+        excluded = self._admin.exclude or getattr(meta, "exclude", None) or ()
+        if name in excluded:
+            return False
+        widgets = getattr(meta, "widgets", None) or {}
+        is_hidden = isinstance(_made(widgets.get(name)), PasswordInput)
+        is_secret = names_secret(name)
+        # A field that the form declares is shown as the form says, and not as it is stored.
+        if is_hidden or is_secret or name in form.declared_fields:
+            self.left_out.append(
+                f"{name!r} is left out, as it may be a secret; name it in fields=…"
+            )
+            return False
+        return True
+
+    def _names_one(self, name: str) -> bool:
+        path = self._path(name)
+        if path is None or path.hops or path.is_relation:
+            return False
+        return bool(path.field.unique and not path.field.null and Column(path.field).is_comparable)
+
+    # What can be asked ----------------------------------------------------------------------------
+
+    def search_fields(self, shown: list[str]) -> Iterator[str]:
+        """The text that is searched, as far as it is shown."""
+        for written in self._admin.search_fields:
+            name = self._without_lookup(written.lstrip(PREFIXES))
+            path = self._path(name)
+            is_text = path is not None and not path.is_relation
+            if is_text and Column(path.column).kind == "text" and name in shown:  # type: ignore[union-attr]
+                yield name
+            else:
+                self._leave("search_fields", written, name, shown)
+
+    def filter_fields(self, shown: list[str]) -> dict[str, list[str]]:
+        """The filters at the side of the list, and the dates above it."""
+        found: dict[str, list[str]] = {}
+        for written in self._admin.list_filter:
+            name: Any = written[0] if isinstance(written, list | tuple) else written
+            path = self._path(name) if isinstance(name, str) else None
+            if path is not None and name in shown and Column(path.column).is_comparable:
+                found[name] = list(default_lookups(path))
+            else:
+                self._leave("list_filter", _name_of(written), name, shown)
+        date = self._admin.date_hierarchy
+        path = self._path(date) if date else None
+        if date and path is not None and date in shown:
+            found[date] = [*default_lookups(path), *DATE_PARTS]
+        elif date:
+            self._leave("date_hierarchy", date, date, shown)
+        return found
+
+    def ordering_fields(self, shown: list[str]) -> Iterator[str]:
+        """The columns of the list by which it can be sorted."""
+        admin: Any = self._admin
+        for name in admin.list_display if admin.sortable_by is None else admin.sortable_by:
+            if isinstance(name, str) and name in shown and self._has_order(name):
+                yield name
+
+    def ordering(self, shown: list[str]) -> Iterator[str]:
+        """The order of the list, up to the first that is not shown."""
+        for written in self._admin.ordering or ():
+            name = str(written).removeprefix("-")
+            if name == "pk":
+                name = self._model._meta.pk.name
+            if not isinstance(written, str) or name not in shown or not self._has_order(name):
+                self._leave("ordering", _name_of(written), name, shown)
+                return
+            yield f"-{name}" if written.startswith("-") else name
+
+    def _has_order(self, name: str) -> bool:
+        path = self._path(name)
+        if path is None or path.is_many or not Column(path.column).is_comparable:
+            return False
+        if path.is_relation and not path.field.concrete:
+            return False
+        length = getattr(path.column, "max_length", None) or SHORT_TEXT + 1
+        return Column(path.column).kind != "text" or length <= SHORT_TEXT
+
+    # Steps ----------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> FieldPath | None:
+        try:
+            return resolve(self._model, name, what=type(self._admin).__name__)
+        except ImproperlyConfigured:
+            return None
+
+    def _without_lookup(self, name: str) -> str:
+        """``email__icontains`` searches ``email``."""
+        before, _, last = name.rpartition("__")
+        if before and self._path(name) is None and self._path(before) is not None and last:
+            return before
+        return name
+
+    def _leave(self, option: str, written: str, name: Any, shown: list[str]) -> None:
+        is_hidden = isinstance(name, str) and self._path(name) is not None and name not in shown
+        why = "which is not in fields" if is_hidden else "which has no counterpart"
+        self.left_out.append(f"{option} has {written!r}, {why}")
+
+
+def _name_of(written: Any) -> str:
+    if isinstance(written, list | tuple):
+        return str(written[0])
+    return written if isinstance(written, str) else getattr(written, "__name__", str(written))
+
+
+def _made(widget: Any) -> Any:
+    return widget() if isinstance(widget, type) else widget
+
+
+# Computed columns of the admin's list -------------------------------------------------------------
+
+# A column that a method of the admin or of the model computes is shown if the author names it. It
+# can be neither filtered, ordered by nor written.
+
+
+class AdminFields(ExposedFields):
+    """The allow-list of one ``ModelAdmin``."""
+
+    def __init__(
+        self, model: type[Model], fields: Sequence[str], *, declaration: AdminTools[Any]
+    ) -> None:
+        self._admin = declaration.model_admin
+        self._computed = [name for name in fields if self._is_code(model, name)]
+        columns = [name for name in fields if name not in self._computed]
+        super().__init__(model, columns, declaration=declaration)
+        self.tree.is_whole = bool(self._computed)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The schema of one object in answers."""
+        schema = super().schema
+        with override(None):
+            labels = {name: self._label(name) for name in self._computed}
+        shown = {name: {"description": label} for name, label in labels.items()}
+        return {**schema, "properties": {**schema["properties"], **shown}}
+
+    def dump_all(self, objects: Iterable[Model], ctx: Context) -> list[dict[str, Any]]:
+        """Objects of a prepared query as plain JSON."""
+        found = list(objects)
+        rows = super().dump_all(found, ctx)
+        for obj, row in zip(found, rows, strict=True):
+            row.update({name: self._value(obj, name) for name in self._computed})
+        return rows
+
+    def _is_code(self, model: type[Model], name: Any) -> bool:
+        """Whether a name is a method or property of the admin or the model, of their own."""
+        if not isinstance(name, str) or name.startswith("_") or _is_path(model, name):
+            return False
+        own = hasattr(self._admin, name) and not hasattr(_base(), name)
+        # Of any model: save, delete and the like.
+        return own or (hasattr(model, name) and not hasattr(Model, name))
+
+    def _label(self, name: str) -> str:
+        return str(label_for_field(name, self.model, self._admin))
+
+    def _value(self, obj: Model, name: str) -> Any:
+        try:
+            _, _, value = lookup_field(name, obj, self._admin)
+        except ObjectDoesNotExist:
+            # The admin shows an empty cell, too.
+            return None
+        if isinstance(value, SafeData):
+            return plain(str(value))
+        try:
+            return jsonable(value)
+        except (TypeError, ValueError):
+            return str(value)
+
+
+def _is_path(model: type[Model], name: str) -> bool:
+    try:
+        resolve(model, name, what="fields")
+    except (ImproperlyConfigured, FieldDoesNotExist):
+        return False
+    return True
+
+
+def _base() -> type[Any]:
+    from django.contrib.admin import ModelAdmin
+
+    return ModelAdmin
+
+
+# Finding the ModelAdmin and its site --------------------------------------------------------------
+
+# An ``mcp`` module may be imported before the ``admin`` module of its app. In that case all
+# ``admin`` modules are imported first, as the admin itself does a moment later.
+
+
+def find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
+    """The instance that a site made of a class, or for a model.
+
+    Raises:
+        ImproperlyConfigured: there is none; the message says what there is.
+    """
+    if not apps.is_installed("django.contrib.admin"):
+        raise ImproperlyConfigured(
+            'register_admin() reads the admin of the site: add "django.contrib.admin" to '
+            "INSTALLED_APPS, or register the model itself."
+        )
+    if not isinstance(target, type) or not issubclass(target, Model | ModelAdmin):
+        raise ImproperlyConfigured(
+            f"register_admin() takes a model or a ModelAdmin, not {target!r}."
+        )
+    chosen = _default_site() if site is None else site
+    found = _find(target, chosen)
+    if found is None:
+        autodiscover_modules("admin", register_to=chosen)
+        found = _find(target, chosen)
+    if found is None:
+        raise ImproperlyConfigured(_unknown(target, chosen))
+    return found
+
+
+def _default_site() -> AdminSite:
+    from django.contrib import admin
+
+    return admin.site
+
+
+def _registered(site: AdminSite) -> dict[type[Model], ModelAdmin[Any]]:
+    return site._registry
+
+
+def _find(target: type, site: AdminSite) -> ModelAdmin[Any] | None:
+    if issubclass(target, Model):
+        return _registered(site).get(target)
+    found = [one for one in _registered(site).values() if type(one) is target]
+    if len(found) > 1:
+        names = ", ".join(one.model.__name__ for one in found)
+        raise ImproperlyConfigured(
+            f"{target.__name__} is the admin of several models: register one of {names}."
+        )
+    return found[0] if found else None
+
+
+def _unknown(target: type, site: AdminSite) -> str:
+    known = _registered(site)
+    names = [model.__name__ for model in known]
+    if not issubclass(target, Model):
+        names = [type(one).__name__ for one in known.values()]
+    close = difflib.get_close_matches(target.__name__, names, n=1)
+    hint = f"; did you mean {close[0]}?" if close else "; register it there, or pass site=…."
+    return f"{target.__name__} is not registered at the admin site {site.name!r}{hint}"
+
+
+# Values of a write, read by the admin's form ------------------------------------------------------
+
+# The form is the one that the ``ModelAdmin`` makes for this caller.
+
+# What the admin tells a person with a mouse, in Django's own words.
+_HOW_TO_SELECT = "Hold down “Control”, or “Command” on a Mac, to select more than one."
+
+
+class AdminInputs(FormInputs):
+    """Published is the widest form; which fields a caller may write is decided by his own."""
+
+    _declaration: AdminTools[Any]
+
+    def form_class(self, declaration: AdminTools[Any], *, is_change: bool) -> Any:
+        """The class of the form that somebody gets who may do everything."""
+        return declaration.widest_form(is_change=is_change)
+
+    def bind(self, ctx: Context, call: Any, instance: Any) -> Any:
+        """The valid form.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        own = copy.copy(self)
+        own._form_class = self._declaration.make_form(ctx, instance)
+        fields = own._form_class.base_fields  # type: ignore[attr-defined]  # not in the stubs
+        own._fields = {name: one for name, one in fields.items() if name in self._fields}
+        if problems := list(own._not_for_this_caller(call)):
+            raise InvalidArguments(problems)
+        return super(AdminInputs, own).bind(ctx, call, instance)
+
+    def _not_for_this_caller(self, call: Any) -> Iterator[Problem]:
+        for name in call.written:
+            if name not in self._fields or self._fields[name].disabled:
+                yield unknown_argument(name, self._fields)
+
+
+def plain_form(form_class: Any) -> Any:
+    """The form without the inputs that want lists of keys as one text."""
+    for field in form_class.base_fields.values():
+        if isinstance(field, forms.ModelMultipleChoiceField):
+            # The class was made for this call; Django keeps no other reference to its fields.
+            field.widget = forms.SelectMultiple()
+            field.help_text = str(field.help_text).replace(gettext(_HOW_TO_SELECT), "").strip()
+    return form_class
+
+
+# The request that a ModelAdmin is asked with ------------------------------------------------------
+
+# It is a request of the caller to the admin's list of the model. It passed through no middleware,
+# so it has a user and messages, but no session.
+
+
+class Collected(BaseStorage):
+    """Messages to the user, kept for the answer and not for the next page."""
+
+    def _get(self, *args: Any, **kwargs: Any) -> tuple[list[Message], bool]:
+        return [], True
+
+    def _store(self, messages: Any, response: Any, *args: Any, **kwargs: Any) -> list[Message]:
+        return []
+
+    @property
+    def found(self) -> list[Message]:
+        """What was said so far."""
+        queued: list[Message] = self._queued_messages  # type: ignore[attr-defined]  # of the base
+        return list(queued)
+
+
+def admin_request(
+    ctx: Context, model_admin: ModelAdmin[Any], *, posted: Pairs | None = None
+) -> FreshRequest:
+    """A request of the caller to the admin's list of the model."""
+    sending = Sending(
+        verb="GET" if posted is None else "POST",
+        path=list_path(model_admin),
+        query=[],
+        body=posted or [],
+        routes=(),
+    )
+    request = fresh_request(ctx, sending)
+    request.user = ctx.user
+    request._messages = Collected(request)  # type: ignore[attr-defined]  # of the message framework
+    with suppress(Resolver404):
+        request.resolver_match = resolve_url(request.path_info)
+    return request
+
+
+def list_path(model_admin: ModelAdmin[Any]) -> str:
+    """The address of the admin's list; of a site without addresses the root."""
+    options = model_admin.model._meta
+    name = f"{model_admin.admin_site.name}:{options.app_label}_{options.model_name}_changelist"
+    try:
+        return reverse(name)
+    except NoReverseMatch:
+        return reverse_root()
+
+
+def reverse_root() -> str:
+    """The root of the site."""
+    from django.urls import get_script_prefix
+
+    return get_script_prefix()
+
+
+def widest(server: Any) -> Context:
+    """A call of somebody who may do everything, by whom the schemas are made at registration.
+
+    It never leads to a row: each call asks again as its own caller.
+    """
+    user: Any = get_user_model()()
+    user.pk = user._meta.pk.get_default() or 0
+    for name in ("is_active", "is_staff", "is_superuser"):
+        # A user model of the site may compute them.
+        with suppress(AttributeError):
+            setattr(user, name, True)
+    principal = Principal(key="registration", user=user)
+    return Context(server=server, principal=principal, protocol_version="")
+
+
+# Model admin --------------------------------------------------------------------------------------
+
+M = TypeVar("M", bound=Model)
+
+
+class AdminTools(ModelTools[M]):
+    """The tools of one ``ModelAdmin``; ``actions`` names those of its actions that are offered.
+
+    ``form_fields`` narrows what its form lets write. ``left_out`` says what of the admin could not
+    be taken over, for a system check.
+    """
+
+    model_admin: ModelAdmin[M]
+    actions: Sequence[str] = ()
+    form_fields: Sequence[str] | None = None
+    form_reader = AdminInputs
+    left_out: Sequence[str] = ()
+
+    def components(self) -> Iterator[Component]:
+        """The tools of the model, and one for each action."""
+        from mcp_django.integrations.admin_actions import action_tool
+
+        yield from super().components()
+        for name in self.sequence("actions"):
+            yield action_tool(self, name)
+
+    # The rules of the admin -----------------------------------------------------------------------
+
+    def request(self, ctx: Context) -> FreshRequest:
+        """The request by which the admin is asked about the caller, one for each call."""
+        found = self._requests.get(ctx)
+        if found is None:
+            found = self._requests[ctx] = admin_request(ctx, self.model_admin)
+        return found
+
+    @cached_property
+    def _requests(self) -> WeakKeyDictionary[Context, FreshRequest]:
+        return WeakKeyDictionary()
+
+    @cached_property
+    def asks_of_each(self) -> bool:
+        """Whether the admin decides about each object whether it may be viewed.
+
+        Its list shows the others, too, but here a row also has what it shows on a page.
+        """
+        return type(self.model_admin).has_view_permission is not ModelAdmin.has_view_permission
+
+    def get_queryset(self, ctx: Context) -> QuerySet[M]:
+        """The rows of the admin's list for this caller."""
+        return self.model_admin.get_queryset(self.request(ctx))
+
+    def has_permission(self, ctx: Context, action: Action, obj: M | None = None) -> bool:
+        """Whether the caller could do it in the admin."""
+        request = self.request(ctx)
+        if not self.model_admin.admin_site.has_permission(request):
+            return False
+        if action == "add":
+            return bool(self.model_admin.has_add_permission(request))
+        ask = getattr(self.model_admin, f"has_{action}_permission")
+        return bool(ask(request, obj))
+
+    @cached_property
+    def exposed(self) -> AdminFields:
+        """The allow-list, checked; what is code in the admin may be named in it, too."""
+        return AdminFields(self.model, self.fields, declaration=self)
+
+    def may_some(self, ctx: Context, action: Action) -> bool:
+        """Whether the admin would have a list, or a button, for this caller."""
+        return self.has_permission(ctx, action)
+
+    # Its form -------------------------------------------------------------------------------------
+
+    def make_form(self, ctx: Context, obj: M | None) -> Any:
+        """The class of the form that the admin shows to this caller."""
+        request = self.request(ctx)
+        is_change = obj is not None
+        names = flatten_fieldsets(self.model_admin.get_fieldsets(request, obj))
+        fields = [name for name in names if self._is_written(name)]
+        return plain_form(self.model_admin.get_form(request, obj, change=is_change, fields=fields))
+
+    def widest_form(self, *, is_change: bool) -> Any:
+        """The class of the form for somebody who may do everything."""
+        obj = self.model() if is_change else None
+        try:
+            return self.make_form(widest(self.server), obj)
+        except Exception as exc:
+            raise ImproperlyConfigured(
+                f"{self}: {type(self.model_admin).__name__}.get_form() failed for a user who may "
+                f"do everything ({type(exc).__name__}: {exc}). Offer no tools that write, or have "
+                "it answer for such a user."
+            ) from exc
+
+    def _is_written(self, name: str) -> bool:
+        if self.form_fields is not None and name not in self.form_fields:
+            return False
+        try:
+            field: Any = self.model._meta.get_field(name)
+        except FieldDoesNotExist:
+            return True
+        # JSON carries no files.
+        return not isinstance(field, FileField)
+
+    # Its way of writing ---------------------------------------------------------------------------
+
+    def perform_create(self, ctx: Context, form: Any) -> M:
+        """Save a new object as the admin does, and log it there."""
+        return self._save(ctx, form, is_change=False)
+
+    def perform_update(self, ctx: Context, form: Any) -> M:
+        """Save a changed object as the admin does, and log it there."""
+        return self._save(ctx, form, is_change=True)
+
+    def _save(self, ctx: Context, form: Any, *, is_change: bool) -> M:
+        request, admin = self.request(ctx), self.model_admin
+        obj: M = admin.save_form(request, form, is_change)
+        admin.save_model(request, obj, form, is_change)
+        admin.save_related(request, form, [], is_change)
+        message: Any = admin.construct_change_message(request, form, [], not is_change)
+        if is_change:
+            admin.log_change(request, obj, message)
+        else:
+            admin.log_addition(request, obj, message)
+        return obj
+
+    def perform_delete(self, ctx: Context, obj: M) -> None:
+        """Delete an object as the admin does, with all that its user may delete, and log it there.
+
+        Raises:
+            PermissionDenied: something would go with it that the caller may not delete.
+        """
+        request, admin = self.request(ctx), self.model_admin
+        _, _, needed, _ = admin.get_deleted_objects([obj], request)
+        if needed:
+            names = ", ".join(sorted(map(str, needed)))
+            raise PermissionDenied(
+                f"You may not delete this {self.noun}: it would take along what you may not "
+                f"delete ({names})."
+            )
+        rows = self.model._base_manager.using(obj._state.db).filter(pk=obj.pk)
+        admin.log_deletions(request, rows)
+        admin.delete_model(request, obj)
+
+    def record(
+        self,
+        ctx: Context,
+        obj: M,
+        key: Any,
+        deed: write_effects.Deed,
+        *,
+        tool: str,
+        fields: Iterable[str] = (),
+    ) -> None:
+        """Leave no second entry: the admin has made its own."""
+
+
+# From a ModelAdmin to the registered class --------------------------------------------------------
+
+
+def admin_declaration(
+    target: Any, site: AdminSite | None, options: Mapping[str, Any]
+) -> tuple[type[Model], type[AdminTools[Any]]]:
+    """The model, and a class that says of it what its admin says.
+
+    An option that is given replaces what the admin says; one that is ``None`` was not.
+
+    Raises:
+        ImproperlyConfigured: there is no such admin.
+    """
+    model_admin = find_model_admin(target, site)
+    given = {name: value for name, value in options.items() if value is not None}
+    derived = derive(model_admin, given.get("fields"))
+    if not given.get("tools"):
+        # Nothing is read, so nothing is missed.
+        derived.left_out.clear()
+    bases = (AdminTools, ModelResource) if "uri" in given else (AdminTools,)
+    members = {**derived.options, **given, "model_admin": model_admin}
+    # The words of the admin's own class are for its developers.
+    cls: type[AdminTools[Any]] = type(type(model_admin).__name__, bases, members)
+    return model_admin.model, cls

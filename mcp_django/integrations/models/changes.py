@@ -1,0 +1,301 @@
+"""Change notifications: saved and deleted objects notify the subscribers of their resources.
+
+Signals report what is saved, deleted, added to and removed from an object. ``QuerySet.update``,
+the bulk methods and other programs send none; code that uses them calls ``notify_changed``. An
+object whose URI changed is announced under its new one. What changed in a transaction is
+published together, once it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+from django.apps import apps
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import ManyToManyField, ManyToOneRel, Model, QuerySet
+from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete
+
+from mcp_django.execution.threads import after_commit
+from mcp_django.integrations.models.uris import names_in
+from mcp_django.storage.databases import is_of_test
+from mcp_django.storage.pubsub import announce
+from mcp_django.storage.versions import Topic
+
+if TYPE_CHECKING:
+    from django.db.models.signals import ModelSignal
+
+    from mcp_django.integrations.models.declaration import ModelResource
+
+
+# One notification for each transaction ------------------------------------------------------------
+
+# A database takes only so many values in one statement.
+CHUNK = 500
+
+FindTopics: TypeAlias = Callable[[list[Any]], Iterable[Topic]]
+"""Gives the topics of the objects with these values, with the statements that this takes."""
+
+
+class Announcement:
+    """Topics to announce, and values of objects whose topics are looked up then."""
+
+    def __init__(self) -> None:
+        self.topics: dict[Topic, None] = {}
+        self.wanted: dict[FindTopics, dict[Any, None]] = {}
+        self.is_made = False
+
+    def __call__(self) -> None:
+        """Tell whoever listens."""
+        self.is_made = True
+        topics, wanted = self.topics, self.wanted
+        # It is remembered until the next one on its connection, what it was about is not.
+        self.topics, self.wanted = {}, {}
+        for find, values in wanted.items():
+            for chunk in _chunks(list(values)):
+                topics.update(dict.fromkeys(find(chunk)))
+        for some in _chunks(list(topics)):
+            announce(*some)
+
+
+def tell(
+    using: str,
+    topics: Iterable[Topic] = (),
+    *,
+    find: FindTopics | None = None,
+    values: Iterable[Any] = (),
+) -> None:
+    """Announce topics, and those that ``find`` gives for the values, after the commit.
+
+    What is told one after the other in the same transaction is one announcement: saving a thousand
+    objects in a loop takes a few statements more and not a thousand.
+    """
+    topics, values = list(topics), list(values)
+    if not topics and not values:
+        return
+    announcement = _pending(using)
+    is_new = announcement is None
+    announcement = announcement or Announcement()
+    announcement.topics.update(dict.fromkeys(topics))
+    if find is not None:
+        announcement.wanted.setdefault(find, {}).update(dict.fromkeys(values))
+    if is_new:
+        after_commit(announcement, using=using)
+        _remember(announcement, using)
+
+
+# The last announcement on each connection, with the entry of Django's that makes it.
+_last: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, Announcement]] = WeakKeyDictionary()
+
+
+def _remember(announcement: Announcement, using: str) -> None:
+    connection = connections[using]
+    if connection.in_atomic_block and connection.run_on_commit:
+        _last[connection] = connection.run_on_commit[-1], announcement
+
+
+def _pending(using: str) -> Announcement | None:
+    """The announcement that was last put behind this very savepoint, and is still to be made."""
+    connection = connections[using]
+    entry, announcement = _last.get(connection, (None, None))
+    if not connection.in_atomic_block or not connection.run_on_commit or announcement is None:
+        return None
+    if connection.run_on_commit[-1] is not entry or announcement.is_made:
+        return None
+    # One of a savepoint that is rolled back goes with it, and must not take this along; callbacks
+    # that a test captures begin in the midst of its block.
+    is_same = entry[0] == set(connection.savepoint_ids)
+    return announcement if is_same and not is_of_test(connection.atomic_blocks[-1]) else None
+
+
+def _chunks(values: list[Any]) -> Iterable[list[Any]]:
+    return (values[start : start + CHUNK] for start in range(0, len(values), CHUNK))
+
+
+# Changes ------------------------------------------------------------------------------------------
+
+
+class Changes:
+    """What one declaration hears of its model, and of what is shown of related objects."""
+
+    def __init__(self, declaration: ModelResource[Any]) -> None:
+        self._declaration = declaration
+        self._server: Any = declaration.server
+        self._model = declaration.model._meta.concrete_model
+        self._names = _column_names(declaration)
+        # Signals hold their receivers weakly.
+        self._receivers: list[tuple[ModelSignal, Callable[..., None], type[Model]]] = []
+
+    # Listening --------------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Begin to listen."""
+        self._receivers = list(self._wanted())
+        for signal, receiver, sender in self._receivers:
+            signal.connect(receiver, sender=sender)
+
+    @property
+    def receivers(self) -> tuple[tuple[ModelSignal, Callable[..., None], type[Model]], ...]:
+        """Who listens to which signal of which model."""
+        return tuple(self._receivers)
+
+    def disconnect(self) -> None:
+        """Stop it."""
+        for signal, receiver, sender in self._receivers:
+            signal.disconnect(receiver, sender=sender)
+        self._receivers = []
+
+    def _wanted(self) -> Iterator[tuple[ModelSignal, Callable[..., None], type[Model]]]:
+        for sender in _family(self._model):
+            yield post_save, self._saved, sender
+            # Before: what leads to the values of the URI may be deleted with the object.
+            yield pre_delete, self._deleted, sender
+        for relation in self._declaration.exposed.tree.relations.values():
+            field = relation.field
+            if field.many_to_many and hasattr(_through(field), "_meta"):
+                yield m2m_changed, partial(self._linked, field), _through(field)
+            foreign_key = _foreign_key(field)
+            if foreign_key is not None:
+                receiver = partial(self._part_changed, foreign_key)
+                for sender in _family(foreign_key.model):
+                    yield post_save, receiver, sender
+                    yield post_delete, receiver, sender
+
+    # Hearing ----------------------------------------------------------------------------------
+
+    def _saved(
+        self, *, instance: Model, created: bool, using: str, update_fields: Any, **kwargs: Any
+    ) -> None:
+        if update_fields is not None and self._names.isdisjoint(update_fields):
+            # Nothing that anybody could see.
+            return
+        if self._is_computed(instance):
+            self._tell_of("pk", [instance.pk], using)
+        tell(using, [*self._topics(instance), *(self._lists if created else ())])
+
+    def _is_computed(self, obj: Model) -> bool:
+        """Whether the database made a value of the URI, which the object does not know yet."""
+        held = obj.__dict__
+        paths = self._declaration.variables.paths.values()
+        return any(hasattr(held.get(path.names[0]), "resolve_expression") for path in paths)
+
+    def _deleted(self, *, instance: Model, using: str, **kwargs: Any) -> None:
+        tell(using, [*self._topics(instance), *self._lists])
+
+    def _part_changed(self, field: Any, *, instance: Model, using: str, **kwargs: Any) -> None:
+        """An object was saved or deleted that is shown as part of the one it points to."""
+        value = getattr(instance, field.attname)
+        if value is not None:
+            self._tell_of(field.target_field.attname, [value], using)
+
+    def _linked(
+        self,
+        field: Any,
+        *,
+        instance: Model,
+        action: str,
+        model: type[Model],
+        pk_set: set[Any] | None,
+        using: str,
+        **kwargs: Any,
+    ) -> None:
+        """A many-to-many relation changed, from one side or the other."""
+        if isinstance(instance, self._model) and action.startswith("post_"):
+            tell(using, self._topics(instance))
+        if not issubclass(model, self._model):
+            return
+        if action == "pre_clear":
+            rows = self._model._base_manager.using(using).filter(**{field.name: instance})
+            self._tell_of("pk", rows.values_list("pk", flat=True), using)
+        elif action.startswith("post_") and pk_set:
+            self._tell_of("pk", pk_set, using)
+
+    def _tell_of(self, column: str, values: Iterable[Any], using: str) -> None:
+        tell(using, find=Finder(self, column, using), values=values)
+
+    # What to tell -----------------------------------------------------------------------------
+
+    def notify(self, changed: QuerySet[Any] | Iterable[Model]) -> None:
+        """Tell of these objects after the commit, and that the list may be another."""
+        if isinstance(changed, QuerySet):
+            objects: Iterable[Model] = self._loaded(changed)
+            using = changed.db
+        else:
+            objects = list(changed)
+            using = next((one._state.db for one in objects if one._state.db), None) or "default"
+        topics = [topic for one in objects for topic in self._topics(one)]
+        tell(using, [*topics, *self._lists])
+
+    @property
+    def _lists(self) -> list[Topic]:
+        has_list = self._declaration.list
+        return [Topic(self._server.name, "resources")] if has_list else []
+
+    def _topics(self, obj: Model) -> list[Topic]:
+        """The resources of an object: itself and its files."""
+        variables = self._declaration.variables
+        uri = variables.uri(variables.texts(obj))
+        if uri is None:
+            return []
+        uris = [uri, *(f"{uri}/{name}" for name in self._declaration.blobs)]
+        return [Topic(self._server.name, "resource", one) for one in uris]
+
+    def _loaded(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        variables = self._declaration.variables
+        rows = rows.select_related(None).only(*variables.expressions)
+        relations = names_in(variables.paths.values())
+        # Without an argument it would follow every relation.
+        return rows.select_related(*relations) if relations else rows
+
+    def found(self, column: str, using: str, values: list[Any]) -> list[Topic]:
+        """The topics of the objects with these values in a column."""
+        rows = self._model._base_manager.using(using).filter(**{f"{column}__in": values})
+        return [topic for one in self._loaded(rows) for topic in self._topics(one)]
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """Finds the topics of objects by a column; equal ones are asked once."""
+
+    changes: Changes
+    column: str
+    using: str
+
+    def __call__(self, values: list[Any]) -> list[Topic]:
+        """The topics of the objects with these values."""
+        return self.changes.found(self.column, self.using, values)
+
+
+def _family(model: type[Model]) -> list[type[Model]]:
+    """The model, its proxies and its children: each sends signals of its own."""
+    return [one for one in apps.get_models() if issubclass(one, model)]
+
+
+def _through(relation: Any) -> Any:
+    """The model of the rows between the two sides of a many-to-many relation."""
+    forward = isinstance(relation, ManyToManyField)
+    return relation.remote_field.through if forward else relation.through
+
+
+def _foreign_key(relation: Any) -> Any:
+    """The foreign key to our model of an object that is shown as a part of ours."""
+    if isinstance(relation, ManyToOneRel):
+        return relation.field
+    through = _through(relation) if relation.many_to_many else None
+    if through is None or through._meta.auto_created:
+        # Rows that Django makes by itself send no signals.
+        return None
+    if isinstance(relation, ManyToManyField):
+        return through._meta.get_field(relation.m2m_field_name())
+    return through._meta.get_field(relation.field.m2m_reverse_field_name())
+
+
+def _column_names(declaration: ModelResource[Any]) -> frozenset[str]:
+    """What ``update_fields`` may have in it for callers to see a difference."""
+    names = {path.names[0] for path in declaration.exposed.paths.values()}
+    columns = declaration.model._meta.concrete_fields
+    return frozenset(names | {one.attname for one in columns if one.name in names})

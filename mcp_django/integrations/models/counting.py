@@ -1,0 +1,272 @@
+"""The count tool of a model, such as ``count_orders``: rows, groups, sums and extremes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from django.db.models import Avg, Count, Expression, F, Max, Min, QuerySet, Sum
+from django.db.models.functions import ExtractYear, TruncDate, TruncMonth
+
+from mcp_django.core import declare
+from mcp_django.core.context import Context
+from mcp_django.core.declare import Argument
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import ToolError
+from mcp_django.integrations.models import row_access
+from mcp_django.integrations.models.columns import Column, FieldPath
+from mcp_django.integrations.models.exposed_fields import labels
+from mcp_django.integrations.models.filtering import Filters, Search
+from mcp_django.integrations.models.list_get import count_words, narrowed
+from mcp_django.integrations.models.row_access import permitted, sees_all
+from mcp_django.schema.structure import Schema
+
+if TYPE_CHECKING:
+    from mcp_django.integrations.models.declaration import ModelComponents, ModelTools
+
+
+MAX_GROUPS: Final = 100
+_NUMBERS = frozenset({"integer", "number", "decimal"})
+_AGGREGATES: Final[dict[str, tuple[Any, frozenset[str], str]]] = {
+    "sum": (Sum, _NUMBERS, "Add this up."),
+    "avg": (Avg, _NUMBERS, "The average of this."),
+    "min": (Min, _NUMBERS | {"date", "datetime"}, "The least of this."),
+    "max": (Max, _NUMBERS | {"date", "datetime"}, "The greatest of this."),
+}
+
+
+def count_tool(declaration: ModelTools[Any]) -> Tool:
+    """The tool that counts and adds up."""
+    counting = Counting(declaration)
+    name = f"count_{declaration.plurals}"
+    return Tool(
+        name=name,
+        description=count_words(declaration),
+        function=declare.function(counting.count, name=name),
+        arguments=declare.arguments(name, counting.arguments),
+        output=declare.MadeHere(counting.schema),
+        permission=declaration.guards("view"),
+        scopes=declaration.needed_scopes("view"),
+        read_only=True,
+    )
+
+
+class Counting:
+    """The function of a count tool."""
+
+    def __init__(self, declaration: ModelTools[Any]) -> None:
+        self._declaration = declaration
+        self._filters = Filters(declaration)
+        self._search = Search(declaration)
+        self._groupings = groupings(declaration)
+        self._measured = {
+            kind: _measurable(declaration, kinds) for kind, (_, kinds, _) in _AGGREGATES.items()
+        }
+
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        """What to count, by what, and what to add up."""
+        own: dict[str, Argument] = {}
+        if self._groupings:
+            own["group_by"] = Argument(annotation=Literal[tuple(self._groupings)])
+        for kind, paths in self._measured.items():
+            if paths:
+                own[f"{kind}_of"] = Argument(
+                    annotation=Literal[tuple(paths)], description=_AGGREGATES[kind][2]
+                )
+        return {**self._search.arguments, **self._filters.arguments, **own}
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the answer."""
+        measures: Schema = {
+            kind: {"description": "As asked for."}
+            for kind, paths in self._measured.items()
+            if paths
+        }
+        group = {
+            "type": "object",
+            "properties": {"group": {}, "count": {"type": "integer"}, **measures},
+            "required": ["group", "count"],
+        }
+        grouped: Schema = {
+            "groups": {"type": "array", "items": group, "description": "The largest first."},
+            "groups_total": {
+                "type": "integer",
+                "description": f"How many there are, if more than the {MAX_GROUPS} shown.",
+            },
+        }
+        return {
+            "type": "object",
+            "properties": {
+                "count": {"type": "integer"},
+                **measures,
+                **(grouped if self._groupings else {}),
+            },
+            "required": ["count"],
+        }
+
+    def count(self, ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
+        """The number of visible rows that match, and what else was asked of them."""
+        rows = self._rows(ctx, given)
+        chosen = {
+            kind: paths[given[f"{kind}_of"]]
+            for kind, paths in self._measured.items()
+            if given.get(f"{kind}_of")
+        }
+        measures = {
+            f"mcp_{kind}": _AGGREGATES[kind][0](path.expression) for kind, path in chosen.items()
+        }
+        answer = _dump(rows.aggregate(mcp_count=Count("pk"), **measures), chosen)
+        if given.get("group_by"):
+            grouping = self._groupings[given["group_by"]]
+            grouped = rows.annotate(mcp_group=grouping.expression).values("mcp_group")
+            grouped = grouped.annotate(mcp_count=Count("pk"), **measures)
+            answer |= self._groups(ctx, grouping, grouped, chosen)
+        return answer
+
+    def _rows(self, ctx: Context, given: dict[str, Any]) -> QuerySet[Any]:
+        """The rows to count: how many others there are is nobody's business.
+
+        Raises:
+            ToolError: too many objects would have to be asked about.
+        """
+        declaration = self._declaration
+        rows = narrowed(declaration, self._filters, self._search, ctx, given)
+        if not sees_all(declaration, ctx) and rows.count() > row_access.MAX_ASKED:
+            raise ToolError(
+                f"Each {declaration.noun} is looked at by itself to see whether you may view it, "
+                f"and there are more than {row_access.MAX_ASKED} to look at; narrow the count."
+            )
+        return permitted(declaration, ctx, rows)
+
+    def _groups(
+        self,
+        ctx: Context,
+        grouping: Grouping,
+        grouped: QuerySet[Any, Any],
+        chosen: dict[str, FieldPath],
+    ) -> dict[str, Any]:
+        ordered = grouped.order_by("-mcp_count", F("mcp_group").asc(nulls_last=True))
+        found = list(ordered[: MAX_GROUPS + 1])
+        cut = {"groups_total": grouped.order_by().count()} if len(found) > MAX_GROUPS else {}
+        shown = found[:MAX_GROUPS]
+        named = self._labels(ctx, grouping.path, [one["mcp_group"] for one in shown])
+        groups = [
+            {"group": _group(grouping, one["mcp_group"], named), **_dump(one, chosen)}
+            for one in shown
+        ]
+        return {"groups": groups, **cut}
+
+    def _labels(self, ctx: Context, path: FieldPath, keys: list[Any]) -> dict[Any, str]:
+        if not path.is_relation:
+            return {}
+        field = path.field
+        column = field.target_field.attname
+        return labels(self._declaration.server, field.related_model, column, keys, ctx)
+
+
+def _group(grouping: Grouping, value: Any, named: dict[Any, str]) -> Any:
+    plain = grouping.dump(value)
+    if value is None or not grouping.path.is_relation:
+        return plain
+    return {"id": plain, "label": named[value]} if value in named else {"id": plain}
+
+
+def _dump(row: dict[str, Any], chosen: dict[str, FieldPath]) -> dict[str, Any]:
+    measures = {
+        kind: Column(path.field).dump(_rounded(row[f"mcp_{kind}"], kind, path.field))
+        for kind, path in chosen.items()
+    }
+    return {"count": row["mcp_count"], **measures}
+
+
+def _rounded(value: Any, kind: str, field: Any) -> Any:
+    """A decimal with as many places as the column has, whatever the database calculates with."""
+    places = getattr(field, "decimal_places", None)
+    if not isinstance(value, Decimal) or places is None or not value.is_finite():
+        return value
+    return round(value, places + 2 if kind == "avg" else places)
+
+
+def _measurable(declaration: ModelTools[Any], kinds: frozenset[str]) -> dict[str, FieldPath]:
+    return {
+        text: path
+        for text, path in declaration.exposed.paths.items()
+        if not path.is_many
+        and not declaration.exposed.gated(path)
+        and not path.field.is_relation
+        and not path.field.primary_key
+        and not Column(path.field).choices
+        and Column(path.field).kind in kinds
+    }
+
+
+# Groups of a count --------------------------------------------------------------------------------
+
+# By what rows can be grouped, and what the groups are called in the result.
+
+_PARTS: Final[dict[str, tuple[str, ...]]] = {
+    "date": ("year", "month"),
+    "datetime": ("year", "month", "date"),
+}
+_EXPRESSIONS: Final[dict[str, Any]] = {
+    "year": ExtractYear,
+    "month": TruncMonth,
+    "date": TruncDate,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """A column, or a part of a date, whose values are few."""
+
+    path: FieldPath
+    part: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the caller writes."""
+        return f"{self.path.text}__{self.part}" if self.part else self.path.text
+
+    @property
+    def expression(self) -> Expression | F:
+        """What the rows are grouped by."""
+        if self.part:
+            made: Expression = _EXPRESSIONS[self.part](self.path.expression)
+            return made
+        return F(self.path.expression)
+
+    def dump(self, value: Any) -> Any:
+        """One value of the group, as plain JSON."""
+        if self.part == "month" and isinstance(value, dt.date):
+            return value.isoformat()[:7]
+        return Column(self.path.field).dump(value)
+
+
+def groupings(declaration: ModelComponents[Any]) -> dict[str, Grouping]:
+    """What is exposed and has few values: choices, references, yes and no, dates."""
+    found = [
+        one
+        for path in declaration.exposed.paths.values()
+        if not declaration.exposed.gated(path)
+        for one in _of_path(path)
+    ]
+    return {one.name: one for one in found}
+
+
+def _of_path(path: FieldPath) -> Iterator[Grouping]:
+    if path.is_many:
+        return
+    if path.is_relation:
+        if path.field.concrete:
+            yield Grouping(path=path)
+        return
+    column = Column(path.field)
+    if path.is_key or column.choices or column.kind in {"boolean", "date"}:
+        yield Grouping(path=path)
+    for part in _PARTS.get(column.kind, ()):
+        yield Grouping(path=path, part=part)

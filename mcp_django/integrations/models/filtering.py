@@ -1,0 +1,339 @@
+"""``filter_fields``, ``search_fields`` and ``ordering_fields``: the arguments of a list tool.
+
+Filters restrict the rows of a list, the search looks for words, and the ordering sorts it. Every
+order ends in a column that no two rows share, so that a page has a definite end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db.models import F, Model, Q, QuerySet
+from django.db.models.expressions import OrderBy
+from pydantic import AfterValidator, Field
+
+from mcp_django.core.context import Context
+from mcp_django.core.declare import Argument
+from mcp_django.exceptions import ToolError
+from mcp_django.integrations.models.columns import (
+    SHORT_TEXT,
+    Column,
+    FieldPath,
+    accessor,
+    annotation,
+    default_lookups,
+    known_lookups,
+    nearest,
+    without_nul,
+    words,
+)
+from mcp_django.integrations.models.exposed_fields import is_short, tie_breaker
+from mcp_django.integrations.models.row_access import gate
+
+if TYPE_CHECKING:
+    from mcp_django.integrations.models.declaration import ModelTools
+
+
+RESERVED = frozenset(
+    {"search", "order_by", "limit", "cursor", "group_by", "sum_of", "avg_of", "min_of", "max_of"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """One comparison of one path."""
+
+    path: FieldPath
+    lookup: str
+
+    @property
+    def name(self) -> str:
+        """The argument: ``placed_at__gte``, and the path alone for equality."""
+        bare = self.lookup == "exact" and self.path.text not in RESERVED
+        return self.path.text if bare else f"{self.path.text}__{self.lookup}"
+
+    @property
+    def argument(self) -> Argument:
+        """What the caller may send."""
+        return Argument(
+            annotation=annotation(self.path, self.lookup),
+            description=words(self.path, self.lookup),
+        )
+
+    def condition(self, value: Any) -> Q:
+        """What a row has to fulfill."""
+        return Q(**{f"{self.path.text}__{self.lookup}": value})
+
+
+class Filters:
+    """The filters of one declaration."""
+
+    def __init__(self, declaration: ModelTools[Any]) -> None:
+        self._declaration = declaration
+        found = [one for text, names in self._written() for one in self._read(text, names)]
+        self._filters = {one.name: one for one in found}
+
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        """The arguments by name."""
+        return {name: one.argument for name, one in self._filters.items()}
+
+    def apply(self, rows: QuerySet[Any], given: Mapping[str, Any], ctx: Context) -> QuerySet[Any]:
+        """The rows that fulfill everything that was given."""
+        for name, value in given.items():
+            one = self._filters.get(name)
+            if one is not None and value is not None:
+                rows = self._narrow(rows, one, value, ctx)
+        return rows
+
+    def _narrow(self, rows: QuerySet[Any], one: Filter, value: Any, ctx: Context) -> QuerySet[Any]:
+        shown = visible_on_the_way(self._declaration, one.path, ctx, one.lookup, value)
+        if not one.path.is_many and not shown:
+            return rows.filter(one.condition(value))
+        is_about_rows = one.lookup == "isnull" and one.path.text in shown
+        condition = Q() if is_about_rows else one.condition(value)
+        for visible in shown.values():
+            condition &= visible
+        # A join would give a row once for each match.
+        matching = self._declaration.model._base_manager.using(rows.db).filter(condition)
+        found = Q(pk__in=matching.values("pk"))
+        return rows.filter(~found if is_about_rows and value else found)
+
+    def _written(self) -> Iterator[tuple[str, Iterable[str] | None]]:
+        declared = self._declaration.filter_fields
+        if isinstance(declared, Mapping):
+            yield from declared.items()
+        else:
+            yield from ((text, None) for text in self._declaration.sequence("filter_fields"))
+
+    def _read(self, text: str, names: Iterable[str] | None) -> Iterator[Filter]:
+        path = self._declaration.exposed.require(text, option="filter_fields")
+        if not Column(path.column).is_comparable:
+            self._declaration.refuse(
+                f"filter_fields has {text!r}, a {type(path.field).__name__}, by which nothing can "
+                "be filtered."
+            )
+        known = known_lookups(path)
+        if isinstance(names, str):
+            self._declaration.refuse(f"filter_fields: write {{{text!r}: [{names!r}]}}.")
+        for lookup in default_lookups(path) if names is None else names:
+            if lookup not in known:
+                self._declaration.refuse(
+                    f"filter_fields: {text!r} has no lookup {lookup!r}; {nearest(lookup, known)}"
+                )
+            yield Filter(path=path, lookup=lookup)
+
+
+def visible_on_the_way(
+    declaration: ModelTools[Any], path: FieldPath, ctx: Context, lookup: str, value: Any
+) -> dict[str, Q]:
+    """For each relation on a path that shows visible rows only: that it is one of them.
+
+    To be asked together with the comparison itself, as both are about the same related row.
+    """
+    found: dict[str, Q] = {}
+    for name, model in declaration.exposed.gated(path).items():
+        rest = path.text[len(name) :].removeprefix("__")
+        is_any = not rest and lookup == "isnull"
+        among = Q() if is_any else Q(**{f"{rest or 'pk'}__{lookup}": value})
+        shown = gate(declaration.server, model, ctx, among=among)
+        if shown is not None:
+            found[name] = Q(**{f"{name}__in": shown.values("pk")})
+    return found
+
+
+# Search -------------------------------------------------------------------------------------------
+
+# One argument looks for words in several text columns.
+
+MAX_CHARACTERS = 200
+MAX_WORDS = 10
+Text = Annotated[str, Field(max_length=MAX_CHARACTERS), AfterValidator(without_nul)]
+
+
+class Search:
+    """The search of one declaration; a row has each of the words in one of the columns."""
+
+    def __init__(self, declaration: ModelTools[Any]) -> None:
+        self._declaration = declaration
+        self._paths = [
+            declaration.exposed.require(text, option="search_fields")
+            for text in declaration.sequence("search_fields")
+        ]
+        for path in self._paths:
+            if path.field.is_relation or Column(path.column).kind != "text":
+                declaration.refuse(
+                    f"search_fields has {path.text!r}, which is no text; name the text, as "
+                    "'customer__name' does."
+                )
+
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        """``search``, where there is something to search."""
+        if not self._paths:
+            return {}
+        where = ", ".join(path.text for path in self._paths)
+        return {
+            "search": Argument(annotation=Text, description=f"Words, all of which are in {where}.")
+        }
+
+    def apply(self, rows: QuerySet[Any], text: str | None, ctx: Context) -> QuerySet[Any]:
+        """The rows that have all words.
+
+        Raises:
+            ToolError: there are too many of them.
+        """
+        words = (text or "").split()
+        if len(words) > MAX_WORDS:
+            raise ToolError(f"search has {len(words)} words, and {MAX_WORDS} are allowed.")
+        if not words:
+            return rows
+        if not any(path.is_many for path in self._paths):
+            return rows.filter(reduce(and_, (self._anywhere(word, ctx) for word in words)))
+        everything = self._declaration.model._base_manager.using(rows.db)
+        for word in words:
+            # A join would give a row once for each match.
+            rows = rows.filter(pk__in=everything.filter(self._anywhere(word, ctx)).values("pk"))
+        return rows
+
+    def _anywhere(self, word: str, ctx: Context) -> Q:
+        return reduce(or_, (self._here(path, word, ctx) for path in self._paths))
+
+    def _here(self, path: FieldPath, word: str, ctx: Context) -> Q:
+        shown = visible_on_the_way(self._declaration, path, ctx, "icontains", word)
+        return reduce(and_, shown.values(), Q(**{f"{path.text}__icontains": word}))
+
+
+# Ordering -----------------------------------------------------------------------------------------
+
+# ``ordering_fields`` and ``ordering``. Of the model's own ``Meta.ordering`` only exposed columns
+# are used, since an order reveals something about their values.
+
+MAX_TERMS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One column to order by. Rows without a value come last, on every database."""
+
+    expression: str
+    field: Any
+    hops: tuple[Any, ...] = ()
+    is_nullable: bool = False
+    is_descending: bool = False
+
+    @property
+    def order(self) -> OrderBy:
+        """For ``order_by``."""
+        last = True if self.is_nullable else None
+        column = F(self.expression)
+        return column.desc(nulls_last=last) if self.is_descending else column.asc(nulls_last=last)
+
+    def position(self, obj: Model) -> str | None:
+        """The value of an object, as text from which the column makes it again."""
+        owner: Any = obj
+        for hop in self.hops:
+            owner = getattr(owner, accessor(hop), None)
+        if owner is None or getattr(owner, self.field.attname) is None:
+            return None
+        return str(self.field.value_to_string(owner))
+
+    def value(self, position: str) -> Any:
+        """The value for a query.
+
+        Raises:
+            ValidationError: the text was never one of this column.
+        """
+        return self.field.to_python(position)
+
+
+class Ordering:
+    """The orders of one declaration."""
+
+    def __init__(self, declaration: ModelTools[Any]) -> None:
+        self._declaration = declaration
+        self._named = {
+            text: self._path(text, "ordering_fields")
+            for text in declaration.sequence("ordering_fields")
+        }
+        self._default = self._read_default()
+        self._tie = tie_breaker(declaration)
+
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        """``order_by``, where there is a choice."""
+        if not self._named:
+            return {}
+        names = tuple(name for text in self._named for name in (text, f"-{text}"))
+        return {
+            "order_by": Argument(
+                annotation=Literal[names], description="With - the other way round."
+            )
+        }
+
+    def terms(self, order_by: str | None) -> tuple[Term, ...]:
+        """The columns to order by, the last of which decides."""
+        if order_by is None:
+            return self._complete(self._default)
+        return self._complete([_term(self._named[order_by.lstrip("-")], order_by)])
+
+    @cached_property
+    def _last(self) -> Term:
+        options = self._declaration.model._meta
+        return Term(expression=self._tie, field=options.get_field(self._tie))
+
+    def _complete(self, terms: Iterable[Term]) -> tuple[Term, ...]:
+        found: list[Term] = []
+        for term in terms:
+            found.append(term)
+            if not term.hops and term.field.unique and not term.is_nullable:
+                return tuple(found)
+        return (*found, self._last)
+
+    def _read_default(self) -> list[Term]:
+        written = self._declaration.sequence("ordering")
+        if len(written) > MAX_TERMS:
+            self._declaration.refuse(f"ordering has more than {MAX_TERMS} fields.")
+        if written:
+            return [_term(self._path(text.removeprefix("-"), "ordering"), text) for text in written]
+        return self._of_model()
+
+    def _of_model(self) -> list[Term]:
+        """The model's own order, as far as it is no secret."""
+        found: list[Term] = []
+        for text in self._declaration.model._meta.ordering[:MAX_TERMS]:
+            try:
+                path = self._path(text.removeprefix("-"), "ordering")
+            except (AttributeError, ImproperlyConfigured):
+                break
+            found.append(_term(path, text))
+        return found
+
+    def _path(self, text: str, option: str) -> FieldPath:
+        path = self._declaration.exposed.require(text, option=option)
+        column = Column(path.column)
+        if path.is_many:
+            self._declaration.refuse(f"{option} has {text!r}, of which a row may have several.")
+        if not column.is_comparable or (path.is_relation and not path.field.concrete):
+            self._declaration.refuse(f"{option} has {text!r}, which has no order.")
+        if not is_short(path.column):
+            self._declaration.refuse(
+                f"{option} has {text!r}, which is too long to say where a page ends; order by text "
+                f"of at most {SHORT_TEXT} characters."
+            )
+        return path
+
+
+def _term(path: FieldPath, text: str) -> Term:
+    return Term(
+        expression=path.expression,
+        field=path.field,
+        hops=path.hops,
+        is_nullable=path.is_nullable,
+        is_descending=text.startswith("-"),
+    )

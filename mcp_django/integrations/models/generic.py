@@ -1,0 +1,660 @@
+"""Generic tools: one set of tools for all models of a server, in place of a set for each.
+
+``GenericSet`` takes over above a number of models and returns to the tools of each model when
+there are fewer. It decides whenever a model is registered or unregistered, so the result depends
+on which models there are and not on their order; the apps' ``mcp`` modules have all been imported
+before the first client connects. The set has no access of its own to the rows: each call is
+passed to the tool of the model, the same one that would be in the catalog otherwise.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from django.core.exceptions import ImproperlyConfigured
+
+from mcp_django.auth.permissions import BasePermission
+from mcp_django.auth.principal import Principal, anonymous
+from mcp_django.core.component import Component
+from mcp_django.core.context import Context
+from mcp_django.core.declare import MadeHere, function
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import AlreadyRegistered
+from mcp_django.execution.policy import admit, visible
+from mcp_django.integrations.models.declaration import ModelTools
+from mcp_django.integrations.models.writing import CLEAR, PREVIEW
+from mcp_django.schema.arguments import (
+    MAX_KEPT_PROBLEMS,
+    InvalidArguments,
+    Problem,
+    quote,
+    unknown_argument,
+)
+from mcp_django.schema.portable import portable_input
+from mcp_django.schema.structure import Schema
+from mcp_django.schema.values import decode_arguments
+
+if TYPE_CHECKING:
+    from mcp_django.integrations.models.declaration import ModelComponents
+    from mcp_django.integrations.registration import Registering
+
+
+MAX_MODELS = 8
+
+Generic: TypeAlias = bool | int | None
+Registrations: TypeAlias = Mapping["ModelComponents[Any]", Sequence[Component]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One model behind the set; its tools by what they do (``list``, ``get``, …)."""
+
+    declaration: ModelTools[Any]
+    tools: Mapping[str, Tool]
+
+    @property
+    def name(self) -> str:
+        """The value of ``model``."""
+        return self.declaration.singular
+
+    def visible(self, principal: Principal) -> dict[str, Tool]:
+        """The tools of it that the caller may know of."""
+        return {name: tool for name, tool in self.tools.items() if visible(principal, tool)}
+
+
+class GenericSet:
+    """The models of a server that have tools, and which tools are offered for them."""
+
+    def __init__(self, server: Registering, generic: Generic) -> None:
+        self._server = server
+        self._members: list[Member] = []
+        self._own: list[Tool] = []
+        self.choose(generic)
+
+    def choose(self, generic: Generic) -> None:
+        """Decide differently from the next ``arrange`` on."""
+        self._limit = _limit(generic)
+        self.generic = generic
+
+    def arrange(self, registrations: Registrations) -> None:
+        """Offer the set or the tools of each model, whichever is right for these.
+
+        Raises:
+            AlreadyRegistered: the name of a tool, or of a model, is taken.
+        """
+        members = list(_members(registrations))
+        own: list[Tool] = []
+        if self._limit is not None and len(members) > self._limit:
+            own = self._build(members)
+        self._exchange([*_tools(self._members), *self._own], own or [*_tools(members)])
+        self._members, self._own = members, own
+
+    def _build(self, members: Sequence[Member]) -> list[Tool]:
+
+        named: dict[str, Member] = {}
+        for member in members:
+            other = named.setdefault(member.name, member)
+            if other is not member:
+                raise AlreadyRegistered(
+                    f"{other.declaration} and {member.declaration} are both called "
+                    f"{member.name!r}, and one set of tools serves both; give one of them another "
+                    "name."
+                )
+        return generic_tools(named)
+
+    def _exchange(self, offered: Sequence[Tool], wanted: Sequence[Tool]) -> None:
+        """Take the ones away and offer the others, or leave everything as it was."""
+        known = self._server.tools
+        self._server.generation += 1
+        before = dict(known)
+        kept = {id(tool) for tool in wanted}
+        for tool in offered:
+            if id(tool) not in kept and known.get(tool.key) is tool:
+                del known[tool.key]
+        try:
+            for tool in wanted:
+                if known.get(tool.key) is not tool:
+                    self._server.add(tool)
+        except BaseException:
+            known.clear()
+            known.update(before)
+            raise
+
+
+def _limit(generic: Generic) -> int | None:
+    """Above how many models the set is offered, ``None`` for never."""
+    if generic is None:
+        return MAX_MODELS
+    if isinstance(generic, bool):
+        return 0 if generic else None
+    number: Any = generic
+    if not isinstance(number, int) or number < 0:
+        raise ImproperlyConfigured(
+            f"generic={generic!r}; write True or False, or above how many models one set of tools "
+            f"serves all of them ({MAX_MODELS} if left out)."
+        )
+    return generic
+
+
+def _members(registrations: Registrations) -> Iterator[Member]:
+    for declaration, components in registrations.items():
+        if not isinstance(declaration, ModelTools):
+            continue
+        left = {id(component) for component in components}
+        tools = {name: one for name, one in declaration.operations.items() if id(one) in left}
+        if tools:
+            yield Member(declaration=declaration, tools=tools)
+
+
+def _tools(members: Sequence[Member]) -> Iterator[Tool]:
+    for member in members:
+        yield from member.tools.values()
+
+
+# Arguments of the generic tools -------------------------------------------------------------------
+
+# Which model, and the arguments for its own tool. They are read twice: here for their shape, and
+# then by the arguments of the model's tool, which know its filters and fields. Errors of the
+# second reading are reported under the names that the caller used.
+
+Raws = dict[str, bytes]
+
+_FIRST = re.compile(r"[^.\[]*")
+_NUMBER = re.compile(rb"-?\d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenericCall:
+    """The model's own tool, and its arguments as it has read them."""
+
+    tool: Tool
+    arguments: Mapping[str, Any]
+
+
+class GenericArguments:
+    """Reads the arguments of a generic tool; without a caller there is no model to choose."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        members: Mapping[str, Member],
+        *,
+        operation: str = "",
+        principal: Principal | None = None,
+    ) -> None:
+        self._shape = shape
+        self._members = members
+        self._operation = operation
+        self._principal = principal
+
+    def for_caller(self, principal: Principal) -> GenericArguments:
+        """The arguments with the models that this caller may see."""
+        return GenericArguments(
+            self._shape, self._members, operation=self._operation, principal=principal
+        )
+
+    @property
+    def json_schema(self) -> Schema:
+        """The schema, naming the models that the caller may see; all of them without one."""
+        model: Schema = {"type": "string", "enum": self._names()}
+        return portable_input(
+            {
+                "type": "object",
+                "properties": {"model": model, **self._shape.properties},
+                "required": ["model", *self._shape.required],
+                "additionalProperties": False,
+            }
+        )
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        """Return the ``call`` to make, or the ``member`` to describe.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+            InsufficientScope: the caller may, the credential may not.
+        """
+        if self._principal is None:
+            return self.for_caller(anonymous()).parse(raw)
+        pieces = _members_of(raw)
+        if problems := list(self._shape_problems(pieces)):
+            raise InvalidArguments(problems[:MAX_KEPT_PROBLEMS])
+        member = self._member(json.loads(pieces.pop("model")))
+        if not self._operation:
+            return {"member": member}
+        tool = member.tools[self._operation]
+        admit(self._principal, tool)
+        return {"call": _Translation(self._shape, member, tool).call(pieces)}
+
+    def _shape_problems(self, pieces: Raws) -> Iterator[Problem]:
+        known = ["model", *self._shape.properties]
+        for name in pieces:
+            if name not in known:
+                yield unknown_argument(name, known)
+        for name in ("model", *self._shape.required):
+            if name not in pieces:
+                yield Problem(path=name, message="is required")
+
+    def _member(self, name: Any) -> Member:
+        """The model of this name; one that is hidden answers like one that does not exist."""
+        names = self._names()
+        if name in names:
+            return self._members[name]
+        close = difflib.get_close_matches(str(name), names, n=1)
+        hint = f"; did you mean {quote(close[0])}?" if close else ""
+        known = ", ".join(names)
+        raise InvalidArguments(
+            [Problem(path="model", value=name, message=f"must be one of {known}{hint}")]
+        )
+
+    def _names(self) -> list[str]:
+        return sorted(name for name, one in self._members.items() if self._shows(one))
+
+    def _shows(self, member: Member) -> bool:
+        if self._principal is None:
+            return True
+        if not self._operation:
+            return bool(member.visible(self._principal))
+        return visible(self._principal, member.tools[self._operation])
+
+
+class _Translation:
+    """From the arguments of a generic tool to those of the model's."""
+
+    def __init__(self, shape: Shape, member: Member, tool: Tool) -> None:
+        self._shape = shape
+        self._member = member
+        self._tool = tool
+        self._taken: Mapping[str, Schema] = tool.arguments.json_schema["properties"]
+        self._key = member.declaration.lookup.name if shape.has_key else ""
+
+    def call(self, pieces: Raws) -> GenericCall:
+        """The call that is meant.
+
+        Raises:
+            InvalidArguments: the model's tool would not take it.
+        """
+        raw = _joined(self._translated(pieces))
+        try:
+            arguments = self._tool.arguments.parse(raw)
+        except InvalidArguments as exc:
+            raise InvalidArguments([self._placed(one) for one in exc.problems]) from exc
+        return GenericCall(tool=self._tool, arguments=arguments)
+
+    def _translated(self, pieces: Raws) -> Raws:
+        found: Raws = {}
+        problems: list[Problem] = []
+        for name, piece in pieces.items():
+            if name == "key" and self._shape.has_key:
+                found[self._key] = self._as_key(piece)
+            elif name == self._shape.within:
+                found |= self._inner(piece)
+            elif name in self._taken:
+                found[name] = piece
+            else:
+                message = f"{self._member.name} has none; leave it out"
+                problems.append(Problem(path=name, value=json.loads(piece), message=message))
+        if problems:
+            raise InvalidArguments(problems)
+        return found
+
+    def _inner(self, piece: bytes) -> Raws:
+        within = self._shape.within
+        if not piece.startswith(b"{"):
+            value = json.loads(piece)
+            raise InvalidArguments([Problem(path=within, value=value, message="must be an object")])
+        pieces = _raws(piece)
+        known = [one for one in self._taken if one not in self._shape.plain and one != self._key]
+        unknown = [name for name in pieces if name not in known]
+        if unknown:
+            raise InvalidArguments(
+                [unknown_argument(name, known, path=within) for name in unknown[:MAX_KEPT_PROBLEMS]]
+            )
+        return pieces
+
+    def _as_key(self, piece: bytes) -> bytes:
+        """A key that looks like a number is often sent as one."""
+        is_text = self._taken[self._key].get("type") == "string"
+        return b'"%b"' % piece if is_text and _NUMBER.match(piece) else piece
+
+    def _placed(self, problem: Problem) -> Problem:
+        """The problem where the caller finds it."""
+        found = _FIRST.match(problem.path)
+        first = found.group() if found else ""
+        if self._key and first == self._key:
+            return replace(problem, path=f"key{problem.path[len(first) :]}")
+        if not first or first in self._shape.plain:
+            return problem
+        return replace(problem, path=f"{self._shape.within}.{problem.path}")
+
+
+def _members_of(raw: bytes) -> Raws:
+    """The arguments, each as it was written; ``null`` stands for one that is left out."""
+    if not decode_arguments(raw):
+        return {}
+    return {name: one for name, one in _raws(raw).items() if one != b"null"}
+
+
+def _raws(raw: bytes) -> Raws:
+    """The members of an object, undecoded: a number that is read and written loses digits."""
+    try:
+        found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError as exc:
+        problem = Problem(path="", message=f"the arguments are not valid JSON: {exc}")
+        raise InvalidArguments([problem]) from exc
+    return {name: bytes(one).strip() for name, one in found.items()}
+
+
+def _joined(pieces: Raws) -> bytes:
+    return b"{%b}" % b",".join(b"%b:%b" % (quote(n).encode(), one) for n, one in pieces.items())
+
+
+# The result of describe_model ---------------------------------------------------------------------
+
+# What a caller may send for a model, and what comes back.
+
+# The same for every model, and said by the tools themselves.
+_SAID = frozenset({"cursor", PREVIEW})
+
+
+def describe(member: Member, principal: Principal, names: Mapping[str, str]) -> dict[str, Any]:
+    """A model as this caller may use it; ``names`` are those of the generic tools."""
+    declaration = member.declaration
+    return {
+        "model": member.name,
+        "about": " ".join(part for part in (f"{declaration.nouns}.", declaration.doc) if part),
+        "fields": declaration.exposed.schema.get("properties", {}),
+        "tools": {
+            names[operation]: _arguments(member, operation, tool)
+            for operation, tool in member.visible(principal).items()
+        },
+    }
+
+
+def _arguments(member: Member, operation: str, tool: Tool) -> dict[str, Any]:
+    """The arguments of a generic tool with this model, as JSON Schema."""
+    schema = tool.arguments.json_schema
+    required = set(schema.get("required", ()))
+    shape = SHAPES[operation]
+    key = member.declaration.lookup.name if shape.has_key else ""
+    described: dict[str, Any] = {}
+    inner: dict[str, Schema] = {}
+    for name, one in schema["properties"].items():
+        if name == key:
+            described["key"] = {**one, "description": f"The {name} of the record."}
+        elif name not in shape.plain:
+            inner[name] = one
+        elif name not in _SAID:
+            described[name] = one
+    if not shape.within:
+        return described
+    needed = [name for name in inner if name in required]
+    described[shape.within] = {
+        "type": "object",
+        "properties": inner,
+        **({"required": needed} if needed else {}),
+        "additionalProperties": False,
+    }
+    return described
+
+
+# Argument schemas that all models share -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a generic tool takes beside ``model``.
+
+    ``within`` is the argument that holds those of the model's tool which differ from model to
+    model; ``plain`` are those that are called alike everywhere.
+    """
+
+    plain: Mapping[str, Schema] = field(default_factory=dict)
+    within: str = ""
+    words: str = ""
+    has_key: bool = False
+    required: tuple[str, ...] = ()
+
+    @property
+    def properties(self) -> dict[str, Schema]:
+        """All of them."""
+        key: Schema = {"type": "string", "description": "Which record, by the key of its model."}
+        inner: Schema = {
+            "type": "object",
+            "description": self.words,
+            "additionalProperties": True,
+        }
+        return {
+            **({"key": key} if self.has_key else {}),
+            **({self.within: inner} if self.within else {}),
+            **self.plain,
+        }
+
+
+_SEARCH: Schema = {"type": "string", "description": "Words to look for."}
+_FILTERS = 'What a record has to fulfill: {"status": "open", "total__gte": 10}.'
+_PREVIEW: Schema = {
+    "type": "boolean",
+    "description": "True: answers with what would change, and changes nothing.",
+}
+_CLEAR: Schema = {"type": "array", "items": {"type": "string"}, "description": "Fields to empty."}
+_VALUES = "The fields to write, by name."
+
+LIST = Shape(
+    within="filters",
+    words=_FILTERS,
+    plain={
+        "search": _SEARCH,
+        "order_by": {"type": "string", "description": "A field, with - the other way round."},
+        "limit": {"type": "integer", "minimum": 1, "description": "How many."},
+        "cursor": {"type": "string", "description": "next_cursor of the page before."},
+    },
+)
+COUNT = Shape(
+    within="filters",
+    words=_FILTERS,
+    plain={
+        "search": _SEARCH,
+        "group_by": {"type": "string", "description": "A field whose values are counted apart."},
+        **{
+            f"{kind}_of": {"type": "string", "description": f"A field, for its {noun}."}
+            for kind, noun in (
+                ("sum", "sum"),
+                ("avg", "average"),
+                ("min", "smallest value"),
+                ("max", "largest value"),
+            )
+        },
+    },
+)
+GET = Shape(has_key=True, required=("key",))
+CREATE = Shape(within="values", words=_VALUES, plain={PREVIEW: _PREVIEW}, required=("values",))
+UPDATE = Shape(
+    within="values",
+    words=_VALUES,
+    plain={CLEAR: _CLEAR, PREVIEW: _PREVIEW},
+    has_key=True,
+    required=("key",),
+)
+DELETE = Shape(plain={PREVIEW: _PREVIEW}, has_key=True, required=("key",))
+DESCRIBE = Shape()
+SHAPES: Mapping[str, Shape] = {
+    "list": LIST,
+    "get": GET,
+    "count": COUNT,
+    "create": CREATE,
+    "update": UPDATE,
+    "delete": DELETE,
+}
+
+
+# Names, descriptions and hints --------------------------------------------------------------------
+
+_RECORD: Schema = {"type": "object", "additionalProperties": True}
+_PAGE: Schema = {
+    "type": "object",
+    "properties": {
+        "items": {"type": "array", "items": _RECORD},
+        "total": {"type": "integer", "description": "On the first page: how many match."},
+        "next_cursor": {"type": "string", "description": "There are more; absent at the end."},
+    },
+    "required": ["items"],
+}
+_COUNTED: Schema = {
+    "type": "object",
+    "properties": {"count": {"type": "integer"}},
+    "required": ["count"],
+    "additionalProperties": True,
+}
+_PREVIEWED = "With preview it answers what would change, and changes nothing."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One tool of the set."""
+
+    name: str
+    operation: str
+    words: str
+    output: Schema
+    hints: Mapping[str, bool]
+
+
+KINDS = (
+    Kind(
+        name="search_records",
+        operation="list",
+        words="Find records of a model: search, filter, order and page. describe_model says what "
+        "a model has, and what its filters are.",
+        output=_PAGE,
+        hints={"read_only": True},
+    ),
+    Kind(
+        name="get_record",
+        operation="get",
+        words="Get one record of a model by its key.",
+        output=_RECORD,
+        hints={"read_only": True},
+    ),
+    Kind(
+        name="count_records",
+        operation="count",
+        words="Count the records of a model that match, in groups if asked, with sums, averages "
+        "and extremes. describe_model says what its filters are.",
+        output=_COUNTED,
+        hints={"read_only": True},
+    ),
+    Kind(
+        name="create_record",
+        operation="create",
+        words=f"Create one record of a model. describe_model says what values it takes. "
+        f"{_PREVIEWED}",
+        output=_RECORD,
+        hints={"read_only": False, "destructive": False, "idempotent": False},
+    ),
+    Kind(
+        name="update_record",
+        operation="update",
+        words="Change the fields of one record that are in values, and leave the others. "
+        f"describe_model says what values it takes. {_PREVIEWED}",
+        output=_RECORD,
+        hints={"read_only": False, "destructive": True, "idempotent": True},
+    ),
+    Kind(
+        name="delete_record",
+        operation="delete",
+        words="Delete one record with all that depends on it, which the answer counts. "
+        f"{_PREVIEWED}",
+        output=_RECORD,
+        hints={"read_only": False, "destructive": True},
+    ),
+)
+NAMES = {kind.operation: kind.name for kind in KINDS}
+
+
+def generic_tools(members: Mapping[str, Member]) -> list[Tool]:
+    """The tools that at least one of the models allows, and the one that describes a model."""
+    found = [_describing(members)]
+    for kind in KINDS:
+        able = {name: one for name, one in members.items() if kind.operation in one.tools}
+        if able:
+            found.append(_tool(kind, able))
+    return found
+
+
+class AnyModel(BasePermission):
+    """Whether the caller may use the tool with one of the models at least."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self._tools = tuple(tools)
+
+    def __str__(self) -> str:
+        return "that of the model"
+
+    def has_permission(self, principal: Principal) -> bool:
+        """Whether there is a model left for this caller."""
+        return any(visible(principal, tool) for tool in self._tools)
+
+
+def _tool(kind: Kind, members: Mapping[str, Member]) -> Tool:
+    tools = {name: one.tools[kind.operation] for name, one in members.items()}
+    return Tool(
+        name=kind.name,
+        description=kind.words,
+        function=function(_run, name=kind.name),
+        arguments=GenericArguments(SHAPES[kind.operation], members, operation=kind.operation),
+        output=MadeHere(kind.output),
+        permission=AnyModel(tools.values()),
+        atomic=True if any(tool.atomic for tool in tools.values()) else None,
+        dry_run=_Previewing() if all(tool.dry_run for tool in tools.values()) else None,
+        **kind.hints,  # type: ignore[arg-type]  # names of hints
+    )
+
+
+class _Previewing:
+    """The dry run of the model's own tool."""
+
+    def is_one(self, arguments: Mapping[str, Any]) -> bool:
+        call: GenericCall = arguments["call"]
+        return call.tool.dry_run is not None and call.tool.dry_run.is_one(call.arguments)
+
+    def of(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        call: GenericCall = arguments["call"]
+        assert call.tool.dry_run is not None
+        dry = replace(call, arguments=call.tool.dry_run.of(call.arguments))
+        return {**arguments, "call": dry}
+
+
+def _run(ctx: Context, given: dict[str, Any]) -> Any:
+    """Call the function of the model's own tool."""
+    call: GenericCall = given["call"]
+    return call.tool.function.bind(dict(call.arguments), ctx)()
+
+
+def _describing(members: Mapping[str, Member]) -> Tool:
+    return Tool(
+        name="describe_model",
+        description="What the records of a model hold, and which filters, orders and values the "
+        "other tools take for it, as JSON Schema.",
+        function=function(_describe(members), name="describe_model"),
+        arguments=GenericArguments(DESCRIBE, members),
+        output=MadeHere(_RECORD),
+        permission=AnyModel(_all(members.values())),
+        read_only=True,
+    )
+
+
+def _describe(members: Mapping[str, Member]) -> Callable[[Context, dict[str, Any]], Any]:
+    def described(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
+        return describe(given["member"], ctx.principal, NAMES)
+
+    return described
+
+
+def _all(members: Iterable[Member]) -> Sequence[Tool]:
+    return [tool for member in members for tool in member.tools.values()]

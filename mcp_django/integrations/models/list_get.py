@@ -1,0 +1,392 @@
+"""The list and get tools of a model, such as ``list_orders`` and ``get_order``, and keyset pages.
+
+A page ends with a signed cursor that holds the values of its last row and is valid only for the
+same list, the same arguments and the same caller. Decoding it reveals nothing that the page did
+not show, because rows are ordered by exposed columns alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from django.core.exceptions import ValidationError
+from django.db.models import Model, Q, QuerySet
+from pydantic import Field
+
+from mcp_django.core import declare
+from mcp_django.core.context import Context
+from mcp_django.core.declare import Argument
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import InvalidParams, ToolError
+from mcp_django.execution import results
+from mcp_django.execution.call import CURSORS
+from mcp_django.integrations.models.exposed_fields import Loading
+from mcp_django.integrations.models.filtering import Filters, Ordering, Search, Term
+from mcp_django.integrations.models.row_access import may_see_some, may_this, sees_all
+from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, decode_cursor, encode_cursor
+from mcp_django.schema.arguments import quote
+from mcp_django.schema.structure import Schema
+from mcp_django.schema.values import jsonable
+
+if TYPE_CHECKING:
+    from mcp_django.integrations.models.declaration import Action, ModelComponents, ModelTools
+
+
+def list_tool(declaration: ModelTools[Any]) -> Tool:
+    """The tool that lists, narrows, searches and orders."""
+    filters, search, ordering = Filters(declaration), Search(declaration), Ordering(declaration)
+    name = f"list_{declaration.plurals}"
+    listing = Listing(declaration, filters, search, ordering, tool=name)
+    named = {
+        **search.arguments,
+        **filters.arguments,
+        **ordering.arguments,
+        **_paging(declaration.page_size),
+    }
+    return Tool(
+        name=name,
+        description=list_words(declaration),
+        function=declare.function(listing.page, name=name),
+        arguments=declare.arguments(name, named),
+        output=declare.MadeHere(_page_schema(declaration)),
+        permission=declaration.guards("view"),
+        scopes=declaration.needed_scopes("view"),
+        read_only=True,
+    )
+
+
+def get_tool(declaration: ModelTools[Any]) -> Tool:
+    """The tool that shows one object."""
+    key = declaration.lookup
+    name = f"get_{declaration.singular}"
+    return Tool(
+        name=name,
+        description=get_words(declaration),
+        function=declare.function(partial(_get, declaration), name=name),
+        arguments=declare.arguments(
+            name, {key.name: Argument(annotation=key.annotation, required=True)}
+        ),
+        output=declare.MadeHere(declaration.exposed.schema),
+        permission=declaration.guards("view"),
+        scopes=declaration.needed_scopes("view"),
+        read_only=True,
+    )
+
+
+def _get(declaration: ModelTools[Any], ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
+    rows = matching(declaration, ctx, given[declaration.lookup.name])
+    obj = first(declaration, ctx, declaration.exposed.prepare(rows, ctx), given)
+    return shortened(declaration.exposed.dump(obj, ctx))
+
+
+def matching(declaration: ModelComponents[Any], ctx: Context, key: Any) -> QuerySet[Any]:
+    """The row with this key, if it is within the row gate."""
+    return declaration.rows(ctx).filter(**{declaration.lookup.name: key})
+
+
+def first(
+    declaration: ModelComponents[Any],
+    ctx: Context,
+    rows: QuerySet[Any],
+    given: dict[str, Any],
+    action: Action = "view",
+) -> Model:
+    """The object, if there is one and the caller may do this to it.
+
+    Raises:
+        ToolError: in the same words whether it does not exist or is not for this caller.
+    """
+    name = declaration.lookup.name
+    obj: Model | None = next(iter(rows[:1]), None)
+    if obj is None or not may_this(declaration, ctx, action, obj):
+        raise ToolError(
+            f"There is no {declaration.noun} with {name} {quote(given[name])}{_see(declaration)}."
+        )
+    return obj
+
+
+def _see(declaration: ModelComponents[Any]) -> str:
+    name = f"list_{declaration.plurals}"
+    return f"; see {name}" if name in declaration.server.tools else ""
+
+
+def _paging(size: int) -> dict[str, Argument]:
+    return {
+        "limit": Argument(
+            annotation=Annotated[int, Field(ge=1, le=size)],
+            description=f"How many, {size} if left out.",
+        ),
+        "cursor": Argument(
+            annotation=Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)],
+            description="next_cursor of the page before.",
+        ),
+    }
+
+
+def _page_schema(declaration: ModelTools[Any]) -> Schema:
+    return {
+        "type": "object",
+        "properties": {
+            "items": {"type": "array", "items": declaration.exposed.schema},
+            "total": {"type": "integer", "description": "On the first page: how many match."},
+            "next_cursor": {"type": "string", "description": "There are more; absent at the end."},
+        },
+        "required": ["items"],
+    }
+
+
+# One page of rows ---------------------------------------------------------------------------------
+
+# As the caller asked for it and may see it.
+
+
+class Listing:
+    """The function of a list tool."""
+
+    def __init__(
+        self,
+        declaration: ModelTools[Any],
+        filters: Filters,
+        search: Search,
+        ordering: Ordering,
+        *,
+        tool: str,
+    ) -> None:
+        self._declaration = declaration
+        self._filters = filters
+        self._search = search
+        self._ordering = ordering
+        self._tool = tool
+
+    def page(self, ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
+        """One page, how many rows there are if it is the first, and the cursor of the next.
+
+        Raises:
+            ToolError: the cursor belongs to another list.
+        """
+        terms = self._ordering.terms(given.get("order_by"))
+        scope = cursor_scope(ctx, self._tool, given)
+        cursor = given.get("cursor")
+        behind = None if cursor is None else read_cursor(cursor, terms, scope=scope)
+        rows = narrowed(self._declaration, self._filters, self._search, ctx, given)
+        page: dict[str, Any] = {}
+        # How many rows there are would tell of those that are asked about and not shown.
+        is_whole = sees_all(self._declaration, ctx)
+        if behind is None and self._declaration.count and is_whole:
+            page["total"] = rows.count()
+        size = given.get("limit") or self._declaration.page_size
+        found = self._found(rows, terms, behind, size + 1, ctx, is_whole=is_whole)
+        items = self._declaration.exposed.dump_all(found[:size], ctx)
+
+        def first(kept: int) -> dict[str, Any]:
+            """A page of so many items, with a cursor if there are more."""
+            if kept == len(found):
+                return {"items": items, **page}
+            end = make_cursor(position(found[kept - 1], terms), scope=scope)
+            return {"items": items[:kept], **page, "next_cursor": end}
+
+        return fitted(items, first)
+
+    def _found(
+        self,
+        rows: QuerySet[Any],
+        terms: Sequence[Term],
+        behind: list[Any] | None,
+        wanted: int,
+        ctx: Context,
+        *,
+        is_whole: bool,
+    ) -> list[Model]:
+        """At most as many objects as wanted, in order."""
+        rows = rows.order_by(*(term.order for term in terms))
+        # Whoever decides about single objects may look at any column of them.
+        rows = Loading(ctx).prepare(rows, self._declaration.exposed.tree, whole=not is_whole)
+        if is_whole:
+            rows = rows if behind is None else rows_behind(rows, terms, behind)
+            return list(rows[:wanted])
+        if not may_see_some(self._declaration, ctx):
+            return []
+        found: list[Model] = []
+        for obj in self._in_steps(rows, terms, behind, wanted):
+            if may_this(self._declaration, ctx, "view", obj):
+                found.append(obj)
+            if len(found) == wanted:
+                break
+        return found
+
+    @staticmethod
+    def _in_steps(
+        rows: QuerySet[Any], terms: Sequence[Term], behind: list[Any] | None, step: int
+    ) -> Iterator[Model]:
+        """Every row, a page at a time; the query limits of the call end it."""
+        while True:
+            some = list((rows if behind is None else rows_behind(rows, terms, behind))[:step])
+            yield from some
+            if len(some) < step:
+                return
+            behind = [
+                None if at is None else term.value(at)
+                for term, at in zip(terms, position(some[-1], terms), strict=True)
+            ]
+
+
+def narrowed(
+    declaration: ModelTools[Any],
+    filters: Filters,
+    search: Search,
+    ctx: Context,
+    given: dict[str, Any],
+) -> QuerySet[Any]:
+    """The visible rows that match what was given."""
+    rows = filters.apply(declaration.rows(ctx), given, ctx)
+    return search.apply(rows, given.get("search"), ctx)
+
+
+# Cursors ------------------------------------------------------------------------------------------
+
+Position = list[Any]
+
+
+def cursor_scope(ctx: Context, tool: str, given: Mapping[str, Any]) -> str:
+    """What a cursor is good for: this list, for this caller, narrowed and ordered like this."""
+    asked = {name: value for name, value in given.items() if name not in {"cursor", "limit"}}
+    text = json.dumps(jsonable(asked), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{ctx.server.name}:{tool}:{ctx.principal.key}:{digest}"
+
+
+def position(obj: Model, terms: Sequence[Term]) -> Position:
+    """Where an object is in the order."""
+    return [term.position(obj) for term in terms]
+
+
+def make_cursor(at: Position, *, scope: str) -> str:
+    """The cursor behind a position.
+
+    Raises:
+        ToolError: the client could not send it back.
+    """
+    made = encode_cursor(at, scope=scope, signer=CURSORS)
+    if len(made) > MAX_CURSOR_LENGTH:
+        raise ToolError("The values to order by are too long; give another order_by.")
+    return made
+
+
+def read_cursor(text: str, terms: Sequence[Term], *, scope: str) -> list[Any]:
+    """The values behind which the next page begins.
+
+    Raises:
+        ToolError: the cursor was altered, or belongs to another list.
+    """
+    try:
+        at = decode_cursor(text, scope=scope, signer=CURSORS)
+        return [
+            None if one is None else term.value(one) for term, one in zip(terms, at, strict=True)
+        ]
+    except (InvalidParams, ValidationError, ValueError, TypeError):
+        raise ToolError(
+            "cursor: not valid here. Send next_cursor of the page before, with the same arguments "
+            "otherwise, or begin again without one."
+        ) from None
+
+
+def rows_behind(rows: QuerySet[Any], terms: Sequence[Term], values: Sequence[Any]) -> QuerySet[Any]:
+    """The rows that come later than these values."""
+    later, equal = Q(), Q()
+    for term, value in zip(terms, values, strict=True):
+        step = _beyond(term, value)
+        if step is not None:
+            later |= equal & step
+        name = term.expression
+        equal &= Q(**{f"{name}__isnull": True}) if value is None else Q(**{name: value})
+    return rows.filter(later)
+
+
+def _beyond(term: Term, value: Any) -> Q | None:
+    """What comes later by one column alone; behind those without a value there is nothing."""
+    if value is None:
+        return None
+    step = Q(**{f"{term.expression}__{'lt' if term.is_descending else 'gt'}": value})
+    return step | Q(**{f"{term.expression}__isnull": True}) if term.is_nullable else step
+
+
+# Results that are too long ------------------------------------------------------------------------
+
+# A page ends earlier; a single row has its longest texts cut.
+
+LENGTHS = (20_000, 5_000, 1_000, 200)
+
+
+def fitted(items: list[Any], first: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+    """The longest page that an answer may be; ``first`` makes one of so many of the items."""
+    kept = len(items)
+    page = first(kept)
+    while kept > 1 and not results.fits(page):
+        # The cursor needs room, too.
+        kept = max(1, min(kept - 1, results.fitting(items)))
+        page = first(kept)
+    return shortened(page)
+
+
+def shortened(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer, or one whose texts say how much of them is missing."""
+    cut = answer
+    for length in LENGTHS:
+        if results.fits(cut):
+            break
+        cut = {
+            name: member if name == "next_cursor" else _cut(member, length)
+            for name, member in answer.items()
+        }
+    return cut
+
+
+def _cut(value: Any, length: int) -> Any:
+    if isinstance(value, str) and len(value) > length:
+        return f"{value[:length]}… [Cut: the first {length} of {len(value)} characters.]"
+    if isinstance(value, dict):
+        return {name: _cut(member, length) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_cut(item, length) for item in value]
+    return value
+
+
+# Descriptions of the generated tools --------------------------------------------------------------
+
+# A model chooses a tool by them; the schemas say the rest.
+
+
+def list_words(declaration: ModelTools[Any]) -> str:
+    """What listing is for."""
+    ways = [
+        word
+        for word, option in (
+            ("search", "search_fields"),
+            ("filter", "filter_fields"),
+            ("order", "ordering_fields"),
+        )
+        if getattr(declaration, option)
+    ]
+    how = f" {' and '.join(ways).capitalize()} by the arguments." if ways else ""
+    return _with_doc(declaration, f"List {declaration.nouns}.{how}")
+
+
+def get_words(declaration: ModelTools[Any]) -> str:
+    """What getting is for."""
+    return _with_doc(declaration, f"Get one {declaration.noun} by its {declaration.lookup.name}.")
+
+
+def count_words(declaration: ModelTools[Any]) -> str:
+    """What counting is for."""
+    return _with_doc(
+        declaration,
+        f"Count {declaration.nouns}, in groups if asked, with sums, averages and extremes.",
+    )
+
+
+def _with_doc(declaration: ModelTools[Any], words: str) -> str:
+    return f"{words} {declaration.doc}" if declaration.doc else words

@@ -1,0 +1,550 @@
+"""Objects of a model as resources: templates, files, ``resources/list``, completion and prompts.
+
+A ``ModelResource`` offers a template that reads one object, and what goes with it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import mimetypes
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from string import Formatter
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+from django.db.models import CharField, Model, Q, QuerySet
+from django.db.models.functions import Cast, Length
+from django.http import Http404
+from django.utils import timezone
+
+from mcp_django.core import declare
+from mcp_django.core.component import Completion, Component, ComponentFunction, Prompt
+from mcp_django.core.context import Context
+from mcp_django.core.resource import Entry, EntryPage, ResourceTemplate
+from mcp_django.exceptions import InvalidParams, ToolError
+from mcp_django.execution.results import to_text
+from mcp_django.integrations.models.columns import Column, FieldPath, nearest, without_nul
+from mcp_django.integrations.models.row_access import asked, sees_all
+from mcp_django.integrations.models.uris import find, names_in, read, value_of
+from mcp_django.protocol.content import Annotations, EmbeddedResource, Message, ResourceContents
+from mcp_django.protocol.uritemplate import URITemplate
+
+if TYPE_CHECKING:
+    from mcp_django.integrations.models.declaration import ModelResource
+
+
+JSON = "application/json"
+
+
+def components(declaration: ModelResource[Any]) -> Iterator[Component]:
+    """The template of the objects, those of their files, and the prompts.
+
+    Raises:
+        ImproperlyConfigured: the declaration cannot work; the message says what to write.
+    """
+    _check(declaration)
+    yield template(declaration)
+    yield from templates(declaration)
+    yield from prompts(declaration)
+
+
+def completions(declaration: ModelResource[Any]) -> Iterator[Completion]:
+    """A completion of each variable, wherever it is an argument."""
+    for component in components(declaration):
+        yield from completions_of_fields(declaration, component)
+
+
+def template(declaration: ModelResource[Any]) -> ResourceTemplate:
+    """The template that reads an object as JSON."""
+    # Made in any case, since it checks its options.
+    listed = Listing(declaration)
+    return ResourceTemplate(
+        name=declaration.singular,
+        title=declaration.noun.capitalize(),
+        description=declaration.doc or _description(declaration),
+        function=declare.function(partial(read_resource, declaration), name=declaration.singular),
+        template=declaration.variables.template,
+        arguments=declaration.variables,
+        mime_type=JSON,
+        subscribe=declaration.subscribe,
+        permission=declaration.guards("view"),
+        scopes=declaration.needed_scopes("view"),
+        read_only=True,
+        entries=listed.page if declaration.list else None,
+    )
+
+
+def read_resource(declaration: ModelResource[Any], ctx: Context, values: Mapping[str, Any]) -> Any:
+    """An object as the caller may see it.
+
+    Raises:
+        ObjectDoesNotExist: there is none, or none that the caller may know of.
+    """
+    return declaration.exposed.dump(find(declaration, ctx, values), ctx)
+
+
+def _description(declaration: ModelResource[Any]) -> str:
+    names = ", ".join(declaration.exposed.tree.members)
+    return f"One {declaration.noun} as JSON: {names}."
+
+
+def _check(declaration: ModelResource[Any]) -> None:
+    if not declaration.uri or not isinstance(declaration.uri, str):
+        declaration.refuse(
+            f"uri is missing; write uri = "
+            f"'{declaration.model._meta.app_label}://{declaration.plurals}/{{FIELD}}' with a "
+            "unique field."
+        )
+    for option in ("list", "subscribe"):
+        if not isinstance(getattr(declaration, option), bool):
+            declaration.refuse(f"{option}={getattr(declaration, option)!r}; write True or False.")
+    _ = declaration.variables
+
+
+# Files of an object -------------------------------------------------------------------------------
+
+# Each file is a resource of its own: the URI of the object, a slash and the name of the field.
+
+# What a compressed file is, as far as its name says; the name inside says nothing of these bytes.
+COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
+
+
+def templates(declaration: ModelResource[Any]) -> Iterator[ResourceTemplate]:
+    """A template for each file field of ``blobs``.
+
+    Raises:
+        ImproperlyConfigured: one of them is no file among ``fields``.
+    """
+    limit: Any = declaration.max_blob_bytes
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        declaration.refuse(f"max_blob_bytes={limit!r}; give a number of bytes.")
+    for name in declaration.sequence("blobs"):
+        _check_blob(declaration, name)
+        yield _template(declaration, name)
+
+
+def _template(declaration: ModelResource[Any], name: str) -> ResourceTemplate:
+    words = str(declaration.exposed.columns[name].help_text) or f"The file {name!r}."
+    return ResourceTemplate(
+        name=f"{declaration.singular}_{name}",
+        title=f"{declaration.noun.capitalize()}: {declaration.exposed.columns[name].verbose_name}",
+        description=f"{words} Of one {declaration.noun}, at most {declaration.max_blob_bytes} "
+        "bytes.",
+        function=declare.function(partial(read_file, declaration, name), name=name),
+        template=URITemplate(f"{declaration.uri}/{name}", is_lookup=True),
+        arguments=declaration.variables,
+        subscribe=declaration.subscribe,
+        permission=declaration.guards("view"),
+        scopes=declaration.needed_scopes("view"),
+        read_only=True,
+    )
+
+
+def read_file(
+    declaration: ModelResource[Any], name: str, ctx: Context, values: Mapping[str, Any]
+) -> ResourceContents:
+    """The bytes of a file of an object.
+
+    Raises:
+        ObjectDoesNotExist: the object is not to be seen, or has no such file.
+        ToolError: the file is larger than ``max_blob_bytes``.
+    """
+    file: Any = getattr(find(declaration, ctx, values), name)
+    if not file:
+        raise declaration.model.DoesNotExist
+    limit = declaration.max_blob_bytes
+    try:
+        size = file.size
+        if size > limit:
+            raise _too_large(declaration, name, size)
+        with file.open("rb") as opened:
+            # One more than is allowed: the file may have grown, or its storage knows no sizes.
+            content = opened.read(limit + 1)
+    except FileNotFoundError:
+        raise declaration.model.DoesNotExist from None
+    if len(content) > limit:
+        raise _too_large(declaration, name, len(content))
+    return ResourceContents(bytes(content), mime_type=_mime_type(file.name))
+
+
+def _too_large(declaration: ModelResource[Any], name: str, size: int) -> ToolError:
+    return ToolError(
+        f"The {name} of this {declaration.noun} has {size} bytes, and at most "
+        f"{declaration.max_blob_bytes} can be read here."
+    )
+
+
+def _mime_type(name: str) -> str:
+    kind, encoding = mimetypes.guess_type(name)
+    if encoding is not None:
+        return COMPRESSED.get(encoding, "application/octet-stream")
+    return kind or "application/octet-stream"
+
+
+def _check_blob(declaration: ModelResource[Any], name: str) -> None:
+    columns = declaration.exposed.columns
+    files = [one for one, field in columns.items() if Column(field).kind == "file"]
+    if name not in files:
+        declaration.refuse(
+            f"blobs has {name!r}, which is no file among its fields; {nearest(name, files)}"
+        )
+
+
+# Entries of resources/list ------------------------------------------------------------------------
+
+# They are ordered by the variables of their URI, which no two objects share and which the list
+# shows anyway. So the position in a cursor reveals nothing, and the hidden key is not needed.
+
+# A cursor has room for so many characters of text, and one variable or several share it.
+MAX_LISTED_TEXT = 400
+MAX_TITLE = 200
+
+
+class Listing:
+    """How the objects of one declaration are listed; ``page`` is the port of the list method."""
+
+    def __init__(self, declaration: ModelResource[Any]) -> None:
+        self._declaration = declaration
+        self._variables = declaration.variables
+        self._title = _column(declaration, "title", kinds=("text", "integer", "uuid", "date"))
+        self._modified = _column(declaration, "last_modified", kinds=("datetime",))
+        shown = (*self._variables.paths.values(), self._title, self._modified)
+        self._paths = [path for path in shown if path is not None]
+
+    def page(self, ctx: Context, after: list[Any] | None, limit: int) -> EntryPage:
+        """At most so many objects behind a place in the order of their URIs."""
+        rows = self._rows(ctx)
+        if after is not None:
+            rows = rows.filter(self._behind(after))
+        found = visible(self._declaration, ctx, rows, limit + 1, paths=self._paths)
+        kept = found[:limit]
+        shown = [entry for entry in map(self._entry, kept) if entry is not None]
+        return EntryPage(entries=shown, after=self._place(kept[-1]) if len(found) > limit else None)
+
+    def _rows(self, ctx: Context) -> QuerySet[Model]:
+        rows: QuerySet[Model] = self._declaration.rows(ctx)
+        rows = rows.filter(present(self._variables.paths.values()))
+        texts = [path for path in self._variables.paths.values() if _is_text(path)]
+        room = MAX_LISTED_TEXT // max(len(texts), 1)
+        for number, path in enumerate(texts):
+            if (path.column.max_length or room + 1) > room:
+                rows = rows.alias(**{f"length_{number}": Length(path.expression)})
+                rows = rows.filter(**{f"length_{number}__lte": room})
+        return rows.order_by(*self._variables.expressions)
+
+    def _behind(self, after: list[Any]) -> Q:
+        """What comes after an object with these values in the order of the variables."""
+        paths = list(self._variables.paths.values())
+        try:
+            values = [read(path, text) for path, text in zip(paths, after, strict=True)]
+        except (TypeError, ValueError):
+            raise InvalidParams("The cursor is not valid here; begin again without one") from None
+        behind, same = Q(), Q()
+        for path, value in zip(paths, values, strict=True):
+            behind |= same & Q(**{f"{path.expression}__gt": value})
+            same &= Q(**{path.expression: value})
+        return behind
+
+    def _place(self, obj: Model) -> list[Any]:
+        texts = self._variables.texts(obj)
+        assert texts is not None, "rows without these values are left out by the query"
+        return list(texts.values())
+
+    def _entry(self, obj: Model) -> Entry | None:
+        """An object as an entry; ``None`` for one that no URI can name."""
+        texts = self._variables.texts(obj)
+        uri = self._variables.uri(texts)
+        if uri is None or texts is None:
+            return None
+        name = " ".join(texts.values())
+        noun = self._declaration.noun.capitalize()
+        return Entry(
+            uri=uri,
+            name=name,
+            title=self.title_of(obj) or f"{noun} {name}",
+            mime_type="application/json",
+            annotations=self.annotations_of(obj),
+        )
+
+    def title_of(self, obj: Model) -> str:
+        """What the field that is the title says."""
+        value = None if self._title is None else value_of(obj, self._title)
+        return "" if value is None else str(value)[:MAX_TITLE]
+
+    def annotations_of(self, obj: Model) -> Annotations | None:
+        """When the object was last modified, if a field says so."""
+        moment = None if self._modified is None else value_of(obj, self._modified)
+        return None if moment is None else Annotations(last_modified=_aware(moment))
+
+
+def visible(
+    declaration: ModelResource[Any],
+    ctx: Context,
+    rows: QuerySet[Model],
+    limit: int,
+    *,
+    paths: Sequence[FieldPath],
+) -> list[Model]:
+    """The first objects that the caller may view, with what stands at these paths loaded."""
+    rows = rows.select_related(*names_in(paths)) if names_in(paths) else rows
+    if sees_all(declaration, ctx):
+        return list(rows.only(*(path.expression for path in paths))[:limit])
+    return list(islice(asked(declaration, ctx, rows), limit))
+
+
+def present(paths: Any) -> Q:
+    """Rows that have a value at each of these paths."""
+    wanted = Q()
+    for path in paths:
+        if path.is_nullable:
+            wanted &= Q(**{f"{path.expression}__isnull": False})
+    return wanted
+
+
+def _column(
+    declaration: ModelResource[Any], option: str, *, kinds: Sequence[str]
+) -> FieldPath | None:
+    name = getattr(declaration, option)
+    if not name:
+        return None
+    path = declaration.exposed.require(name, option=option)
+    if path.is_many or path.is_relation or Column(path.field).kind not in kinds:
+        declaration.refuse(f"{option} = {name!r}; name one field that holds {' or '.join(kinds)}.")
+    return path
+
+
+def _is_text(path: FieldPath) -> bool:
+    return Column(path.column).kind == "text"
+
+
+def _aware(moment: dt.datetime) -> dt.datetime:
+    """A moment with an offset, which the protocol wants; without one it is the site's own time."""
+    if timezone.is_aware(moment):
+        return moment.astimezone(dt.UTC)
+    return timezone.make_aware(moment, timezone.get_default_timezone())
+
+
+# Completion of the variables of a URI -------------------------------------------------------------
+
+# Values are suggested from the objects that the caller may see.
+
+# The protocol's own limit, and one more to know that there are more (CMP-2).
+MAX_SUGGESTIONS = 101
+MAX_TYPED = 200
+# The widest of what is completed by its text: a number of 64 bits, a date.
+TEXT = CharField(max_length=40)
+HEX_DIGITS = 32
+
+
+def completions_of_fields(
+    declaration: ModelResource[Any], component: Component
+) -> Iterator[Completion]:
+    """A completion of each variable of a template or prompt."""
+    for name in declaration.variables.paths:
+        yield Completion(
+            kind="prompt" if isinstance(component, Prompt) else "resource template",
+            key=component.key,
+            argument=name,
+            function=_function(declaration, name),
+        )
+
+
+def _function(declaration: ModelResource[Any], name: str) -> ComponentFunction:
+    """A function whose first parameter is the typed value and whose others are the chosen ones."""
+    made = declare.function(partial(suggestions, declaration, name), name=name)
+    names = [name, *(one for one in declaration.variables.paths if one != name)]
+    names.append(declare.CONTEXT)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    made.function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(one, keyword) for one in names]
+    )
+    return made
+
+
+def suggestions(
+    declaration: ModelResource[Any], name: str, ctx: Context, typed: Mapping[str, str]
+) -> list[str]:
+    """The values of a variable that begin as typed, of objects that the caller may see."""
+    variables = declaration.variables
+    path = variables.paths[name]
+    wanted = present([path]) & _chosen(variables.paths, name, typed)
+    beginning = _beginning(path, typed[name])
+    if beginning is None:
+        return []
+    rows = beginning(declaration.rows(ctx)).filter(wanted).order_by(path.expression)
+    return _shown(_values(declaration, ctx, rows, path))
+
+
+def _values(
+    declaration: ModelResource[Any], ctx: Context, rows: QuerySet[Any], path: FieldPath
+) -> list[Any]:
+    if sees_all(declaration, ctx):
+        return list(rows.values_list(path.expression, flat=True).distinct()[:MAX_SUGGESTIONS])
+    return [
+        value_of(obj, path)
+        for obj in visible(declaration, ctx, rows, MAX_SUGGESTIONS, paths=[path])
+    ]
+
+
+def _shown(values: list[Any]) -> list[str]:
+    return [text for text in dict.fromkeys(map(str, values)) if text]
+
+
+def _chosen(paths: Mapping[str, FieldPath], name: str, typed: Mapping[str, str]) -> Q:
+    """What was chosen for the other variables; what no object can have matches none."""
+    wanted = Q()
+    for other, text in typed.items():
+        if other == name or not text:
+            continue
+        try:
+            wanted &= Q(**{paths[other].expression: read(paths[other], text)})
+        except ValueError:
+            return Q(pk__in=[])
+    return wanted
+
+
+def _beginning(path: FieldPath, typed: str) -> Any:
+    """The rows whose value begins so; ``None`` where none can."""
+    kind = Column(path.column).kind
+    try:
+        without_nul(typed)
+    except ValueError:
+        return None
+    if len(typed) > MAX_TYPED:
+        return None
+    if not typed:
+        return lambda rows: rows
+    if kind == "text":
+        return lambda rows: rows.filter(**{f"{path.expression}__istartswith": typed})
+    if kind == "uuid":
+        between = _uuids(typed)
+        return between and (lambda rows: rows.filter(**{f"{path.expression}__range": between}))
+    text = Cast(path.expression, TEXT)
+    return lambda rows: rows.alias(typed_text=text).filter(typed_text__startswith=typed)
+
+
+def _uuids(typed: str) -> tuple[UUID, UUID] | None:
+    """The first and the last UUID that begin so: databases keep them in different forms."""
+    digits = typed.replace("-", "")
+    try:
+        first, last = UUID(digits.ljust(HEX_DIGITS, "0")), UUID(digits.ljust(HEX_DIGITS, "f"))
+    except ValueError:
+        return None
+    return (first, last) if str(last).startswith(typed.lower()) else None
+
+
+# Prompts about one object -------------------------------------------------------------------------
+
+# ``prompts = {"summarize": "Summarize {object} for a colleague."}``.
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+def prompts(declaration: ModelResource[Any]) -> Iterator[Prompt]:
+    """A prompt for each entry of ``prompts``, whose arguments are the variables of the URI.
+
+    Raises:
+        ImproperlyConfigured: one of them cannot be written.
+    """
+    declared: Any = declaration.prompts
+    if not isinstance(declared, Mapping):
+        declaration.refuse(f"prompts={declared!r}; write a dictionary of names and texts.")
+    for name, text in declared.items():
+        yield ObjectPrompt(declaration, name, text).component()
+
+
+class ObjectPrompt:
+    """One text with room for an object."""
+
+    def __init__(self, declaration: ModelResource[Any], name: Any, text: Any) -> None:
+        self._declaration = declaration
+        self._listing = Listing(declaration)
+        self._name = name
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            declaration.refuse(f"prompts has {name!r}; a name has letters, digits, - and _.")
+        if not isinstance(text, str) or not text.strip():
+            declaration.refuse(f"prompts[{name!r}] is {text!r}; write a text with {{object}}.")
+        self._text = text
+        self._pieces = self._parsed(text)
+
+    def _parsed(self, text: str) -> list[tuple[str, str | None]]:
+        """The text in pieces, each with the placeholder behind it.
+
+        ``str.format`` would follow ``{object.customer.email}`` to what is not exposed.
+        """
+        known = ["object", "uri", *self._declaration.variables.paths]
+        what = f"prompts[{self._name!r}]"
+        pieces = []
+        try:
+            parsed = list(Formatter().parse(text))
+        except ValueError as exc:
+            self._declaration.refuse(f"{what}: {exc}; write {{{{ and }}}} for braces.")
+        for literal, placeholder, rule, conversion in parsed:
+            if placeholder is not None and (placeholder not in known or rule or conversion):
+                self._declaration.refuse(
+                    f"{what} has {{{placeholder}}}; {nearest(placeholder, known)}"
+                )
+            pieces.append((literal, placeholder))
+        return pieces
+
+    def component(self) -> Prompt:
+        """The prompt to offer."""
+        declaration = self._declaration
+        words = self._name.replace("_", " ").replace("-", " ")
+        return Prompt(
+            name=f"{self._name}_{declaration.singular}",
+            title=f"{words} {declaration.noun}".capitalize(),
+            description=self._filled({"object": f"one {declaration.noun}"}),
+            function=declare.function(self.messages, name=self._name),
+            arguments=declaration.variables,
+            permission=declaration.guards("view"),
+            scopes=declaration.needed_scopes("view"),
+            read_only=True,
+        )
+
+    def messages(self, ctx: Context, values: Mapping[str, Any]) -> list[Message]:
+        """The text about an object, and the object.
+
+        Raises:
+            InvalidParams: there is none, or none that the caller may know of.
+        """
+        declaration = self._declaration
+        try:
+            obj = find(declaration, ctx, values)
+        except (ObjectDoesNotExist, Http404, PermissionDenied):
+            raise self._missing(values) from None
+        texts = declaration.variables.texts(obj)
+        uri = declaration.variables.uri(texts)
+        if uri is None or texts is None:
+            # As for the text "..", which no URI can have.
+            raise self._missing(values)
+        text = self._filled({**texts, "uri": uri, "object": self._label(obj, texts, uri)})
+        embedded = EmbeddedResource(
+            uri,
+            text=to_text(declaration.exposed.dump(obj, ctx)),
+            mime_type="application/json",
+            annotations=self._listing.annotations_of(obj),
+        )
+        return [Message(text), Message(embedded)]
+
+    def _label(self, obj: Model, texts: Mapping[str, str], uri: str) -> str:
+        """The object in a sentence; what the model's ``__str__`` says may be hidden."""
+        name = self._listing.title_of(obj)
+        return f"{self._declaration.noun} {name or ' '.join(texts.values())} ({uri})"
+
+    def _filled(self, values: Mapping[str, str]) -> str:
+        return "".join(
+            literal + ("" if name is None else values.get(name, name))
+            for literal, name in self._pieces
+        )
+
+    def _missing(self, values: Mapping[str, Any]) -> InvalidParams:
+        named = ", ".join(f"{name} {str(value)[:80]!r}" for name, value in values.items())
+        return InvalidParams(
+            f"There is no {self._declaration.noun} with {named}, or you may not see it."
+        )

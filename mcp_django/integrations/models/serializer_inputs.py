@@ -1,0 +1,93 @@
+"""Values that are validated by a model serializer of Django REST framework.
+
+A change is a PATCH: ``partial=True``. Imported only when a declaration has a serializer, since
+REST framework is optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from mcp_django.core.context import Context
+from mcp_django.integrations.models.write_forms import keep_hidden_links, limit_keys
+from mcp_django.schema.arguments import InvalidArguments, Problem
+from mcp_django.schema.serializers import explained, shape_of, writable_fields
+from mcp_django.schema.structure import Schema
+
+
+class SerializerInputs:
+    """Reads values through a serializer; ``without`` names a field that a change leaves alone."""
+
+    def __init__(self, declaration: Any, *, is_change: bool, without: str = "") -> None:
+        self._declaration = declaration
+        self._class = _checked(declaration)
+        try:
+            sample = self._class()
+            shape = shape_of(sample, without=[without], partial=is_change)
+            fields = writable_fields(sample)
+        except (ImproperlyConfigured, ValueError) as exc:
+            raise ImproperlyConfigured(f"{declaration}: serializer: {exc}") from exc
+        self.properties: dict[str, Schema] = {
+            name: _without_null(schema) for name, schema in shape["properties"].items()
+        }
+        self.required = list(shape.get("required", ()))
+        self.emptiable = [
+            name
+            for name, field in fields.items()
+            if name in self.properties
+            and (field.allow_null or getattr(field, "allow_blank", False))
+        ]
+        self._shape: Schema = {**shape, "properties": self.properties}
+
+    def look_over(self, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Nothing: a serializer looks at kinds itself."""
+        yield from ()
+
+    def bind(self, ctx: Context, call: Any, instance: Any) -> Any:
+        """The valid serializer.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        serializer = self._class(
+            instance,
+            data={},
+            partial=instance is not None,
+            context={"request": ctx.request, "ctx": ctx},
+        )
+        fields = writable_fields(serializer)
+        emptied = {name: None if fields[name].allow_null else "" for name in call.clear}
+        values = {**call.values, **emptied}
+        serializer.initial_data = values
+        limit_keys(fields, list(values), self._declaration.server, ctx)
+        if not serializer.is_valid():
+            raise InvalidArguments(explained(serializer.errors, values, self._shape))
+        if instance is not None:
+            server = self._declaration.server
+            keep_hidden_links(serializer.validated_data, instance, server, ctx)
+        return serializer
+
+
+def _checked(declaration: Any) -> Any:
+    serializer = declaration.serializer
+    if not (isinstance(serializer, type) and hasattr(serializer, "run_validation")):
+        raise ImproperlyConfigured(
+            f"{declaration}: serializer = {serializer!r}; name a ModelSerializer of "
+            f"{declaration.model.__name__}."
+        )
+    if declaration.form is not None or declaration.write_fields is not None:
+        declaration.refuse("has a serializer and a form or write_fields; keep one of them.")
+    return serializer
+
+
+def _without_null(schema: Schema) -> Schema:
+    """``clear`` says it instead, since some clients send null for what they leave out."""
+    alternatives = schema.get("anyOf", [])
+    others = [one for one in alternatives if one != {"type": "null"}]
+    if len(others) != 1 or len(others) == len(alternatives):
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**others[0], **rest}

@@ -1,0 +1,227 @@
+"""The URI template of a ``ModelResource``: variables that are field paths and name one object.
+
+The variables are arguments of the resource, of its prompts and of its completions. Each value has
+one way to be written, so that an object has one URI: what is read is what is subscribed to.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist, ValidationError
+from django.db.models import Model
+
+from mcp_django.core.context import Context
+from mcp_django.integrations.models.columns import (
+    MAX_TEXT,
+    Column,
+    FieldPath,
+    Kind,
+    accessor,
+    identifies,
+    without_nul,
+)
+from mcp_django.integrations.models.row_access import may_this
+from mcp_django.protocol.uritemplate import URITemplate
+from mcp_django.schema.arguments import InvalidArguments, Problem, unknown_argument
+from mcp_django.schema.structure import Schema
+
+if TYPE_CHECKING:
+    from mcp_django.integrations.models.declaration import ModelComponents, ModelResource
+
+
+def _integer(text: str) -> int:
+    # More digits than any column has take long to read.
+    number = int(text[:20])
+    if not -(2**63) <= number < 2**63:
+        raise ValueError
+    return number
+
+
+def _text(text: str) -> str:
+    if len(text) > MAX_TEXT:
+        raise ValueError
+    return without_nul(text)
+
+
+READERS: Mapping[Kind, tuple[Callable[[str], Any], str]] = {
+    "integer": (_integer, "must be a whole number, as 17"),
+    "text": (_text, f"must be text of at most {MAX_TEXT} characters without NUL"),
+    "uuid": (UUID, "must be a UUID in lower case with hyphens"),
+    "date": (dt.date.fromisoformat, "must be a date, as 2026-01-31"),
+}
+
+
+class Variables:
+    """The template of one declaration, in the form that components take for arguments."""
+
+    def __init__(self, declaration: ModelComponents[Any], uri: str) -> None:
+        self.declaration = declaration
+        try:
+            self.template = URITemplate(uri, is_lookup=True)
+        except ValueError as exc:
+            raise ImproperlyConfigured(f"{declaration}: uri: {exc}.") from None
+        if not self.template.variables:
+            declaration.refuse(
+                f"uri = {uri!r} is the same for every {declaration.noun}; name one by a variable, "
+                f"as in {uri.rstrip('/')}/{{{declaration.model._meta.pk.name}}}."
+            )
+        self.paths = {name: self._path(name) for name in self.template.variables}
+        self._check_query(uri)
+        if not identifies(declaration.model, self.paths):
+            declaration.refuse(
+                f"uri = {uri!r}: several objects can share {', '.join(self.paths)}; use a unique "
+                "field, or fields that are unique together."
+            )
+
+    def _path(self, name: str) -> FieldPath:
+        path = self.declaration.exposed.require(name, option="uri")
+        if path.is_many:
+            self.declaration.refuse(
+                f"uri: {name!r} leads to many objects, and a URI has one value for it."
+            )
+        if not path.field.concrete:
+            key = path.column.name
+            self.declaration.refuse(f"uri: {name!r} is a relation; write {name}__{key} instead.")
+        if Column(path.column).kind not in READERS:
+            self.declaration.refuse(
+                f"uri: {name!r} is a {type(path.column).__name__}, which has no one way to be "
+                f"written in a URI; use text, a whole number, a UUID or a date."
+            )
+        return path
+
+    def _check_query(self, uri: str) -> None:
+        # The pure layer keeps it to itself which variables are optional.
+        if "{?" in uri:
+            self.declaration.refuse(
+                f"uri = {uri!r}: what stands in {{?…}} may be left out of a URI, so it cannot name "
+                "an object; write it into the path."
+            )
+
+    # As arguments -----------------------------------------------------------------------------
+
+    @cached_property
+    def json_schema(self) -> Schema:
+        """Every variable as text, as it is in a URI."""
+        return {
+            "type": "object",
+            "properties": {name: self._schema(path) for name, path in self.paths.items()},
+            "required": list(self.paths),
+            "additionalProperties": False,
+        }
+
+    def _schema(self, path: FieldPath) -> Schema:
+        words = Column(path.column).description or f"The {' of its '.join(reversed(path.names))}."
+        return {"type": "string", "description": words}
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        """The values as the columns have them.
+
+        Raises:
+            InvalidArguments: no object can have such values.
+        """
+        given = json.loads(raw)
+        problems = [unknown_argument(name, self.paths) for name in given if name not in self.paths]
+        values: dict[str, Any] = {}
+        for name, path in self.paths.items():
+            if name not in given:
+                problems.append(Problem(path=name, message="required"))
+                continue
+            try:
+                values[name] = read(path, given[name])
+            except ValueError:
+                rule = READERS[Column(path.column).kind][1]
+                problems.append(Problem(path=name, value=given[name], message=rule))
+        if problems:
+            raise InvalidArguments(problems)
+        return values
+
+    # Objects and their URIs -------------------------------------------------------------------
+
+    @property
+    def expressions(self) -> list[str]:
+        """The names of the values in an expression, which no two objects share together."""
+        return [path.expression for path in self.paths.values()]
+
+    def lookups(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """A filter for the object that has these values."""
+        return {self.paths[name].expression: value for name, value in values.items()}
+
+    def texts(self, obj: Model) -> dict[str, str] | None:
+        """The values of an object as text; ``None`` if it lacks one of them."""
+        found = {name: value_of(obj, path) for name, path in self.paths.items()}
+        if any(value is None for value in found.values()):
+            return None
+        return {name: str(value) for name, value in found.items()}
+
+    def uri(self, texts: Mapping[str, str] | None) -> str | None:
+        """The URI for such values; ``None`` where there is none, as for the text ``..``."""
+        if texts is None:
+            return None
+        try:
+            return self.template.expand(texts)
+        except ValueError:
+            return None
+
+
+def read(path: FieldPath, text: str) -> Any:
+    """The value that is written so.
+
+    Raises:
+        ValueError: none is, or it has another spelling.
+    """
+    value = READERS[Column(path.column).kind][0](text)
+    if str(value) != text:
+        raise ValueError(text)
+    return value
+
+
+def value_of(obj: Model, path: FieldPath) -> Any:
+    """What an object has at the end of a path, which leads to one; ``None`` if there is nothing.
+
+    An object that was never read from the database may hold text where the column has a number.
+    """
+    found: Any = obj
+    try:
+        for hop in path.hops:
+            found = getattr(found, accessor(hop), None)
+    except ObjectDoesNotExist:
+        return None
+    value = None if found is None else getattr(found, path.field.attname)
+    # What the database is still to compute is not known here.
+    if hasattr(value, "resolve_expression"):
+        return None
+    try:
+        return path.column.to_python(value)
+    except ValidationError:
+        # A database that takes anything took it; saving it must not fail for our sake.
+        return None
+
+
+def names_in(paths: Iterable[FieldPath]) -> list[str]:
+    """The relations to follow for the paths, as ``select_related`` takes them."""
+    return ["__".join(path.names[:-1]) for path in paths if path.hops]
+
+
+# Finding the object of a URI ----------------------------------------------------------------------
+
+
+def find(declaration: ModelResource[Any], ctx: Context, values: Mapping[str, Any]) -> Model:
+    """The object with these values, with what is shown of it loaded.
+
+    Raises:
+        ObjectDoesNotExist: there is none, or none that the caller may know of.
+    """
+    rows = declaration.rows(ctx).filter(**declaration.variables.lookups(values))
+    found: Model | None = next(iter(declaration.exposed.prepare(rows, ctx)[:1]), None)
+    if found is None or not may_this(declaration, ctx, "view", found):
+        raise declaration.model.DoesNotExist
+    # A database may find "A-1" for "a-1"; that object has another URI.
+    if declaration.variables.texts(found) != {name: str(one) for name, one in values.items()}:
+        raise declaration.model.DoesNotExist
+    return found

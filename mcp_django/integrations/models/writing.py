@@ -1,0 +1,601 @@
+"""``create``, ``update`` and ``delete``: tools that write one object by the site's own rules.
+
+A write runs in a transaction and ends with a check against the row rule (``get_queryset``): an
+object that the caller could not see afterwards is not saved, so that a caller cannot move an
+object into, or out of, another tenant. A preview does all of it and rolls it back.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Annotated, Any, Literal, Protocol
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import DEFAULT_DB_ALIAS, DataError, IntegrityError, connections, router, transaction
+from django.db.models import AutoField, BigAutoField, FileField, Model, SmallAutoField
+from django.db.models.deletion import ProtectedError, RestrictedError
+from django.utils.translation import override
+from pydantic import Field as Rule
+
+from mcp_django.core.context import Context
+from mcp_django.core.declare import Argument, MadeHere, arguments, function
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import ToolError
+from mcp_django.integrations.models.columns import without_nul
+from mcp_django.integrations.models.declaration import WriteHooks
+from mcp_django.integrations.models.exposed_fields import Key
+from mcp_django.integrations.models.list_get import first
+from mcp_django.integrations.models.row_access import may_this
+from mcp_django.integrations.models.write_effects import (
+    NOT_SHOWN,
+    Counts,
+    Written,
+    begin_writing,
+    cascade,
+    difference,
+    lock,
+    not_shown,
+    once,
+    problems_in,
+    protected,
+    taken_back,
+)
+from mcp_django.integrations.models.write_forms import (
+    FormInputs,
+    WriteForm,
+    check_filled,
+    empty_ones,
+)
+from mcp_django.protocol.content import ToolResult
+from mcp_django.schema.arguments import (
+    MAX_KEPT_PROBLEMS,
+    InvalidArguments,
+    Problem,
+    describe,
+    format_path,
+)
+from mcp_django.schema.portable import portable_input
+from mcp_django.schema.structure import Path, Schema
+from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
+
+# Arguments of a write -----------------------------------------------------------------------------
+
+# Which object, what to write, and whether it is a preview only. They are read in two steps. Names
+# and kinds are checked before the call is authorized to run. Values are validated within its
+# transaction, by a form or serializer that knows the object, since the rules may depend on rows
+# and on the caller.
+
+PREVIEW = "preview"
+CLEAR = "clear"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCall:
+    """What a caller wants written.
+
+    ``key`` names the object, ``clear`` the fields to be emptied: ``null`` cannot say it, as some
+    clients send it for every argument that they leave out.
+    """
+
+    values: Mapping[str, Any]
+    key: Any = None
+    clear: Sequence[str] = ()
+    preview: bool = False
+
+    @property
+    def written(self) -> list[str]:
+        """The names of the fields that the caller spoke of."""
+        return [*self.values, *self.clear]
+
+
+class Previewing:
+    """The dry run of a write tool, as ``Tool.dry_run`` has it."""
+
+    def is_one(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether it is the preview that is called for."""
+        call: WriteCall = arguments["call"]
+        return call.preview
+
+    def of(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments of the preview."""
+        return {**arguments, "call": replace(arguments["call"], preview=True)}
+
+
+class Inputs(Protocol):
+    """What validates the values: a form, or a serializer."""
+
+    properties: dict[str, Schema]
+    required: list[str]
+    emptiable: list[str]
+
+    def look_over(self, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """What is wrong with the values at a glance."""
+        ...
+
+    def bind(self, ctx: Context, call: WriteCall, instance: Any) -> Any:
+        """The valid form or serializer, for a new object or an existing one.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        ...
+
+
+class WriteArguments:
+    """Reads the arguments of a write tool; the function gets one ``call``."""
+
+    def __init__(
+        self, of: str, *, key: Key | None, inputs: Inputs | None, files: Collection[str] = ()
+    ) -> None:
+        self._inputs = inputs
+        self._key = key
+        written = inputs.properties if inputs is not None else {}
+        # What is shown and cannot be written is worth a word of its own.
+        self._files = [name for name in files if name not in written]
+        emptiable = inputs.emptiable if inputs is not None and key is not None else []
+        self._head = arguments(of, _head(key, emptiable))
+        head = self._head.json_schema
+        own = dict(head["properties"])
+        last = {name: own.pop(name) for name in (CLEAR, PREVIEW) if name in own}
+        is_new = key is None and inputs is not None
+        self._shape: Schema = {
+            "type": "object",
+            "properties": {**own, **written, **last},
+            "required": [
+                *head.get("required", ()),
+                *(inputs.required if inputs is not None and is_new else ()),
+            ],
+            "additionalProperties": False,
+        }
+        self.json_schema = portable_input(self._shape)
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        """Return the ``call``; does not query the database.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        values = drop_nulls(decode_arguments(raw), self._shape, self._shape)
+        if problems := [*islice(self._unknown(values), MAX_KEPT_PROBLEMS)]:
+            raise InvalidArguments(problems)
+        known = self._head.json_schema["properties"]
+        head = {name: values.pop(name) for name in known if name in values}
+        problems = [*islice(_unstorable(values, ()), MAX_KEPT_PROBLEMS)]
+        if self._inputs is not None and not problems:
+            problems += self._inputs.look_over(values)
+        try:
+            read = self._head.parse(json.dumps(head).encode())
+        except InvalidArguments as exc:
+            raise InvalidArguments([*exc.problems, *problems]) from exc
+        problems += _contradictions(values, read.get(CLEAR, ()))
+        if problems:
+            raise InvalidArguments(problems)
+        call = WriteCall(
+            key=read[self._key.name] if self._key is not None else None,
+            values=values,
+            clear=tuple(dict.fromkeys(read.get(CLEAR, ()))),
+            preview=read[PREVIEW],
+        )
+        return {"call": call}
+
+    def _unknown(self, values: dict[str, Any]) -> Iterator[Problem]:
+        """Names that are no argument; with them, the key that may have been meant by one."""
+        known = {name: one for name, one in values.items() if name not in self._files}
+        for name in values.keys() - known.keys():
+            yield Problem(path=name, message="is a file, which cannot be written here")
+        unknown = [*unknown_members(known, self._shape)]
+        yield from unknown
+        if unknown and self._key is not None and self._key.name not in values:
+            yield Problem(path=self._key.name, message="is required")
+
+
+def _head(key: Key | None, emptiable: Sequence[str]) -> dict[str, Argument]:
+    """What is not a value of a field."""
+    named: dict[str, Argument] = {}
+    if key is not None:
+        named[key.name] = Argument(annotation=key.annotation, required=True)
+    if emptiable:
+        named[CLEAR] = Argument(
+            annotation=Annotated[list[Literal[tuple(emptiable)]], Rule(max_length=len(emptiable))],  # type: ignore[misc]  # known when it runs
+            description="Fields to empty.",
+            default=[],
+        )
+    named[PREVIEW] = Argument(
+        annotation=bool,
+        description="True answers with what would change, and changes nothing.",
+        default=False,
+    )
+    return named
+
+
+def _contradictions(values: Mapping[str, Any], clear: Sequence[str]) -> Iterator[Problem]:
+    for name in clear:
+        if name in values:
+            yield Problem(path=name, message="is to be emptied and has a value; send one of them")
+
+
+def _unstorable(value: Any, path: Path) -> Iterator[Problem]:
+    """Text that no database keeps, at any depth."""
+    if isinstance(value, str):
+        try:
+            without_nul(value)
+        except ValueError as exc:
+            yield Problem(path=format_path(path), message=str(exc))
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            yield from _unstorable(name, path)
+            yield from _unstorable(member, (*path, name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _unstorable(item, (*path, index))
+
+
+# Writing ------------------------------------------------------------------------------------------
+
+logger = logging.getLogger("mcp_django")
+
+# Keys that the database counts up, whatever happens to the row.
+COUNTED = (AutoField, BigAutoField, SmallAutoField)
+
+Deed = Literal["add", "change", "delete"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """One of the write tools of a declaration."""
+
+    declaration: WriteHooks[Any]
+    tool: str
+    inputs: Inputs | None = None
+
+    # What the tools do ----------------------------------------------------------------------------
+
+    def create(self, ctx: Context, given: dict[str, Any]) -> Any:
+        """Save a new object and show it."""
+        call: WriteCall = given["call"]
+        if not self.declaration.has_permission(ctx, "add"):
+            raise PermissionDenied(f"You may not add {self.declaration.nouns}.")
+        with self._writing(call) as alias:
+            form = self._bind(ctx, call, None)
+            saved = self._saved_new(ctx, form)
+            obj = form.instance if saved is None else saved
+            if not self.declaration.has_permission(ctx, "add", obj):
+                raise PermissionDenied(f"You may not add this {self.declaration.noun}.")
+            shown = self._shown(ctx, obj, alias)
+            if call.preview:
+                changes = difference({}, self._without_key(shown or {}))
+                return _preview(changes=changes, **self._not_shown(call))
+            self.declaration.record(ctx, obj, obj.pk, "add", tool=self.tool)
+        return _unseen("It was saved.") if shown is None else shown
+
+    def update(self, ctx: Context, given: dict[str, Any]) -> Any:
+        """Change the named fields of an object and show it."""
+        call: WriteCall = given["call"]
+        if not call.written:
+            assert self.inputs is not None
+            known = ", ".join(self.inputs.properties)
+            raise ToolError(f"There is nothing to change: send at least one of {known}.")
+        with self._writing(call) as alias:
+            obj = self._find(ctx, call, "change", alias)
+            before = self._shown(ctx, obj, alias) if call.preview else None
+            written = Written(obj, call.written)
+            form = self._bind(ctx, call, obj)
+            saved = self._checked(self.declaration.perform_update, ctx, form)
+            obj = form.instance if saved is None else saved
+            shown = self._shown(ctx, obj, alias)
+            if call.preview:
+                changes = difference(before or {}, shown or {})
+                return _preview(changes=changes, **self._not_shown(call))
+            self.declaration.record(
+                ctx, obj, obj.pk, "change", tool=self.tool, fields=written.changed(obj)
+            )
+        return _unseen("It was changed.") if shown is None else shown
+
+    def delete(self, ctx: Context, given: dict[str, Any]) -> Any:
+        """Delete an object and say what went with it."""
+        call: WriteCall = given["call"]
+        with self._writing(call) as alias:
+            obj = self._find(ctx, call, "delete", alias)
+            gone = cascade(obj, alias=alias, server=self.declaration.server, ctx=ctx)
+            # Deletion takes the key from an object.
+            kept = copy.copy(obj)
+            try:
+                self._checked(self.declaration.perform_delete, ctx, obj)
+            except (ProtectedError, RestrictedError) as exc:
+                server = self.declaration.server
+                raise protected(exc, kept, alias=alias, server=server, ctx=ctx) from exc
+            gone = self._really_gone(ctx, kept, gone, alias)
+            if call.preview:
+                return _preview(cascade=gone.pop("deleted", {}), **gone)
+            self.declaration.record(ctx, kept, kept.pk, "delete", tool=self.tool)
+        return {"deleted": {}, **gone}
+
+    def _really_gone(
+        self, ctx: Context, obj: Model, gone: dict[str, Counts], alias: str
+    ) -> dict[str, Counts]:
+        """A site may keep the row and only hide it, and then nothing else went with it."""
+        model = self.declaration.model
+        if not model._base_manager.using(alias).filter(pk=obj.pk).exists():
+            return gone
+        is_seen = self.declaration.rows(ctx).using(alias).filter(pk=obj.pk).exists()
+        return {} if is_seen else {"deleted": {model._meta.label: 1}}
+
+    # Steps ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self, call: WriteCall) -> Iterator[str]:
+        """A transaction on the database of the model, which a preview takes back."""
+        alias = router.db_for_write(self.declaration.model)
+        around = taken_back(alias) if call.preview else transaction.atomic(using=alias)
+        try:
+            with around:
+                begin_writing(alias, self.declaration.model)
+                yield alias
+                _check_deferred(alias)
+        except (IntegrityError, DataError) as exc:
+            logger.warning("The database refused what %s wrote.", self.tool, exc_info=exc)
+            raise ToolError(
+                "The database refused this, and nothing was changed: a value that has to be "
+                "unique is taken, one is missing or does not fit, or what it refers to is gone."
+            ) from exc
+
+    def _find(self, ctx: Context, call: WriteCall, deed: Deed, alias: str) -> Model:
+        """The object, held until the end; hidden and missing ones answer alike."""
+        declaration = self.declaration
+        key = {declaration.lookup.name: call.key}
+        rows = declaration.rows(ctx).using(alias).filter(**key)
+        obj = first(declaration, ctx, rows, key)
+        if lock(obj, alias):
+            # Somebody else may have changed it while we waited.
+            obj = first(declaration, ctx, rows.all(), key)
+        # A class with rules of its own is asked about the object, whatever it says of the model.
+        if not declaration.has_permission(ctx, deed, obj):
+            raise PermissionDenied(f"You may not {deed} this {declaration.noun}.")
+        return obj
+
+    def _bind(self, ctx: Context, call: WriteCall, instance: Model | None) -> Any:
+        assert self.inputs is not None
+        try:
+            return self.inputs.bind(ctx, call, instance)
+        except InvalidArguments as exc:
+            raise ToolError(str(exc)) from exc
+
+    def _checked(self, perform: Callable[[Context, Any], Any], ctx: Context, subject: Any) -> Any:
+        """Run a hook; what a model finds wrong while it is saved may be a hidden value."""
+        try:
+            return perform(ctx, subject)
+        except ValidationError as exc:
+            raise self._refusal(exc) from exc
+
+    def _saved_new(self, ctx: Context, form: Any) -> Any:
+        """Save a new object; of what a hook was to fill, nothing is left empty.
+
+        Raises:
+            ToolError: a column that the model requires has no value.
+        """
+        try:
+            saved = self._checked(self.declaration.perform_create, ctx, form)
+        except IntegrityError as exc:
+            if problem := self._left_empty(form, None):
+                raise self._refusal(problem) from exc
+            raise
+        if problem := self._left_empty(form, saved):
+            raise self._refusal(problem)
+        return saved
+
+    def _left_empty(self, form: Any, saved: Any) -> ValidationError | None:
+        # The author's own form or serializer says itself what may be left empty.
+        if not isinstance(form, WriteForm):
+            return None
+        return empty_ones(form.instance if saved is None else saved, form.fields)
+
+    def _refusal(self, exc: ValidationError) -> ToolError:
+        known = {*self.declaration.exposed.schema["properties"]}
+        known |= {*(self.inputs.properties if self.inputs is not None else ())}
+        return ToolError(describe(once(problems_in(exc, known))))
+
+    def _not_shown(self, call: WriteCall) -> dict[str, Any]:
+        names = not_shown(self.declaration, call.written)
+        return {NOT_SHOWN: names} if names else {}
+
+    def _shown(self, ctx: Context, obj: Model, alias: str) -> dict[str, Any] | None:
+        """The object as ``get`` would show it; ``None`` for a caller who may not view it.
+
+        Raises:
+            ToolError: it is outside of the row gate.
+        """
+        declaration = self.declaration
+        rows = declaration.rows(ctx).using(alias).filter(pk=obj.pk)
+        found = declaration.exposed.prepare(rows, ctx).first()
+        if found is None:
+            raise ToolError(
+                f"Nothing was changed: afterwards this {declaration.noun} would be one that you "
+                "may not see. Leave out, or change, what says whose it is."
+            )
+        if not may_this(declaration, ctx, "view", found):
+            return None
+        return declaration.exposed.dump(found, ctx)
+
+    def _without_key(self, shown: dict[str, Any]) -> dict[str, Any]:
+        """What a preview may promise: the next number is another one when it is saved."""
+        key = self.declaration.model._meta.pk
+        is_counted = isinstance(key, COUNTED)
+        return {
+            name: value for name, value in shown.items() if not (is_counted and name == key.name)
+        }
+
+
+def _preview(**found: Any) -> dict[str, Any]:
+    return {"preview": True, **found}
+
+
+def _unseen(words: str) -> ToolResult:
+    return ToolResult(f"{words} You may not view it.", structured={})
+
+
+def _check_deferred(alias: str) -> None:
+    """Ask a database that checks references at the commit now, while it can still be said."""
+    if connections[alias].vendor == "postgresql":
+        connections[alias].check_constraints()
+
+
+# Tools that write ---------------------------------------------------------------------------------
+
+# ``create_order``, ``update_order`` and ``delete_order``: their names, schemas and descriptions.
+
+_PREVIEWED = "With preview it answers what would change, and changes nothing."
+# What an answer has beside the fields of an object.
+_CHANGES: Schema = {
+    "type": "object",
+    "description": "Of a preview: field by field what was and what would be.",
+    "additionalProperties": {
+        "type": "object",
+        "properties": {"from": {}, "to": {}},
+        "required": ["from", "to"],
+    },
+}
+_NOT_SHOWN: Schema = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "Of a preview: what would be written and is not shown.",
+}
+_COUNTS: Schema = {"type": "object", "additionalProperties": {"type": "integer"}}
+_IS_PREVIEW: Schema = {"type": "boolean", "description": "Nothing was changed."}
+
+
+def create_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
+    """The tool that saves a new object."""
+    name = name or f"create_{declaration.singular}"
+    inputs = _inputs(declaration, is_change=False)
+    check_filled(declaration, inputs.properties)
+    return Tool(
+        **_common(declaration, name, "add"),
+        description=_words(declaration, f"Create one {declaration.noun}."),
+        function=function(
+            Writer(declaration=declaration, tool=name, inputs=inputs).create, name=name
+        ),
+        arguments=WriteArguments(name, key=None, inputs=inputs, files=_files(declaration)),
+        output=MadeHere(_object_schema(declaration, inputs)),
+        destructive=False,
+        idempotent=False,
+    )
+
+
+def update_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
+    """The tool that changes some fields of an object."""
+    name = name or f"update_{declaration.singular}"
+    key = declaration.lookup
+    inputs = _inputs(declaration, is_change=True, without=key.name)
+    words = f"Change the fields of one {declaration.noun} that are sent, and leave the others."
+    return Tool(
+        **_common(declaration, name, "change"),
+        description=_words(declaration, words),
+        function=function(
+            Writer(declaration=declaration, tool=name, inputs=inputs).update, name=name
+        ),
+        arguments=WriteArguments(name, key=key, inputs=inputs, files=_files(declaration)),
+        output=MadeHere(_object_schema(declaration, inputs)),
+        destructive=True,
+        idempotent=True,
+    )
+
+
+def delete_tool(declaration: WriteHooks[Any]) -> Tool:
+    """The tool that deletes an object."""
+    name = f"delete_{declaration.singular}"
+    words = f"Delete one {declaration.noun} with all that depends on it, which the answer counts."
+    return Tool(
+        **_common(declaration, name, "delete"),
+        description=_words(declaration, words),
+        function=function(Writer(declaration=declaration, tool=name).delete, name=name),
+        arguments=WriteArguments(name, key=declaration.lookup, inputs=None),
+        output=MadeHere(_DELETED),
+        destructive=True,
+    )
+
+
+_DELETED: Schema = {
+    "type": "object",
+    "properties": {
+        "deleted": {**_COUNTS, "description": "How many objects of each model were deleted."},
+        "detached": {
+            **_COUNTS,
+            "description": "How many of each model referred to them, and now to nothing.",
+        },
+        PREVIEW: _IS_PREVIEW,
+        "cascade": {**_COUNTS, "description": "Of a preview: what would be deleted."},
+    },
+}
+
+
+def _common(declaration: WriteHooks[Any], name: str, deed: Any) -> dict[str, Any]:
+    on_default = router.db_for_write(declaration.model) == DEFAULT_DB_ALIAS
+    return {
+        "name": name,
+        "permission": declaration.guards(deed),
+        "scopes": declaration.needed_scopes(deed),
+        "read_only": False,
+        "dry_run": Previewing(),
+        # On another database the writer opens the transaction alone.
+        "atomic": True if on_default else None,
+    }
+
+
+def _inputs(declaration: WriteHooks[Any], *, is_change: bool, without: str = "") -> Inputs:
+    # In the language that the site was written in; at registration no other is known.
+    with override(None):
+        inputs: Inputs = _reader(declaration)(declaration, is_change=is_change, without=without)
+    if not inputs.properties:
+        declaration.refuse(f"there is nothing to write but {without!r}, which names the object.")
+    for name in (PREVIEW, CLEAR):
+        if name in inputs.properties:
+            declaration.refuse(
+                f"{name!r} can be written and is an argument of every write tool; leave it out of "
+                "write_fields, or give it another name in a form (form = …)."
+            )
+    return inputs
+
+
+def _reader(declaration: WriteHooks[Any]) -> Any:
+    if declaration.serializer is None:
+        return declaration.form_reader or FormInputs
+    # Django REST framework is optional and cannot be imported before settings exist.
+    from mcp_django.integrations.models.serializer_inputs import SerializerInputs
+
+    return SerializerInputs
+
+
+def _files(declaration: WriteHooks[Any]) -> list[str]:
+    columns = declaration.exposed.columns
+    return [name for name, field in columns.items() if isinstance(field, FileField)]
+
+
+def _object_schema(declaration: WriteHooks[Any], inputs: Inputs) -> Schema:
+    """The object, or of a preview what would change: so nothing in it is required."""
+    schema = declaration.exposed.schema
+    for name in (PREVIEW, "changes", NOT_SHOWN):
+        if name in schema["properties"]:
+            declaration.refuse(
+                f"fields has {name!r}, which a write tool answers in a preview; leave it out of "
+                "fields, or leave the write tools away."
+            )
+    return {
+        "type": "object",
+        "properties": {**schema["properties"], **_of_preview(declaration, inputs)},
+    }
+
+
+def _of_preview(declaration: WriteHooks[Any], inputs: Inputs) -> dict[str, Schema]:
+    """What a preview has instead of the fields."""
+    found = {PREVIEW: _IS_PREVIEW, "changes": _CHANGES}
+    return found | ({NOT_SHOWN: _NOT_SHOWN} if not_shown(declaration, inputs.properties) else {})
+
+
+def _words(declaration: WriteHooks[Any], words: str) -> str:
+    return " ".join(part for part in (words, _PREVIEWED, declaration.doc) if part)

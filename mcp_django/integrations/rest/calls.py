@@ -1,0 +1,391 @@
+"""Calling a REST framework view: its request, the site's middleware around it, and its response.
+
+The view runs below the site's own middleware, as for a request from outside, with a fresh request
+of the caller and a body of any type. REST framework takes this request as authenticated, so the
+view's own authenticators are not asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from io import BytesIO
+from typing import Any, NoReturn
+
+from django.core.exceptions import PermissionDenied
+from django.core.signals import setting_changed
+from django.http import Http404, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import set_urlconf
+from django.utils.crypto import salted_hmac
+from rest_framework.response import Response
+from rest_framework.settings import api_settings
+from rest_framework.versioning import AcceptHeaderVersioning, QueryParameterVersioning
+from rest_framework.views import APIView
+
+from mcp_django.auth.principal import Principal, missing
+from mcp_django.core.component import ComponentFunction
+from mcp_django.core.context import Context
+from mcp_django.exceptions import ToolError
+from mcp_django.integrations import site_responses
+from mcp_django.integrations.rest.endpoints import Endpoint
+from mcp_django.integrations.rest.inputs import RestArguments, Values, encode
+from mcp_django.integrations.rest.routing import Place, Routes
+from mcp_django.integrations.site_requests import (
+    FreshRequest,
+    Sending,
+    SiteHandler,
+    discard_session,
+    fresh_request,
+    release,
+    visit,
+)
+from mcp_django.integrations.site_responses import Answer, read_answer
+from mcp_django.protocol.content import ToolResult
+from mcp_django.schema.arguments import describe
+from mcp_django.schema.serializers import explained
+from mcp_django.schema.values import jsonable
+
+
+class RestCall:
+    """Runs one endpoint for the caller of a tool."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        arguments: RestArguments,
+        *,
+        routes: Routes,
+        fixed: dict[str, Any],
+        version: str = "",
+        media_type: str = "",
+    ) -> None:
+        self.endpoint = endpoint
+        self._arguments = arguments
+        self._routes = routes
+        self._fixed = fixed
+        self._media_type = media_type
+        self._query, self._meta = _versioned(endpoint.view_class, version)
+        # What a message about two components of one name shows.
+        self.__module__ = endpoint.view_class.__module__
+        self.__name__ = self.__qualname__ = str(endpoint)
+
+    @property
+    def function(self) -> ComponentFunction:
+        """What the runtime has to know to call it."""
+        return ComponentFunction(function=self, is_async=False, context_parameter="ctx")
+
+    def problem(self) -> str:
+        """Why no call can succeed, for the system check; empty when all is well."""
+        return self._routes.problem()
+
+    def __call__(self, ctx: Context, values: Values) -> ToolResult:
+        """What the view answers."""
+        place = self._routes.place({**self._fixed, **values.url})
+        request = new_request(ctx, place, self._ask(values))
+        return visit(request, partial(self._answer, ctx, request, values))
+
+    def _answer(self, ctx: Context, request: RestRequest, values: Values) -> ToolResult:
+        response = run(request)
+        try:
+            return self._read(ctx, request, response, values)
+        finally:
+            release(response)
+
+    def _ask(self, values: Values) -> Ask:
+        body, content_type = b"", ""
+        if values.body is not None and self._media_type:
+            body, content_type = encode(values.body, self._media_type)
+        return Ask(
+            method=self.endpoint.method,
+            query=[*self._query, *values.query],
+            body=body,
+            content_type=content_type,
+            meta=self._meta,
+        )
+
+    def _read(
+        self, ctx: Context, request: RestRequest, response: HttpResponseBase, values: Values
+    ) -> ToolResult:
+        if response.status_code >= 400:
+            refuse(request, response, self._arguments, values)
+        answer = read_answer(request, response, is_over=lambda: ctx.cancelled)
+        return result(request, answer)
+
+
+def _versioned(
+    view_class: type[APIView], version: str
+) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """How a request asks for a version, unless its address does: query and headers."""
+    scheme = view_class.versioning_class
+    if not version or scheme is None:
+        return [], {}
+    parameter = str(scheme.version_param)
+    if issubclass(scheme, QueryParameterVersioning):
+        return [(parameter, version)], {}
+    if issubclass(scheme, AcceptHeaderVersioning):
+        return [], {"HTTP_ACCEPT": f"application/json; {parameter}={version}, {ACCEPT}"}
+    return [], {}
+
+
+# Running a view below the site's middleware -------------------------------------------------------
+
+
+class _Failure(HttpResponse):
+    """Goes out through the middleware in place of Django's error pages."""
+
+    def __init__(self) -> None:
+        super().__init__(status=500)
+
+
+class RestHandler(SiteHandler):
+    """The site's middleware around a view that was chosen already."""
+
+    def resolve_request(self, request: Any) -> Any:
+        """The view, with the match that ``reverse`` and versioning look at."""
+        if hasattr(request, "urlconf"):
+            # That of the host, chosen by a middleware.
+            set_urlconf(request.urlconf)
+        request.resolver_match = request.place.match
+        request.META["HTTP_AUTHORIZATION"] = request.mark
+        return request.place.callback, (), dict(request.place.kwargs)
+
+    def _get_response(self, request: Any) -> HttpResponseBase:
+        try:
+            response = super()._get_response(request)
+        except Exception:  # noqa: BLE001 - the site's own view; kept by the request, raised by `run`
+            response = _Failure()
+        _forget_session(request)
+        return response
+
+
+def _forget_session(request: Any) -> None:
+    """A session that the view began is nobody's: its cookie goes nowhere."""
+    session = getattr(request, "session", None)
+    if session is not None:
+        discard_session(request)
+        request.session = type(session)()
+
+
+@cache
+def _handler() -> RestHandler:
+    return RestHandler()
+
+
+def _reload(**kwargs: Any) -> None:
+    """Middleware keeps what it read of the settings."""
+    _handler.cache_clear()
+
+
+setting_changed.connect(_reload, dispatch_uid="mcp_django.integrations.rest.calls")
+
+
+def run(request: RestRequest) -> HttpResponseBase:
+    """The response of the request's view, rendered.
+
+    Raises:
+        Exception: whatever the view raised.
+    """
+    handler: Any = _handler()
+    response = handler._middleware_chain(request)
+    if isinstance(response, _Failure):
+        assert request.failure is not None
+        raise request.failure
+    assert isinstance(response, HttpResponseBase)
+    return response
+
+
+# The request --------------------------------------------------------------------------------------
+
+ACCEPT = "application/json, */*;q=0.5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What is asked of a view; ``meta`` are headers in the spelling of WSGI."""
+
+    method: str
+    query: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes = b""
+    content_type: str = ""
+    meta: Mapping[str, str] = field(default_factory=dict)
+
+
+class RestRequest(FreshRequest):
+    """A request whose view is known.
+
+    ``mark`` stands in the place of an ``Authorization`` for the view alone, not for middleware. It
+    tells callers apart where the view keeps its answers in a cache that varies by the header, and
+    is worth nothing anywhere else.
+    """
+
+    place: Place
+    mark: str
+    is_known: bool
+    """Whether anybody is known to have made the call; the view may put its own user here."""
+
+
+class CallerToken:
+    """``request.auth``: the caller's credential in the words of the OAuth toolkit's tokens."""
+
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+
+    @property
+    def user(self) -> Any:
+        """Whose credential it is."""
+        return self.principal.user
+
+    @property
+    def scope(self) -> str:
+        """The scopes, separated by spaces; none where the credential is not scoped."""
+        return " ".join(sorted(self.principal.scopes or ()))
+
+    def allow_scopes(self, scopes: Iterable[str]) -> bool:
+        """Whether the credential reaches that far."""
+        return not missing(self.principal.scopes, tuple(scopes))
+
+    def is_valid(self, scopes: Iterable[str] | None = None) -> bool:
+        """Whether it holds and reaches that far."""
+        return self.allow_scopes(scopes or ())
+
+
+def new_request(ctx: Context, place: Place, ask: Ask) -> RestRequest:
+    """The request of one call."""
+    verb = ask.method.upper()
+    fresh = fresh_request(
+        # Without patterns: the view is chosen already.
+        ctx,
+        Sending(verb=verb, path=place.path, query=ask.query, body=[], routes=()),
+    )
+    environ = {
+        **fresh.environ,
+        # The first request has read them as text; a server hands over bytes, each a character.
+        "SCRIPT_NAME": fresh.META["SCRIPT_NAME"].encode().decode("latin-1"),
+        "PATH_INFO": fresh.META["PATH_INFO"].encode().decode("latin-1"),
+        "HTTP_ACCEPT": ACCEPT,
+        "CONTENT_TYPE": ask.content_type,
+        "CONTENT_LENGTH": str(len(ask.body)),
+        "wsgi.input": BytesIO(ask.body),
+        **ask.meta,
+    }
+    # Looks like a cookie to a cache, and must not to the view.
+    mark = environ.pop("HTTP_COOKIE", "")
+    request = RestRequest(environ)
+    assert request.COOKIES == {}
+    request.META.update({"HTTP_COOKIE": mark} if mark else {})
+    request.place, request.mark = place, _mark(ctx.principal)
+    request.is_known = ctx.principal.is_authenticated
+    _authenticate(request, ctx.principal)
+    return request
+
+
+def _authenticate(request: Any, principal: Principal) -> None:
+    """Say who it is to Django and to REST framework, and that no form has to prove it."""
+    user = principal.user
+    request.user = request._cached_user = request._acached_user = user
+    request._dont_enforce_csrf_checks = request.csrf_processing_done = True
+    if not principal.is_authenticated:
+        nobody: Any = api_settings.UNAUTHENTICATED_USER
+        user = nobody() if nobody else None
+    # What rest_framework.test.force_authenticate sets. It beats a view's own authenticators in
+    # whatever way they are declared, and the class stays as it is.
+    request._force_auth_user = user
+    request._force_auth_token = _token(principal, user)
+
+
+def _token(principal: Principal, user: Any) -> Any:
+    if principal.is_authenticated:
+        return CallerToken(principal)
+    # Something has to be set, or the view would authenticate the request by itself.
+    return False if user is None else None
+
+
+def _mark(principal: Principal) -> str:
+    scopes = "*" if principal.scopes is None else " ".join(sorted(principal.scopes))
+    told = f"{principal.key}\n{scopes}"
+    digest = salted_hmac("mcp_django.integrations.rest", told, algorithm="sha256").hexdigest()
+    return f"MCP {digest}"
+
+
+# From a response to a result ----------------------------------------------------------------------
+
+# A status of 400 and above is a failure that the model reads: what the serializer says of each
+# field, or else a text of this module that something is missing, refused or too soon.
+
+MAX_DETAIL = 2000
+
+
+def result(request: RestRequest, answer: Answer) -> ToolResult:
+    """The result of a view that did what it was asked.
+
+    Raises:
+        ToolError: it leads elsewhere.
+    """
+    if answer.is_redirect:
+        site_responses.check(answer, verb=request.method or "")
+    return site_responses.tool_result(answer, is_readable=True)
+
+
+def refuse(
+    request: RestRequest, response: HttpResponseBase, arguments: RestArguments, values: Values
+) -> NoReturn:
+    """Raise what a status of 400 and above means; of a 400 it is what is wrong with each field.
+
+    Raises:
+        Http404: there is nothing there, or nothing for this caller.
+        PermissionDenied: the view refused the caller.
+        ToolError: anything else; the message says what would work.
+    """
+    data = _data(request, response)
+    status = response.status_code
+    detail = _detail(data)
+    if status == 404:
+        raise Http404(detail or "Not found.")
+    if status in {401, 403}:
+        raise PermissionDenied(_refusal(detail, is_known=request.is_known))
+    if status == 429:
+        raise ToolError(_too_soon(response))
+    if status == 400 and isinstance(data, dict | list) and not detail:
+        raise ToolError(describe([*explained(*arguments.in_terms_of_call(data, values))]))
+    told = detail or (_shown(data) if data is not None else "")
+    raise ToolError(f"The site answered {status} {response.reason_phrase}. {told}".strip())
+
+
+def _data(request: RestRequest, response: HttpResponseBase) -> Any:
+    """What the view says of the failure; nothing of an error page that it did not make."""
+    if isinstance(response, Response) and response is request.returned:
+        return response.data
+    return None
+
+
+def _detail(data: Any) -> str:
+    """The sentence of REST framework's own exceptions."""
+    if isinstance(data, str):
+        return str(data)
+    if isinstance(data, Mapping) and set(data) <= {"detail", "code"}:
+        found = data.get("detail")
+        return str(found) if isinstance(found, str) else ""
+    return ""
+
+
+def _refusal(detail: str, *, is_known: bool) -> str:
+    if not is_known:
+        return "You may not do this without signing in: nobody is known to have made this call."
+    return f"You may not do this. {detail}".strip()
+
+
+def _too_soon(response: HttpResponseBase) -> str:
+    wait = response.headers.get("Retry-After", "")
+    when = f"in {wait} seconds" if wait.isdecimal() else "later"
+    return f"The site limits how often this is done; try again {when}."
+
+
+def _shown(data: Any) -> str:
+    try:
+        text = json.dumps(jsonable(data), ensure_ascii=False)
+    except (TypeError, ValueError):
+        return ""
+    return text[:MAX_DETAIL]

@@ -1,0 +1,76 @@
+"""The filters of a django-filter ``FilterSet`` as parameters; django-filter is optional."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ImproperlyConfigured
+from django_filters.fields import BaseCSVField
+from django_filters.filters import AllValuesFilter, AllValuesMultipleFilter
+from django_filters.widgets import SuffixedMultiWidget
+
+from mcp_django.integrations.rest.inputs import QueryParameter
+from mcp_django.schema.django_forms import described, field_schema
+from mcp_django.schema.structure import Schema
+
+
+def filterset_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
+    """One parameter for each filter, two where a filter has a range."""
+    queryset = getattr(view, "queryset", None)
+    filterset_class = backend.get_filterset_class(view, queryset)
+    if filterset_class is None:
+        return
+    filterset = filterset_class(queryset=queryset)
+    prefix = f"{filterset.form_prefix}-" if filterset.form_prefix else ""
+    for name, one in filterset.filters.items():
+        yield from _parameters(prefix + name, _field(one), str(one.label or ""))
+
+
+def _field(one: Any) -> Any:
+    """The form field of a filter, without asking the database for its choices."""
+    if isinstance(one, AllValuesFilter | AllValuesMultipleFilter):
+        return forms.CharField(required=one.extra["required"])
+    try:
+        return one.field
+    except (AttributeError, KeyError, TypeError):
+        # A choice among rows may be computed from the request, which is not known yet.
+        return forms.CharField(required=one.extra["required"])
+
+
+def _parameters(name: str, field: Any, label: str) -> Iterator[QueryParameter]:
+    if isinstance(field, BaseCSVField):
+        item = _schema(field)
+        yield _parameter(name, field, label, {"type": "array", "items": item}, several="comma")
+    elif isinstance(field, forms.MultiValueField):
+        for own, part in zip(_part_names(field.widget, name), field.fields, strict=True):
+            yield _parameter(own, part, label, _schema(part))
+    else:
+        schema = _schema(field)
+        several = "repeat" if schema.get("type") == "array" else ""
+        yield _parameter(name, field, label, schema, several=several)
+
+
+def _part_names(widget: Any, name: str) -> list[str]:
+    if isinstance(widget, SuffixedMultiWidget):
+        return [widget.suffixed(name, suffix) for suffix in widget.suffixes]
+    return [name + suffix for suffix in widget.widgets_names]
+
+
+def _parameter(
+    name: str, field: Any, label: str, schema: Schema, *, several: Any = ""
+) -> QueryParameter:
+    words = described(schema, name, label=label, help_text=field.help_text)
+    return QueryParameter(name=name, schema=words, required=field.required, several=several)
+
+
+def _schema(field: Any) -> Schema:
+    choices = getattr(field, "choices", None)
+    if callable(getattr(choices, "choices", None)):
+        # Computed for each request, perhaps from rows.
+        return {"type": "string"}
+    try:
+        return field_schema(field)
+    except ImproperlyConfigured:
+        return {"type": "string"}

@@ -1,0 +1,517 @@
+"""Arguments of a REST tool: variables of the URL, query parameters, filters and the request body.
+
+Only names and plain kinds are checked here. The body is validated by the serializer, which runs
+in the view after its permissions.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import islice
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+from django.core.exceptions import ImproperlyConfigured
+from rest_framework import fields, serializers
+from rest_framework.filters import OrderingFilter, SearchFilter
+from rest_framework.generics import GenericAPIView
+from rest_framework.pagination import BasePagination
+from rest_framework.parsers import BaseParser
+from rest_framework.utils.mediatypes import media_type_matches
+
+from mcp_django.integrations.rest.endpoints import Endpoint
+from mcp_django.integrations.rest.routing import url_variables
+from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, Problem
+from mcp_django.schema.compiled import CompiledSchema
+from mcp_django.schema.portable import portable_input
+from mcp_django.schema.problems import one_of, wrong_kind
+from mcp_django.schema.serializers import shape_of, writable_fields
+from mcp_django.schema.structure import Schema, accepts_null
+from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
+
+MAX_DIGITS = 18
+UPLOAD = "is a file, which arguments cannot hold; upload it through the site itself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """The arguments of one call, by where they go."""
+
+    given: dict[str, Any] = field(default_factory=dict)
+    """All of them as they came."""
+    url: dict[str, Any] = field(default_factory=dict)
+    query: list[tuple[str, str]] = field(default_factory=list)
+    body: dict[str, Any] | None = None
+
+
+class RestArguments:
+    """Reads the arguments of one endpoint.
+
+    ``serializer`` and ``input_schema`` say what the body holds (of a GET: the query), where the
+    view itself does not.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        url_kwargs: Mapping[str, Any],
+        fixed: Mapping[str, Any],
+        serializer: Any = None,
+        input_schema: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._url = url_variables(endpoint, url_kwargs, fixed)
+        self._query = {one.name: one for one in query_parameters(endpoint)}
+        self.files: frozenset[str] = frozenset()
+        self._compiled: CompiledSchema | None = None
+        self._emptied: Mapping[str, Any] = {}
+        self.body_shape = self._body(serializer, input_schema)
+        if endpoint.is_reading and self.body_shape is not None:
+            self._query |= _as_query(self.body_shape)
+            self.body_shape = None
+        # A body's member of the same name as the object's variable gets another one.
+        members = self.body_shape["properties"] if self.body_shape is not None else {}
+        taken = {*self._url, *self._query}
+        if CLEAR in taken:
+            self._emptied = {}
+        taken |= {CLEAR} if self._emptied else set()
+        self._names = {f"new_{name}" if name in taken else name: name for name in members}
+        self._shape = self._whole(members)
+        self.json_schema = portable_input(self._shape)
+
+    def _body(self, serializer: Any, input_schema: Mapping[str, Any] | None) -> Schema | None:
+        if input_schema is not None:
+            self._compiled = CompiledSchema(input_schema, what="input_schema")
+            if self._compiled.schema.get("type") != "object":
+                raise ImproperlyConfigured('input_schema has to have "type": "object" at its root.')
+            shape = {"properties": {}, "required": [], **self._compiled.schema}
+            self._emptied = emptied(shape, None) if self._changes else {}
+            return shape
+        if self._endpoint.method == "delete" and serializer is None:
+            return None
+        if serializer is None and self._endpoint.is_reading:
+            return None
+        found = serializer() if serializer is not None else self._endpoint.serializer()
+        if found is None:
+            return None
+        if not isinstance(found, serializers.Serializer):
+            raise ImproperlyConfigured(
+                f"{self._endpoint} takes {type(found).__name__}, and arguments have names; leave "
+                "the action out, or pass a serializer for it."
+            )
+        return self._of_serializer(found)
+
+    @property
+    def _changes(self) -> bool:
+        """Whether what is left out of the body keeps its value."""
+        return self._endpoint.method in {"put", "patch"}
+
+    def _of_serializer(self, serializer: serializers.Serializer[Any]) -> Schema:
+        partial = self._endpoint.method == "patch"
+        writable = writable_fields(serializer)
+        files = {name: one for name, one in writable.items() if isinstance(one, fields.FileField)}
+        for name, one in files.items():
+            if one.required and not partial:
+                raise ImproperlyConfigured(
+                    f"{self._endpoint}: {name} is a file, which arguments cannot hold; leave this "
+                    "action out."
+                )
+        self.files = frozenset(files)
+        try:
+            shape = shape_of(serializer, without=files, partial=partial)
+        except ImproperlyConfigured as exc:
+            raise ImproperlyConfigured(f"{self._endpoint}: {exc}") from exc
+        self._emptied = emptied(shape, serializer) if self._changes else {}
+        return shape
+
+    def _whole(self, members: Mapping[str, Schema]) -> Schema:
+        body = {name: members[own] for name, own in self._names.items()}
+        required = [name for name, (_, is_required) in self._url.items() if is_required]
+        required += [name for name, one in self._query.items() if one.required]
+        wanted = self.body_shape.get("required", ()) if self.body_shape is not None else ()
+        required += [name for name, own in self._names.items() if own in wanted]
+        return {
+            "type": "object",
+            "properties": {
+                **{name: schema for name, (schema, _) in self._url.items()},
+                **{name: one.schema for name, one in self._query.items()},
+                **body,
+                **self._clear(),
+            },
+            "required": required,
+            "additionalProperties": False,
+        }
+
+    def _clear(self) -> dict[str, Schema]:
+        names = [name for name, own in self._names.items() if own in self._emptied]
+        return {CLEAR: clear_schema(names)} if names else {}
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        """Return the sorted arguments under the name ``values``.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        arguments = self._known(decode_arguments(raw))
+        if problems := [*islice(self._problems(arguments), MAX_KEPT_PROBLEMS)]:
+            raise InvalidArguments(problems)
+        clear = arguments.get(CLEAR, ()) if self._emptied else ()
+        body = {
+            own: self._emptied[own] if name in clear else arguments[name]
+            for name, own in self._names.items()
+            if name in clear or name in arguments
+        }
+        return {
+            "values": Values(
+                given=arguments,
+                url={name: arguments[name] for name in self._url if name in arguments},
+                query=[
+                    pair
+                    for name, one in self._query.items()
+                    if name in arguments
+                    for pair in one.pairs(arguments[name])
+                ],
+                body=None if self._endpoint.is_reading else body,
+            )
+        }
+
+    def _known(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments without ``null`` where the published schema has none: it is left out."""
+        known: dict[str, Any] = drop_nulls(arguments, self.json_schema, self.json_schema)
+        if not self._changes:
+            return known
+        # A member that may be anything may be null, too, and would be lost by it.
+        optional = self._names.keys() - self._shape["required"]
+        return {
+            name: value
+            for name, value in known.items()
+            if value is not None or name not in optional
+        }
+
+    def _problems(self, arguments: dict[str, Any]) -> Iterator[Problem]:
+        for name in self.files & arguments.keys():
+            yield Problem(path=name, message=UPLOAD)
+        rest = {name: value for name, value in arguments.items() if name not in self.files}
+        yield from unknown_members(rest, self._shape)
+        known = {} if self._compiled is None else self._compiled.schema.get("properties", {})
+        if self._compiled is not None:
+            yield from self._compiled.problems(
+                {name: value for name, value in rest.items() if name in known}
+            )
+        if self._emptied:
+            yield from contradictions(arguments, arguments.get(CLEAR))
+        for name in (*self._url, *self._query, *([CLEAR] if self._emptied else ())):
+            if name in arguments:
+                yield from _wrong(name, arguments[name], self.json_schema["properties"][name])
+            elif name in self.json_schema.get("required", ()) and name not in known:
+                yield Problem(path=name, message="is required")
+
+    def in_terms_of_call(self, errors: Any, values: Values) -> tuple[Any, dict[str, Any], Schema]:
+        """The view's errors by the names of arguments, with these and their schema."""
+        if isinstance(errors, Mapping):
+            names = {own: name for name, own in self._names.items()}
+            errors = {names.get(name, name): inner for name, inner in errors.items()}
+        return errors, values.given, self._shape
+
+
+def _wrong(name: str, value: Any, schema: Schema) -> Iterator[Problem]:
+    rule = wrong_kind(value, schema)
+    if rule is not None:
+        yield Problem(path=name, value=value, message=rule + _example(value, schema))
+        return
+    if schema.get("type") == "integer" and _is_huge(value):
+        yield Problem(path=name, value=value, message="must have at most 18 digits")
+        return
+    items = value if isinstance(value, list) else [value]
+    choices = (schema.get("items", {}) if isinstance(value, list) else schema).get("enum")
+    for item in items:
+        if isinstance(item, str) and not _is_text(item):
+            yield Problem(path=name, message="must be text without control or broken characters")
+        elif choices is not None and item not in choices and str(item) not in map(str, choices):
+            yield Problem(path=name, value=item, message=one_of(choices))
+
+
+def _example(value: Any, schema: Schema) -> str:
+    """How one value is written where there may be several."""
+    choices = schema.get("items", {}).get("enum")
+    if schema.get("type") != "array" or not choices:
+        return ""
+    return f", as in {json.dumps([value if value in choices else choices[0]])}"
+
+
+def _is_huge(value: Any) -> bool:
+    """Whether a database would fail on it; a form of digits may come as text."""
+    return len(str(value).strip().lstrip("+-0")) > MAX_DIGITS
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in value
+
+
+def _as_query(shape: Schema) -> dict[str, QueryParameter]:
+    return {
+        name: QueryParameter(
+            name=name,
+            schema=schema,
+            required=name in shape.get("required", ()),
+            several="repeat" if schema.get("type") == "array" else "",
+        )
+        for name, schema in shape["properties"].items()
+    }
+
+
+# Query parameters ---------------------------------------------------------------------------------
+
+# Those of the filter backends and of the paginator.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryParameter:
+    """One parameter of the query; ``several`` says how more than one value is written."""
+
+    name: str
+    schema: Schema
+    required: bool = False
+    several: Literal["", "comma", "repeat"] = ""
+
+    def pairs(self, value: Any) -> Iterator[tuple[str, str]]:
+        """The value as it stands in a URL."""
+        if not isinstance(value, list):
+            yield self.name, _text(value)
+        elif self.several == "comma":
+            yield self.name, ",".join(map(_text, value))
+        else:
+            for item in value:
+                yield self.name, _text(item)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def query_parameters(endpoint: Endpoint) -> list[QueryParameter]:
+    """What the view reads of its query, as far as its backends and its paginator tell."""
+    view = endpoint.prototype()
+    if not isinstance(view, GenericAPIView) or not endpoint.is_reading:
+        return []
+    found: list[QueryParameter] = []
+    if endpoint.action == "list" or endpoint.names("filter_queryset"):
+        for backend in view.filter_backends:
+            found.extend(_of_backend(backend(), view))
+    if endpoint.action == "list" or endpoint.names("paginate_queryset"):
+        found.extend(_of_paginator(view.paginator, view))
+    return found
+
+
+def _of_backend(backend: Any, view: Any) -> Iterator[QueryParameter]:
+    if isinstance(backend, SearchFilter):
+        if getattr(view, "search_fields", None):
+            yield QueryParameter(
+                name=str(backend.search_param),
+                schema={"type": "string", "description": "Words that all have to be found."},
+            )
+    elif isinstance(backend, OrderingFilter):
+        yield from _ordering(backend, view)
+    elif _is_django_filter(backend):
+        from mcp_django.integrations.rest.filtersets import filterset_parameters
+
+        yield from filterset_parameters(backend, view)
+    else:
+        yield from _declared(backend, view)
+
+
+def _is_django_filter(backend: Any) -> bool:
+    if find_spec("django_filters") is None:
+        return False
+    from django_filters.rest_framework import DjangoFilterBackend
+
+    return isinstance(backend, DjangoFilterBackend)
+
+
+def _ordering(backend: Any, view: Any) -> Iterator[QueryParameter]:
+    fields = _ordering_fields(backend, view)
+    if not fields:
+        return
+    values = [sign + name for name in fields for sign in ("", "-")]
+    yield QueryParameter(
+        name=str(backend.ordering_param),
+        schema={
+            "type": "array",
+            "items": {"type": "string", "enum": values},
+            "description": "What to sort by, the most important first; - is descending.",
+        },
+        several="comma",
+    )
+
+
+def _ordering_fields(backend: Any, view: Any) -> list[str]:
+    declared = getattr(view, "ordering_fields", backend.ordering_fields)
+    if isinstance(declared, list | tuple):
+        return [name if isinstance(name, str) else name[0] for name in declared]
+    model = getattr(getattr(view, "queryset", None), "model", None)
+    if declared == "__all__":
+        return [] if model is None else [field.name for field in model._meta.fields]
+    try:
+        # Without a declaration it is what the serializer shows.
+        return [name for name, _ in backend.get_default_valid_fields(view.queryset, view)]
+    except (AttributeError, TypeError, AssertionError):
+        return []
+
+
+def _of_paginator(paginator: Any, view: Any) -> Iterator[QueryParameter]:
+    if paginator is None:
+        return
+    for parameter in _declared(paginator, view):
+        schema = parameter.schema
+        if schema.get("type") == "integer":
+            schema = {**schema, "minimum": 0 if _is_offset(paginator, parameter.name) else 1}
+        if _is_cursor(paginator, parameter.name):
+            schema = {"type": "string", "description": _CURSOR.format(name=parameter.name)}
+        yield QueryParameter(name=parameter.name, schema=schema)
+
+
+_CURSOR = "Where to go on: the value of {name} in the address called next of the page before."
+
+
+def _is_offset(paginator: BasePagination, name: str) -> bool:
+    return name == getattr(paginator, "offset_query_param", None)
+
+
+def _is_cursor(paginator: BasePagination, name: str) -> bool:
+    return name == getattr(paginator, "cursor_query_param", None)
+
+
+def _declared(source: Any, view: Any) -> Iterator[QueryParameter]:
+    """What a backend or paginator says of itself for OpenAPI."""
+    describe = getattr(source, "get_schema_operation_parameters", None)
+    for one in describe(view) if describe else ():
+        if isinstance(one, Mapping) and one.get("in") == "query":
+            described = {"description": str(one["description"])} if one.get("description") else {}
+            yield QueryParameter(
+                name=str(one["name"]),
+                schema={**one.get("schema", {"type": "string"}), **described},
+                required=bool(one.get("required")),
+            )
+
+
+# Request bodies -----------------------------------------------------------------------------------
+
+# In a format that the view's parsers read.
+
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
+ANY = "*/*"
+
+
+def media_type_of(endpoint: Endpoint) -> str:
+    """The media type to send, JSON where the view takes it.
+
+    Raises:
+        ImproperlyConfigured: it takes none that arguments can be written in.
+    """
+    parsers: list[BaseParser] = endpoint.parsers()
+    for known in (JSON, FORM, MULTIPART):
+        # What takes anything takes the bytes of a file.
+        if any(
+            media_type_matches(one.media_type, known) for one in parsers if one.media_type != ANY
+        ):
+            return known
+    taken = ", ".join(str(parser.media_type) for parser in parsers) or "nothing"
+    raise ImproperlyConfigured(
+        f"{endpoint} takes {taken}, and arguments can be sent as JSON or as a form; leave it out."
+    )
+
+
+def encode(values: dict[str, Any], media_type: str) -> tuple[bytes, str]:
+    """The body and its content type."""
+    if media_type == JSON:
+        return json.dumps(values, allow_nan=False).encode(), JSON
+    pairs = [pair for name, value in values.items() for pair in _flat(name, value)]
+    if media_type == FORM:
+        return urlencode(pairs, errors="replace").encode(), FORM
+    return _multipart(pairs)
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """As REST framework reads nested values from a form: ``lines[0]sku``, ``address.city``."""
+    if isinstance(value, dict):
+        for member, inner in value.items():
+            yield from _flat(f"{name}.{member}", inner)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            if isinstance(item, dict):
+                for member, inner in item.items():
+                    yield from _flat(f"{name}[{index}]{member}", inner)
+            else:
+                yield from _flat(name, item)
+    elif isinstance(value, bool):
+        yield name, str(value).lower()
+    else:
+        yield name, "" if value is None else str(value)
+
+
+def _multipart(pairs: list[tuple[str, str]]) -> tuple[bytes, str]:
+    boundary = secrets.token_hex(16)
+    parts = [
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"\r\n\r\n{value}\r\n'
+        for name, value in pairs
+    ]
+    text = "".join(parts) + f"--{boundary}--\r\n"
+    return text.encode(errors="replace"), f"{MULTIPART}; boundary={boundary}"
+
+
+def _quoted(name: str) -> str:
+    """A name in a header, where a caller's own member names may stand."""
+    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+
+
+# Fields that a change empties ---------------------------------------------------------------------
+
+# They are a list of names. ``null`` cannot express it, since some clients send it for every
+# argument that they leave out.
+
+CLEAR = "clear"
+
+
+def emptied(shape: Schema, serializer: serializers.BaseSerializer[Any] | None) -> Mapping[str, Any]:
+    """What stands for nothing in the members of a body that may be left out or empty.
+
+    One that has to be sent is sent as ``null``, as its schema says.
+    """
+    fields = {} if serializer is None else writable_fields(serializer)
+    found: dict[str, Any] = {}
+    for name, schema in shape["properties"].items():
+        if name in shape.get("required", ()):
+            continue
+        field = fields.get(name)
+        if field.allow_null if field is not None else accepts_null(shape, schema):
+            found[name] = None
+        elif getattr(field, "allow_blank", False):
+            found[name] = ""
+    return found
+
+
+def clear_schema(names: list[str]) -> Schema:
+    """The schema of the argument."""
+    return {
+        "type": "array",
+        "items": {"type": "string", "enum": names},
+        "description": "Fields to empty.",
+    }
+
+
+def contradictions(arguments: Mapping[str, Any], clear: Any) -> Iterator[Problem]:
+    """A problem for each field that is to be emptied and has a value."""
+    for name in clear if isinstance(clear, list) else ():
+        if isinstance(name, str) and name in arguments:
+            yield Problem(path=name, message="is to be emptied and has a value; send one of them")

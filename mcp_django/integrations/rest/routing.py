@@ -1,0 +1,264 @@
+"""Where the site's URLconf has a REST view, so that the view runs at its own address.
+
+The URLconf is searched when an address is first needed, because it is imported after components
+are registered.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
+from django.http import Http404
+from django.urls import NoReverseMatch, Resolver404, URLPattern, URLResolver, resolve, reverse
+from django.urls.base import get_script_prefix
+from django.urls.resolvers import ResolverMatch
+from rest_framework.settings import api_settings
+
+from mcp_django.integrations.rest.endpoints import Endpoint
+from mcp_django.integrations.site_requests import resolver_of
+from mcp_django.schema.django_forms import key_schema
+from mcp_django.schema.structure import Schema
+
+logger = logging.getLogger("mcp_django")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One pattern that leads to an endpoint."""
+
+    callback: Callable[..., Any]
+    name: str
+    namespaces: tuple[str, ...]
+
+    @property
+    def full_name(self) -> str:
+        """The name that ``reverse`` takes."""
+        return ":".join((*self.namespaces, self.name))
+
+    @property
+    def target(self) -> Any:
+        """What ``reverse`` takes: the view itself where it has no name, nothing in a namespace."""
+        if self.name:
+            return self.full_name
+        return None if self.namespaces else self.callback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What is called for one request, and the address at which it is."""
+
+    callback: Callable[..., Any]
+    path: str
+    kwargs: Mapping[str, Any]
+    match: ResolverMatch
+
+
+class Routes:
+    """The patterns of one endpoint in the URLconf in force.
+
+    ``urlconf`` is where it has to be, if not in the site's own: a call from a host that has no such
+    URLs finds nothing.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, *, namespace: str = "", urlconf: str | None = None
+    ) -> None:
+        self._endpoint = endpoint
+        self._namespace = namespace
+        self._urlconf = urlconf
+        self._found: WeakKeyDictionary[URLResolver, list[Route]] = WeakKeyDictionary()
+
+    def place(self, kwargs: Mapping[str, Any]) -> Place:
+        """The endpoint for these URL variables.
+
+        Raises:
+            Http404: the URL takes no such values.
+            ImproperlyConfigured: no URL of the name it was registered for leads to the view.
+        """
+        for route in self._routes(None):
+            try:
+                path = reverse(route.target, kwargs=dict(kwargs))
+            except NoReverseMatch:
+                continue
+            return self._at(route, path)
+        if problem := self.problem():
+            raise ImproperlyConfigured(problem)
+        logger.info("No URL of %s takes %r.", self._endpoint, dict(kwargs))
+        raise Http404
+
+    def _at(self, route: Route, path: str) -> Place:
+        try:
+            match = resolve("/" + unquote(path).removeprefix(get_script_prefix()))
+        except Resolver404:
+            # Its text would name every URL of the site.
+            raise Http404 from None
+        if match.func is not route.callback:
+            # An object whose key reads like another action's address.
+            raise Http404
+        return Place(callback=match.func, path=path, kwargs=match.kwargs, match=match)
+
+    def _routes(self, urlconf: str | None) -> list[Route]:
+        resolver = resolver_of(urlconf)
+        found = self._found.get(resolver)
+        if found is None:
+            found = self._found[resolver] = [
+                route
+                for route in _patterns(resolver, ())
+                if _leads_to(self._endpoint, route.callback)
+                and self._is_wanted(route)
+                and route.target is not None
+            ]
+        return found
+
+    def problem(self) -> str:
+        """Why the view is not called: no URL leads to it, or none of the name it is registered for.
+
+        What the URLconf puts around a view holds for calls, too, so a view is called at one of its
+        URLs or not at all.
+        """
+        try:
+            if self._routes(self._urlconf):
+                return ""
+        except ModuleNotFoundError as exc:
+            if self._urlconf is None:
+                raise
+            return f"There is no URLconf {self._urlconf!r} ({exc})."
+        every = _patterns(resolver_of(self._urlconf), ())
+        same = [one for one in every if self._is_same(one)]
+        found = {one.full_name for one in same if one.target is not None}
+        if not found:
+            lacking = "an address with a name" if same else "an address"
+            return f"No URL leads to {self._endpoint}; give it {lacking} in the URLconf."
+        wanted = ":".join(filter(None, (self._namespace, self._endpoint.wanted_name)))
+        return (
+            f"{self._endpoint} is registered under a name that no URL has ({wanted}); the URLconf "
+            f"has {', '.join(sorted(found))}."
+        )
+
+    def _is_same(self, route: Route) -> bool:
+        """Whether a pattern leads to the same action of the same class, under whatever name."""
+        if self._endpoint.function is not None:
+            return _leads_to(self._endpoint, route.callback)
+        if getattr(route.callback, "cls", None) is not self._endpoint.view_class:
+            return False
+        actions = getattr(route.callback, "actions", None) or {}
+        is_routed = actions.get(self._endpoint.method) == self._endpoint.action
+        return is_routed or not self._endpoint.is_viewset
+
+    def _is_wanted(self, route: Route) -> bool:
+        if self._namespace and self._namespace != ":".join(route.namespaces):
+            return False
+        return (
+            not self._endpoint.url_name
+            or self._endpoint.is_viewset
+            or (self._endpoint.url_name in {route.name, route.full_name})
+        )
+
+
+def _leads_to(endpoint: Endpoint, callback: Any) -> bool:
+    if endpoint.function is not None:
+        return _is_around(callback, endpoint.function)
+    if getattr(callback, "cls", None) is not endpoint.view_class:
+        return False
+    if not endpoint.is_viewset:
+        return True
+    is_same = callback.actions.get(endpoint.method) == endpoint.action
+    return is_same and callback.initkwargs.get("basename") in {None, endpoint.basename}
+
+
+def _is_around(callback: Any, function: Any) -> bool:
+    """Whether the URLconf has the function itself, or with decorators around it."""
+    while callback is not function and hasattr(callback, "__wrapped__"):
+        callback = callback.__wrapped__
+    return callback is function
+
+
+def _patterns(resolver: URLResolver, namespaces: tuple[str, ...]) -> Iterator[Route]:
+    for pattern in resolver.url_patterns:
+        if isinstance(pattern, URLResolver):
+            own = (pattern.namespace,) if pattern.namespace else ()
+            yield from _patterns(pattern, namespaces + own)
+        elif not _has_suffix(pattern):
+            yield Route(callback=pattern.callback, name=pattern.name or "", namespaces=namespaces)
+
+
+def _has_suffix(pattern: URLPattern) -> bool:
+    """Whether it is a twin that ends in ``.json``, which chooses the renderer."""
+    names = {*pattern.pattern.converters, *pattern.pattern.regex.groupindex}
+    return api_settings.FORMAT_SUFFIX_KWARG in names
+
+
+# Variables of the URL -----------------------------------------------------------------------------
+
+# Their names and kinds are found without the URLconf, which is imported later. The lookup of a
+# viewset, the parameters of the site's own handler and the options of the registration are known
+# when the tool is registered.
+
+KINDS: Mapping[Any, Schema] = {
+    int: {"type": "integer"},
+    str: {"type": "string"},
+    UUID: {"type": "string", "format": "uuid"},
+}
+
+
+def url_variables(
+    endpoint: Endpoint, declared: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> dict[str, tuple[Schema, bool]]:
+    """The variables of the URL, each with its schema and whether it is required."""
+    found = {name: (_kind(endpoint, name, kind), True) for name, kind in declared.items()}
+    for parameter in _parameters(endpoint):
+        if parameter.name not in found:
+            # A viewset's action has one route, whatever defaults its signature gives.
+            is_required = endpoint.is_viewset or parameter.default is parameter.empty
+            found[parameter.name] = (_schema_of(parameter), is_required)
+    if endpoint.lookup is not None:
+        name, lookup_field = endpoint.lookup
+        if name not in declared:
+            found[name] = (_lookup_schema(endpoint.model, lookup_field), True)
+    return {name: one for name, one in found.items() if name not in fixed}
+
+
+def _kind(endpoint: Endpoint, name: str, kind: Any) -> Schema:
+    if isinstance(kind, Mapping):
+        return dict(kind)
+    if kind not in KINDS:
+        raise ImproperlyConfigured(
+            f"{endpoint}: url_kwargs[{name!r}] is {kind!r}; write int, str, UUID or a JSON Schema."
+        )
+    return KINDS[kind]
+
+
+def _parameters(endpoint: Endpoint) -> Iterator[inspect.Parameter]:
+    """What the site's own handler takes besides the request."""
+    handler = endpoint.handler
+    if str(getattr(handler, "__module__", "")).startswith("rest_framework."):
+        return
+    parameters = list(inspect.signature(handler).parameters.values())
+    named = [one for one in parameters if one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}]
+    for one in named[1 if endpoint.is_function else 2 :]:
+        if one.name != api_settings.FORMAT_SUFFIX_KWARG:
+            yield one
+
+
+def _schema_of(parameter: inspect.Parameter) -> Schema:
+    by_name = {"int": int, "UUID": UUID, "uuid.UUID": UUID}
+    annotation = by_name.get(parameter.annotation, parameter.annotation)
+    return KINDS.get(annotation, {"type": "string"})
+
+
+def _lookup_schema(model: Any, name: str) -> Schema:
+    if model is None:
+        return {"type": "string"}
+    try:
+        one = model._meta.pk if name == "pk" else model._meta.get_field(name)
+    except FieldDoesNotExist:
+        return {"type": "string"}
+    return key_schema(one)

@@ -1,0 +1,459 @@
+"""REST framework views as tools: actions of a viewset, methods of a view, output schemas."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
+from django.db.models import CharField
+from rest_framework import fields, mixins, relations, serializers
+from rest_framework.generics import GenericAPIView
+from rest_framework.pagination import CursorPagination, LimitOffsetPagination, PageNumberPagination
+from rest_framework.renderers import JSONRenderer
+from rest_framework.versioning import NamespaceVersioning, URLPathVersioning
+from rest_framework.views import APIView
+
+from mcp_django.core.tool import Tool
+from mcp_django.integrations.rest.calls import RestCall
+from mcp_django.integrations.rest.endpoints import (
+    Endpoint,
+    api_view_endpoints,
+    api_view_tool_name,
+    basename_of,
+    description_of,
+    plural_of,
+    slug,
+    snake,
+    viewset_endpoints,
+    viewset_tool_name,
+)
+from mcp_django.integrations.rest.inputs import RestArguments, media_type_of
+from mcp_django.integrations.rest.routing import Routes
+from mcp_django.schema.compiled import RawOutput
+from mcp_django.schema.django_forms import key_schema
+from mcp_django.schema.portable import portable_output
+from mcp_django.schema.structure import Schema, map_children
+
+CHANGING = frozenset({"update", "partial_update"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What all tools of one registration share."""
+
+    url_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    urlconf: str | None = None
+    version: str = ""
+    permission: Any = None
+    scopes: Sequence[str] = ()
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scopes, str):
+            raise ImproperlyConfigured(f"scopes is a list: write scopes=[{self.scopes!r}].")
+        for name, given in (("url_kwargs", self.url_kwargs), ("fixed", self.fixed)):
+            if not isinstance(given, Mapping):
+                raise ImproperlyConfigured(f"{name} is a dictionary, not {given!r}.")
+        both = [name for name in self.url_kwargs if name in self.fixed]
+        if both:
+            raise ImproperlyConfigured(
+                f"{both[0]!r} is fixed and an argument; keep it in one of fixed and url_kwargs."
+            )
+
+
+def rest_tool(
+    endpoint: Endpoint,
+    options: Options,
+    *,
+    name: str,
+    description: str,
+    title: str = "",
+    namespace: str = "",
+    serializer: Any = None,
+    input_schema: Mapping[str, Any] | None = None,
+    read_only: bool | None = None,
+) -> Tool:
+    """The tool of one endpoint.
+
+    Raises:
+        ImproperlyConfigured: it cannot be called with arguments; the message says what to write.
+    """
+    fixed = _fixed(endpoint, options)
+    arguments = RestArguments(
+        endpoint,
+        url_kwargs=options.url_kwargs,
+        fixed=fixed,
+        serializer=serializer,
+        input_schema=input_schema,
+    )
+    schema = output_schema(endpoint)
+    call = RestCall(
+        endpoint,
+        arguments,
+        routes=Routes(
+            endpoint,
+            namespace=namespace or _space(endpoint, options),
+            urlconf=options.urlconf,
+        ),
+        fixed=fixed,
+        version=options.version,
+        media_type=media_type_of(endpoint) if arguments.body_shape is not None else "",
+    )
+    return Tool(
+        name=name,
+        title=title,
+        description=description,
+        function=call.function,
+        arguments=arguments,
+        output=None if schema is None else RawOutput(schema),
+        permission=options.permission,
+        scopes=tuple(options.scopes),
+        timeout=options.timeout,
+        # The view opens what ATOMIC_REQUESTS says by itself, and what it answers with an error
+        # rolls that back. It is the site's own code, so it is never governed.
+        atomic=False,
+        enforce=False,
+        **_hints(endpoint, read_only=read_only),
+    )
+
+
+def _hints(endpoint: Endpoint, *, read_only: bool | None) -> dict[str, Any]:
+    """What the verb says of the tool; another POST may do anything."""
+    if read_only is None and endpoint.is_reading:
+        read_only = True
+    if read_only:
+        return {"read_only": True}
+    if endpoint.method == "delete":
+        return {"read_only": False, "destructive": True, "idempotent": True}
+    if endpoint.method in {"put", "patch"} or endpoint.action in CHANGING:
+        return {"read_only": False, "destructive": True, "idempotent": True}
+    if endpoint.action == "create" and not endpoint.is_extra:
+        return {"read_only": False, "destructive": False}
+    return {"read_only": False}
+
+
+def _fixed(endpoint: Endpoint, options: Options) -> dict[str, Any]:
+    scheme = endpoint.view_class.versioning_class
+    if options.version and scheme is not None and issubclass(scheme, URLPathVersioning):
+        return {str(scheme.version_param): options.version, **options.fixed}
+    return dict(options.fixed)
+
+
+def _space(endpoint: Endpoint, options: Options) -> str:
+    scheme = endpoint.view_class.versioning_class
+    is_space = scheme is not None and issubclass(scheme, NamespaceVersioning)
+    return options.version if is_space else ""
+
+
+# Actions of a viewset -----------------------------------------------------------------------------
+
+
+def viewset_tools(
+    viewset: Any,
+    *,
+    basename: str | None = None,
+    actions: Sequence[str] | None = None,
+    name: str = "",
+    plural: str = "",
+    names: Mapping[str, str] | None = None,
+    descriptions: Mapping[str, str] | None = None,
+    serializers: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Iterator[Tool]:
+    """One tool for each action.
+
+    Raises:
+        ImproperlyConfigured: there is no such action, or no way to call it with arguments.
+    """
+    space, _, base = basename_of(viewset, basename).rpartition(":")
+    endpoints = viewset_endpoints(viewset, actions, basename=base)
+    for option, given in (
+        ("names", names),
+        ("descriptions", descriptions),
+        ("serializers", serializers),
+    ):
+        _check_actions(option, given or {}, endpoints)
+    shared = Options(**options)
+    noun = slug(name or base)
+    several = slug(plural) or plural_of(noun, endpoints[0].model)
+    own_names = _names(endpoints, noun, several, names or {})
+    for endpoint, own in zip(endpoints, own_names, strict=True):
+        yield rest_tool(
+            endpoint,
+            shared,
+            name=own,
+            description=(descriptions or {}).get(endpoint.action) or description_of(endpoint, noun),
+            namespace=space,
+            serializer=(serializers or {}).get(endpoint.action),
+        )
+
+
+def _names(
+    endpoints: Sequence[Endpoint], noun: str, plural: str, given: Mapping[str, str]
+) -> Iterator[str]:
+    taken: set[str] = set()
+    for endpoint in endpoints:
+        name = given.get(endpoint.action) or viewset_tool_name(endpoint, noun, plural)
+        # One function for several verbs: the first of them has the name.
+        yield f"{name}_{endpoint.method}" if name in taken else name
+        taken.add(name)
+
+
+def _check_actions(option: str, given: Mapping[str, Any], endpoints: Iterable[Endpoint]) -> None:
+    known = list(dict.fromkeys(endpoint.action for endpoint in endpoints))
+    for action in given:
+        if action not in known:
+            nearest = difflib.get_close_matches(action, known, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there is {', '.join(known)}."
+            raise ImproperlyConfigured(
+                f"{option} speaks of {action!r}, which is not registered; {hint}"
+            )
+
+
+# Methods of a REST view ---------------------------------------------------------------------------
+
+
+def api_view_tools(
+    view: Any,
+    *,
+    methods: Sequence[str] = ("get",),
+    name: str = "",
+    title: str = "",
+    description: str = "",
+    url_name: str = "",
+    serializer: Any = None,
+    input_schema: Mapping[str, Any] | None = None,
+    read_only: bool | None = None,
+    **options: Any,
+) -> Iterator[Tool]:
+    """One tool for each method.
+
+    Raises:
+        ImproperlyConfigured: there is no such method, or no way to call it with arguments.
+    """
+    endpoints = api_view_endpoints(view, methods, url_name=url_name)
+    shared = Options(**options)
+    for endpoint in endpoints:
+        noun = name or snake(endpoint.view_class.__name__)
+        yield rest_tool(
+            endpoint,
+            shared,
+            name=api_view_tool_name(endpoint, noun, is_alone=len(endpoints) == 1),
+            title=title,
+            description=description or description_of(endpoint, noun),
+            # Of several methods those that read get nothing but what the view declares.
+            serializer=None if endpoint.is_reading and len(endpoints) > 1 else serializer,
+            input_schema=None if endpoint.is_reading and len(endpoints) > 1 else input_schema,
+            read_only=read_only,
+        )
+
+
+# Output schemas -----------------------------------------------------------------------------------
+
+# A tool has an output schema only where it is certain. A client refuses a result that does not
+# fit its schema, so nothing is guessed: a method that the site overrides, a serializer with an
+# output of its own, a renderer that renames fields or a paginator with its own envelope leave the
+# result without a schema.
+
+MIXINS: Mapping[str, type] = {
+    "list": mixins.ListModelMixin,
+    "retrieve": mixins.RetrieveModelMixin,
+    "create": mixins.CreateModelMixin,
+    "update": mixins.UpdateModelMixin,
+    "partial_update": mixins.UpdateModelMixin,
+}
+# What every one of them goes through on its way out.
+COMMON = ("get_serializer", "paginate_queryset", "get_paginated_response")
+PAGINATORS = (PageNumberPagination, LimitOffsetPagination, CursorPagination)
+
+
+def output_schema(endpoint: Endpoint) -> Schema | None:
+    """The schema of an endpoint's answers, ``None`` where it is not certain."""
+    if not _is_plain(endpoint):
+        return None
+    serializer = endpoint.serializer()
+    if not isinstance(serializer, serializers.Serializer):
+        return None
+    item = _serializer(serializer)
+    if not item:
+        return None
+    if endpoint.action != "list":
+        return portable_output(item)
+    several = _envelope(endpoint, {"type": "array", "items": item})
+    return None if several is None else portable_output(several)
+
+
+def _is_plain(endpoint: Endpoint) -> bool:
+    base = MIXINS.get(endpoint.action)
+    if base is None or endpoint.is_extra or not issubclass(endpoint.view_class, GenericAPIView):
+        return False
+    own = (endpoint.action, *(("update",) if endpoint.action == "partial_update" else ()))
+    renderers = endpoint.renderers()
+    return (
+        endpoint.is_own(base, *own)
+        and endpoint.is_own(GenericAPIView, *COMMON)
+        and endpoint.is_own(APIView, "finalize_response")
+        and endpoint.has_fixed_serializer
+        and any(type(one) is JSONRenderer for one in renderers)
+        and not any(
+            isinstance(one, JSONRenderer) and type(one) is not JSONRenderer for one in renderers
+        )
+    )
+
+
+def _envelope(endpoint: Endpoint, several: Schema) -> Schema | None:
+    paginator: Any = endpoint.prototype().paginator
+    if paginator is None:
+        return several
+    for kind in PAGINATORS:
+        if isinstance(paginator, kind):
+            is_own = all(
+                getattr(type(paginator), name) is getattr(kind, name)
+                for name in ("get_paginated_response", "paginate_queryset")
+            )
+            # Without a size of its own it may leave the list as it is.
+            size = getattr(paginator, "default_limit", None) or getattr(
+                paginator, "page_size", None
+            )
+            if not is_own or not size:
+                return None
+            described = paginator.get_paginated_response_schema(several)
+            wrapped: Schema = _without_examples(described)
+            return wrapped
+    return None
+
+
+def _without_examples(schema: Any) -> Any:
+    """JSON Schema of what was OpenAPI."""
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: rule for name, rule in schema.items() if name not in {"example", "nullable"}}
+    kept = map_children(kept, _without_examples)
+    return {"anyOf": [kept, {"type": "null"}]} if schema.get("nullable") else kept
+
+
+def _serializer(serializer: Any) -> Schema:
+    """What a serializer writes; empty where it writes in its own way."""
+    kind = type(serializer)
+    if kind.to_representation is not serializers.Serializer.to_representation:
+        return {}
+    if kind.data is not serializers.Serializer.data:
+        return {}
+    shown = {name: _nullable(one) for name, one in serializer.fields.items() if not one.write_only}
+    return {"type": "object", "properties": shown}
+
+
+def _nullable(field: Any) -> Schema:
+    schema = _schema(field)
+    if not schema or _is_never_null(field):
+        return schema
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _is_never_null(field: Any) -> bool:
+    """Whether it stands for a column that holds a value in every row."""
+    model = getattr(getattr(field.parent, "Meta", None), "model", None)
+    if model is None or field.allow_null:
+        return False
+    try:
+        column = model._meta.get_field(field.source)
+    except FieldDoesNotExist:
+        return False
+    is_many = bool(column.many_to_many or column.one_to_many)
+    return is_many or not getattr(column, "null", True)
+
+
+def _schema(field: Any) -> Schema:
+    if isinstance(field, serializers.Serializer):
+        return _serializer(field)
+    kind: Any
+    for kind in type(field).__mro__:
+        if kind in _SCHEMAS:
+            # A field of the site's own may write anything.
+            is_own = type(field).to_representation is kind.to_representation
+            return _SCHEMAS[kind](field) if is_own else {}
+    return {}
+
+
+def _plain(**schema: Any) -> Callable[[Any], Schema]:
+    return lambda field: dict(schema)
+
+
+def _decimal(field: Any) -> Schema:
+    as_text = getattr(field, "coerce_to_string", True) or field.localize
+    return {"type": "string" if as_text else "number"}
+
+
+def _big(field: Any) -> Schema:
+    return {"type": "string" if getattr(field, "coerce_to_string", False) else "integer"}
+
+
+def _choice(field: Any) -> Schema:
+    # A row may hold what is no choice any more.
+    return {"type": "string"} if all(isinstance(one, str) for one in field.choices) else {}
+
+
+def _slug(field: Any) -> Schema:
+    model = None if field.queryset is None else field.queryset.model
+    try:
+        column = None if model is None else model._meta.get_field(field.slug_field)
+    except FieldDoesNotExist:
+        return {}
+    return {"type": "string"} if isinstance(column, CharField) else {}
+
+
+def _key(field: Any) -> Schema:
+    if field.pk_field is not None:
+        return {}
+    model = getattr(getattr(field.parent, "Meta", None), "model", None)
+    source = field.source
+    if isinstance(field.parent, relations.ManyRelatedField):
+        model = getattr(getattr(field.parent.parent, "Meta", None), "model", None)
+        source = field.parent.source
+    if field.queryset is not None:
+        return key_schema(field.queryset.model._meta.pk)
+    try:
+        related = model._meta.get_field(source).related_model if model is not None else None
+    except FieldDoesNotExist:
+        related = None
+    return {} if related is None else key_schema(related._meta.pk)
+
+
+def _list_of(child: Any) -> Schema:
+    item = _schema(child)
+    # An entry may be missing.
+    return {"type": "array", "items": {"anyOf": [item, {"type": "null"}]} if item else {}}
+
+
+_SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
+    serializers.ListSerializer: lambda field: {"type": "array", "items": _schema(field.child)},
+    fields.BooleanField: _plain(type="boolean"),
+    fields.CharField: _plain(type="string"),
+    fields.UUIDField: lambda field: {} if field.uuid_format == "int" else {"type": "string"},
+    fields.IntegerField: _plain(type="integer"),
+    # Not in every release.
+    getattr(fields, "BigIntegerField", fields.IntegerField): _big,
+    fields.FloatField: _plain(type="number"),
+    fields.DecimalField: _decimal,
+    fields.DateTimeField: _plain(type="string"),
+    fields.DateField: _plain(type="string"),
+    fields.TimeField: _plain(type="string"),
+    fields.DurationField: _plain(type="string"),
+    fields.ListField: lambda field: _list_of(field.child),
+    fields.DictField: _plain(type="object"),
+    fields.ChoiceField: _choice,
+    # Its address; a column without a file is empty and not null.
+    fields.FileField: _plain(anyOf=[{"type": "string"}, {"type": "null"}]),
+    relations.StringRelatedField: _plain(type="string"),
+    relations.PrimaryKeyRelatedField: _key,
+    relations.SlugRelatedField: _slug,
+    relations.HyperlinkedRelatedField: _plain(type="string"),
+    relations.ManyRelatedField: lambda field: {
+        "type": "array",
+        "items": _schema(field.child_relation),
+    },
+}

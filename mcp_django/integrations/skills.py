@@ -1,0 +1,379 @@
+"""Skills (SEP-2640): folders with a ``SKILL.md``, and the resources that their files become.
+
+Folders are read once, when the process starts, as its code is. What was read then is served, so
+digests and contents agree whatever happens to the folder afterwards. ``runserver`` restarts when
+a file of a skill changes. Skills that are written in the admin become resources by the same code.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.autoreload import autoreload_started
+
+from mcp_django.core.component import ComponentFunction
+from mcp_django.core.resource import (
+    MAX_BYTES,
+    MAX_COMPATIBILITY,
+    MAX_DESCRIPTION,
+    MAX_FILES,
+    MAX_NAME,
+    RESERVED,
+    SCHEME,
+    SKILL_MD,
+    SkillFile,
+    digest_of,
+    is_name,
+)
+from mcp_django.integrations import yaml_scalars
+from mcp_django.integrations.yaml_scalars import SkillError
+
+# Without the tables of the machine, so that every process says the same.
+_TYPES = mimetypes.MimeTypes()
+_OWN_TYPES = {
+    ".md": "text/markdown",
+    ".py": "text/x-python",
+    ".sh": "text/x-shellscript",
+    ".sql": "application/sql",
+    ".toml": "application/toml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+}
+
+
+def build(
+    root: str,
+    files: Mapping[str, bytes],
+    frontmatter: Mapping[str, Mapping[str, Any]],
+    *,
+    origin: Any,
+    module: str,
+    options: Mapping[str, Any],
+) -> list[SkillFile]:
+    """The resources of one skill, given its files by their paths within it.
+
+    ``root`` is the path that the skill has among those of its server, without the scheme;
+    ``frontmatter`` is by path too, of every ``SKILL.md`` that is a skill of its own.
+
+    Raises:
+        SkillError: there are too many, or they are too large.
+        ImproperlyConfigured: an option cannot work.
+    """
+    if len(files) > MAX_FILES:
+        raise SkillError(f"it has {len(files)} files; hosts load up to {MAX_FILES}.")
+    total = sum(map(len, files.values()))
+    if total > MAX_BYTES:
+        raise SkillError(f"it has {total} bytes; hosts load up to {MAX_BYTES} (16 MiB).")
+    return [
+        _file(root, path, content, frontmatter.get(path), origin, module, options)
+        for path, content in files.items()
+    ]
+
+
+def uri_of(root: str, path: str) -> str:
+    """The URI of a file of a skill."""
+    return f"{SCHEME}{quote(root)}/{quote(path, safe=_PATH_SAFE)}"
+
+
+_PATH_SAFE = "/!$&'()*+,;=:@"
+
+
+def _file(
+    root: str,
+    path: str,
+    content: bytes,
+    frontmatter: Mapping[str, Any] | None,
+    origin: Any,
+    module: str,
+    options: Mapping[str, Any],
+) -> SkillFile:
+    value = _as_text(content)
+    said = frontmatter or {}
+    return SkillFile(
+        uri=uri_of(root, path),
+        name=str(said.get("name") or path.rpartition("/")[2]),
+        description=str(said.get("description", "")),
+        mime_type=_mime_type(path, is_text=isinstance(value, str)),
+        size=len(content),
+        digest=digest_of(content),
+        frontmatter=frontmatter,
+        function=_function(value, origin, module),
+        # Nothing of it touches the database.
+        **{"read_only": True, "enforce": False, "atomic": False, "subscribe": False, **options},
+    )
+
+
+def _as_text(content: bytes) -> str | bytes:
+    """Text where the same bytes come out of it again, since hosts compare digests."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content
+
+
+def _function(value: str | bytes, origin: Any, module: str) -> ComponentFunction:
+    def skill_file() -> str | bytes:
+        return value
+
+    skill_file.__module__ = module
+    skill_file.declared_by = origin  # type: ignore[attr-defined]
+    return ComponentFunction(function=skill_file, is_async=False, context_parameter=None)
+
+
+def _mime_type(path: str, *, is_text: bool) -> str:
+    suffix = path[path.rfind(".") :].lower() if "." in path.rpartition("/")[2] else ""
+    known = _OWN_TYPES.get(suffix) or _TYPES.guess_type(f"file{suffix}")[0]
+    return known or ("text/plain" if is_text else "application/octet-stream")
+
+
+# Folders of the site ------------------------------------------------------------------------------
+
+# Left behind by Python when a script of a skill is imported.
+NOT_FILES = frozenset({"__pycache__"})
+# The latter is of a link to itself, before Python 3.13.
+UNRESOLVED = (OSError, RuntimeError)
+MAX_PREFIX = 5
+
+
+class Folder:
+    """Where the skills of a folder come from, in place of a class that code declares."""
+
+    def __init__(self, module: str, path: Path) -> None:
+        self.module = module
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.module} ({self.path.name}/)"
+
+
+def skills_in(
+    folder: Path, *, prefix: str, module: str, options: Mapping[str, Any]
+) -> list[SkillFile]:
+    """The files of all skills below a folder, or of the one skill that it is.
+
+    Raises:
+        ImproperlyConfigured: there is none, or one of them cannot be offered; names the file.
+    """
+    try:
+        folder = folder.resolve(strict=True)
+    except UNRESOLVED:
+        raise ImproperlyConfigured(
+            f"register_skills: there is no folder {str(folder)!r}; a relative one is beside the "
+            "module that registers it."
+        ) from None
+    segments = _segments(prefix)
+    roots = list(_roots(folder, segments))
+    if not roots:
+        raise ImproperlyConfigured(
+            f"register_skills: no folder below {str(folder)!r} has a {SKILL_MD}."
+        )
+    origin = Folder(module, folder)
+    found: list[SkillFile] = []
+    for path, root in roots:
+        try:
+            files = _files(path)
+            own = _frontmatter(path, files)
+            found += build(root, files, own, origin=origin, module=module, options=options)
+        except SkillError as exc:
+            raise ImproperlyConfigured(f"The skill {str(path)!r}: {exc}") from None
+    _watch(folder)
+    return found
+
+
+def _segments(prefix: str) -> list[str]:
+    segments = prefix.split("/") if prefix else []
+    if len(segments) > MAX_PREFIX or not all(map(is_name, segments)):
+        raise ImproperlyConfigured(
+            f"register_skills: prefix={prefix!r}; write up to {MAX_PREFIX} names with slashes in "
+            "between, each of a-z, 0-9 and single hyphens: 'acme/billing'."
+        )
+    return segments
+
+
+def _roots(folder: Path, segments: list[str]) -> Iterator[tuple[Path, str]]:
+    """The folders with a ``SKILL.md`` that is in no other skill, each with its path in URIs."""
+    if (folder / SKILL_MD).is_file():
+        yield folder, "/".join([*segments, folder.name])
+        return
+    for child in sorted(folder.iterdir()):
+        if _is_hidden(child.name) or child.is_symlink() or not child.is_dir():
+            continue
+        if (child / SKILL_MD).is_file():
+            yield child, "/".join([*segments, child.name])
+        elif is_name(child.name) and len(segments) < MAX_PREFIX:
+            # A folder of skills: its name stands before theirs.
+            yield from _roots(child, [*segments, child.name])
+        elif any(child.rglob(SKILL_MD)):
+            raise ImproperlyConfigured(
+                f"register_skills: there are skills below {child.name!r}, and its name cannot "
+                "stand before theirs: use a-z, 0-9 and single hyphens, at most "
+                f"{MAX_PREFIX} folders deep."
+            )
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name in NOT_FILES
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    """The content of every file below a folder by its path there, but for hidden ones."""
+    found: dict[str, bytes] = {}
+    size = 0
+    for path in _walk(root):
+        relative = path.relative_to(root).as_posix()
+        _check_link(path, root)
+        # Looked at before anything is read that no host would take.
+        size += path.stat().st_size
+        if len(found) >= MAX_FILES or size > MAX_BYTES:
+            raise SkillError(
+                f"it has more than {MAX_FILES} files, or more than {MAX_BYTES} bytes (16 MiB), "
+                "and no host has to load that."
+            )
+        try:
+            relative.encode()
+            found[relative] = path.read_bytes()
+        except (OSError, UnicodeError) as exc:
+            raise SkillError(f"{relative!r} cannot be read: {exc}.") from None
+    return found
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root, onerror=_refuse):
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
+        for name in folders:
+            if Path(folder, name).is_symlink():
+                raise SkillError(f"{name!r} is a link to a folder; put the folder itself there.")
+        yield from (Path(folder, name) for name in sorted(names) if not _is_hidden(name))
+
+
+def _refuse(exc: OSError) -> None:
+    raise SkillError(f"the folder {Path(exc.filename).name!r} cannot be read: {exc.strerror}.")
+
+
+def _check_link(path: Path, root: Path) -> None:
+    """See that a file is one, and not a way out of the skill."""
+    try:
+        target = path.resolve(strict=True)
+    except UNRESOLVED:
+        raise SkillError(f"{path.name!r} is a link to nothing.") from None
+    if not target.is_relative_to(root):
+        raise SkillError(f"{path.name!r} is a link out of the skill; copy the file.")
+    if any(map(_is_hidden, target.relative_to(root).parts)):
+        raise SkillError(f"{path.name!r} is a link to a hidden file; copy the file.")
+    if not target.is_file():
+        raise SkillError(f"{path.name!r} is no file.")
+
+
+def _frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+    """That of the skill, and of each skill that is nested in it."""
+    found = {}
+    for path, content in files.items():
+        folder, _, name = path.rpartition("/")
+        if name != SKILL_MD:
+            continue
+        try:
+            said = read(content.decode())
+        except UnicodeDecodeError:
+            raise SkillError(f"{path} is no UTF-8.") from None
+        except SkillError as exc:
+            raise SkillError(f"{path}: {exc}", field=exc.field) from None
+        home = folder.rpartition("/")[2] or root.name
+        if said["name"] != home:
+            raise SkillError(
+                f"{path}: it is named {said['name']!r} and lies in {home!r}; give both one name."
+            )
+        found[path] = said
+    return found
+
+
+def _watch(folder: Path) -> None:
+    """Have ``runserver`` start anew when one of the files changes."""
+
+    def watch(sender: Any, **_: Any) -> None:
+        sender.watch_dir(folder, "**/*")
+
+    autoreload_started.connect(watch, weak=False, dispatch_uid=f"mcp_django.skills:{folder}")
+
+
+# Frontmatter of a SKILL.md ------------------------------------------------------------------------
+
+# Found, parsed and checked against the Agent Skills specification (agentskills.io/specification).
+# Fields that the specification does not define pass through.
+
+MAX_CHARACTERS = 16 * 1024
+
+_FENCED = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+
+
+def read(text: str) -> dict[str, Any]:
+    """The frontmatter of a ``SKILL.md`` as JSON, verbatim.
+
+    Raises:
+        ImproperlyConfigured: PyYAML is not installed.
+        SkillError: there is none, or it does not say what a skill has to say.
+    """
+    # No further than it may reach, however long the file is.
+    fenced = _FENCED.match(text[: MAX_CHARACTERS + 16])
+    if fenced is None:
+        raise SkillError(
+            "it has to begin with a line ---, then name: and description:, then another line --- "
+            f"(within {MAX_CHARACTERS} characters)."
+        )
+    found = yaml_scalars.parse(fenced[1])
+    if not isinstance(found, dict):
+        raise SkillError("between the lines --- there have to be fields: name: and description:.")
+    check(found)
+    return found
+
+
+def check(said: Mapping[str, Any]) -> None:
+    """See that a frontmatter is one that hosts take.
+
+    Raises:
+        SkillError: naming the field.
+    """
+    name = said.get("name")
+    if not isinstance(name, str) or not is_name(name):
+        raise SkillError(
+            f"the name {name!r:.80} has to be up to {MAX_NAME} of a-z, 0-9 and single hyphens "
+            "between them.",
+            field="name",
+        )
+    description = said.get("description")
+    if not isinstance(description, str) or not description.strip():
+        raise SkillError("it needs a description: what it does, and when to use it.", field=_DESCR)
+    if len(description) > MAX_DESCRIPTION:
+        raise SkillError(
+            f"the description has {len(description)} characters; {MAX_DESCRIPTION} are allowed.",
+            field=_DESCR,
+        )
+    _check_optional(said)
+
+
+_DESCR = "description"
+
+
+def _check_optional(said: Mapping[str, Any]) -> None:
+    for name in ("license", "compatibility"):
+        if name in said and not (isinstance(said[name], str) and said[name].strip()):
+            raise SkillError(f"{name} is {said[name]!r:.40}; write a text.", field=name)
+    if len(said.get("compatibility", "")) > MAX_COMPATIBILITY:
+        raise SkillError(
+            f"compatibility has more than {MAX_COMPATIBILITY} characters.", field="compatibility"
+        )
+    metadata = said.get("metadata", {})
+    if not isinstance(metadata, Mapping):
+        raise SkillError(f"metadata is {metadata!r:.40}; write keys with values.", field="metadata")
+    for key in metadata:
+        if str(key).startswith(RESERVED):
+            raise SkillError(
+                f"metadata has {key!r:.80}; keys that begin with {RESERVED} are the protocol's.",
+                field="metadata",
+            )

@@ -1,0 +1,531 @@
+"""Arguments of a view: the variables of its URL, the parameters of its query and its form.
+
+They are computed when they are first needed, since the URLconf is loaded after the declarations.
+Every value goes out as text, as a browser would send it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import inspect
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Any, Protocol, Required, TypeVar
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from django import forms
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.forms.models import BaseModelForm
+from django.urls import NoReverseMatch, URLResolver, converters
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import SchemaError
+from typing_extensions import TypedDict
+
+from mcp_django.integrations.site_requests import Pairs, Route, Sending, resolver_of
+from mcp_django.integrations.site_responses import is_shown, shown_value
+from mcp_django.schema.arguments import MAX_KEPT_PROBLEMS, InvalidArguments, Problem
+from mcp_django.schema.django_forms import FormArguments, FormClass, widget_entries
+from mcp_django.schema.portable import portable_input
+from mcp_django.schema.problems import explain
+from mcp_django.schema.signature import json_schema_of, reason_of
+from mcp_django.schema.structure import Schema, inline
+from mcp_django.schema.values import decode_arguments, drop_nulls, jsonable, unknown_members
+
+# Values of a form ---------------------------------------------------------------------------------
+
+# Whether a row exists already depends on the one that is edited, which only the view knows.
+ABOUT_OTHER_ROWS = frozenset({"unique", "unique_together", "unique_for_date"})
+Moment = dt.date | dt.time
+
+
+class FormValues:
+    """The fields of a form as a part of a request.
+
+    ``is_checked`` asks the form before anything is sent, as far as it can be made from data alone.
+    With ``is_partial`` nothing is required: what is left out keeps its current value.
+
+    Raises:
+        ImproperlyConfigured: a field that has to be filled takes no JSON.
+    """
+
+    def __init__(
+        self,
+        form_class: FormClass,
+        *,
+        prefix: str | None = None,
+        is_checked: bool = True,
+        is_partial: bool = False,
+    ) -> None:
+        self.form_class = form_class
+        self._prefix = prefix or form_class.prefix
+        self._is_checked = is_checked and _is_made_from_data(form_class)
+        fields: dict[str, forms.Field] = form_class.base_fields  # type: ignore[attr-defined]
+        self._fields = fields
+        # A file that need not be sent is not sent.
+        self.files = frozenset(
+            name
+            for name, field in fields.items()
+            if isinstance(field, forms.FileField) and (is_partial or not field.required)
+        )
+        self._arguments = FormArguments(form_class, is_made_elsewhere=True, without=self.files)
+        self.json_schema: Schema = dict(self._arguments.json_schema)
+        if is_partial:
+            properties = self.json_schema["properties"].items()
+            # A default would say that leaving it out sets it.
+            self.json_schema["properties"] = {
+                name: {key: value for key, value in schema.items() if key != "default"}
+                for name, schema in properties
+            }
+            self.json_schema.pop("required", None)
+
+    def pairs(
+        self, arguments: dict[str, Any], *, current: Mapping[str, Any] | None = None
+    ) -> Pairs:
+        """Return the names and texts to send; ``current`` has the values of what is left out.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        known = self._arguments.check(arguments)
+        data = self._arguments.data(known, prefix=self._prefix)
+        if self._is_checked:
+            form = self.form_class(data=data)
+            if not form.is_valid() and not _may_hold_for_view(form):
+                raise InvalidArguments(self._arguments.problems(form, known))
+        left_out = [name for name in current or {} if name in self._fields and name not in known]
+        for name in left_out:
+            data |= self._entries(name, (current or {})[name])
+        fields = {self._key(name): field for name, field in self._fields.items()}
+        return [
+            (key, text) for key, value in data.items() for text in _texts(fields.get(key), value)
+        ]
+
+    def problems(self, form: Any, arguments: Mapping[str, Any]) -> tuple[Problem, ...]:
+        """What the view's form found wrong; nothing where it is none, or holds."""
+        if not isinstance(form, forms.BaseForm) or not form.is_bound or not form.errors:
+            return ()
+        return tuple(self._arguments.problems(form, dict(arguments)))
+
+    def current(self, form: forms.BaseForm) -> dict[str, Any]:
+        """The values that the view shows in its form before anything is sent."""
+        shown = [
+            name for name in self._fields if name in form.fields and is_shown(form.fields[name])
+        ]
+        return {name: shown_value(form, name) for name in shown}
+
+    def _entries(self, name: str, value: Any) -> dict[str, Any]:
+        return widget_entries(self._fields[name].widget, self._key(name), value)
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}-{name}" if self._prefix else name
+
+
+def _is_made_from_data(form_class: FormClass) -> bool:
+    try:
+        inspect.signature(form_class).bind(data={})
+    except TypeError:
+        return False
+    return True
+
+
+def _may_hold_for_view(form: forms.BaseForm) -> bool:
+    """Whether all that is wrong is that there is such a row, which may be the edited one."""
+    codes: Collection[str] = {
+        str(error["code"]) for errors in form.errors.get_json_data().values() for error in errors
+    }
+    return isinstance(form, BaseModelForm) and ABOUT_OTHER_ROWS.issuperset(codes)
+
+
+def _texts(field: forms.Field | None, value: Any) -> Iterator[str]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(field, one)
+    elif isinstance(value, bool):
+        yield from _ticked(field, is_ticked=value)
+    elif isinstance(value, dt.date | dt.time):
+        yield _moment(field, value)
+    elif value is not None and not hasattr(value, "read"):
+        yield str(value)
+
+
+def _ticked(field: forms.Field | None, *, is_ticked: bool) -> Iterator[str]:
+    """A box without a tick is not sent, and a view may look at nothing else."""
+    if field is None or not isinstance(field.widget, forms.CheckboxInput):
+        yield "true" if is_ticked else "false"
+    elif is_ticked:
+        yield "on"
+
+
+def _moment(field: forms.Field | None, value: Moment) -> str:
+    """A moment in a format that the field reads: ISO 8601 unless it has formats of its own."""
+    texts = [value.isoformat()]
+    if field is None:
+        return texts[0]
+    # Lazily translated formats and fields without any are both possible.
+    texts += [value.strftime(str(one)) for one in getattr(field, "input_formats", None) or ()]
+    for text in texts:
+        try:
+            if field.to_python(text) == value:
+                return text
+        except (forms.ValidationError, TypeError):
+            continue
+    return texts[0]
+
+
+# Values of the URL --------------------------------------------------------------------------------
+
+# The variables of a path have the types of their converters; the parameters of the query are
+# declared by name and type. Values are checked before they are sent.
+
+_CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False)
+_NOT_BUILDABLE = (PydanticUserError, PydanticUndefinedAnnotation, SchemaError, TypeError)
+
+HINTS: Mapping[type, Any] = {
+    converters.IntConverter: Annotated[int, Field(ge=0)],
+    converters.StringConverter: Annotated[str, Field(min_length=1, pattern=r"^[^/]+$")],
+    converters.SlugConverter: Annotated[str, Field(pattern=r"^[-a-zA-Z0-9_]+$")],
+    converters.UUIDConverter: UUID,
+    converters.PathConverter: Annotated[str, Field(min_length=1)],
+}
+
+
+class Values(Protocol):
+    """A part of a request: what may be in it, and how that is written."""
+
+    @property
+    def json_schema(self) -> Schema:
+        """The schema of the arguments that go into this part."""
+        ...
+
+    def pairs(self, arguments: dict[str, Any]) -> Pairs:
+        """Return the names and texts to send.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        ...
+
+
+class TypedValues:
+    """Values that are declared by name and type.
+
+    Raises:
+        ImproperlyConfigured: JSON has nothing for a type.
+    """
+
+    def __init__(self, hints: Mapping[str, Any], *, required: Collection[str] = ()) -> None:
+        fields = {
+            name: Required[hint] if name in required else hint for name, hint in hints.items()
+        }
+        create: Any = TypedDict
+        shape = create("Values", fields, total=False)
+        shape.__pydantic_config__ = _CONFIG
+        try:
+            self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(shape)
+            self._shape = inline(json_schema_of(self._adapter, "validation"))
+            self.json_schema = portable_input(self._shape)
+        except (*_NOT_BUILDABLE, ValueError) as exc:
+            raise ImproperlyConfigured(
+                f"{', '.join(hints)}: a type has no JSON ({reason_of(exc)}); take str, int, bool, "
+                "date, Literal and the like."
+            ) from exc
+
+    def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the values in their own types.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        try:
+            return self._adapter.validate_python(arguments)
+        except ValidationError as exc:
+            raise InvalidArguments(explain(exc, arguments, self._shape)) from exc
+
+    def pairs(self, arguments: dict[str, Any]) -> Pairs:
+        """Return the names and texts to send; a list is its name several times."""
+        return [
+            (name, text)
+            for name, value in self.read(arguments).items()
+            for text in _query_texts(jsonable(value))
+        ]
+
+
+def variables(found: Mapping[str, Any], *, required: Collection[str]) -> TypedValues:
+    """The variables of a path, given the converter of each."""
+    hints = {name: _hint(converter) for name, converter in found.items()}
+    return TypedValues(hints, required=required)
+
+
+def _hint(converter: Any) -> Any:
+    if converter is None:
+        # A regular expression: Django says whether the URL as a whole matches.
+        return Annotated[str, Field(min_length=1, coerce_numbers_to_str=True)]
+    hint = HINTS.get(type(converter))
+    if hint is not None:
+        return hint
+    words = str(type(converter).__doc__ or "").strip().partition("\n")[0]
+    return Annotated[
+        str,
+        Field(coerce_numbers_to_str=True, description=words or None),
+        AfterValidator(_converted(converter)),
+    ]
+
+
+def _converted(converter: Any) -> Callable[[str], Any]:
+    """What the site's own converter makes of a text, as it does of the same text in a path."""
+
+    def convert(text: str) -> Any:
+        if not re.fullmatch(converter.regex, text):
+            raise ValueError(f"must match the pattern {converter.regex}")
+        try:
+            value = converter.to_python(text)
+            converter.to_url(value)
+        except ValueError:
+            # Its text, if any, was written for nobody: Django drops it.
+            raise ValueError("is not known here") from None
+        return value
+
+    return convert
+
+
+def _query_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, bool):
+        yield "true" if value else "false"
+    elif isinstance(value, list):
+        for one in value:
+            yield from _query_texts(one)
+    elif value is not None:
+        yield str(value)
+
+
+# View arguments -----------------------------------------------------------------------------------
+
+logger = logging.getLogger("mcp_django")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What a call is made of, once the URLconf is known."""
+
+    routes: Sequence[Route]
+    variables: TypedValues
+    names: Mapping[str, str]
+    """From the argument to the variable of the URL that it fills."""
+    query: Values | None
+    form: FormValues | None
+    json_schema: Schema
+
+    @property
+    def route(self) -> Route:
+        """The first pattern of the name; they all lead to what is meant."""
+        return self.routes[0]
+
+
+class ViewArguments:
+    """Reads the arguments of a call to a view.
+
+    ``template`` has the variables of a resource's URI; ``None`` where there is no URI, and any
+    argument can be given.
+    """
+
+    def __init__(
+        self,
+        *,
+        find: Callable[[], Sequence[Route]],
+        verb: str,
+        query: Values | None,
+        make_form: Callable[[Route], FormValues | None],
+        template: Sequence[str] | None,
+        urlconf: str | None = None,
+    ) -> None:
+        self._urlconf = urlconf
+        self._find = find
+        self._verb = verb
+        self._query = query
+        self._make_form = make_form
+        self._template = template
+        self._layouts: WeakKeyDictionary[URLResolver, Layout] = WeakKeyDictionary()
+        self.is_published = False
+        """Whether the declaration is over, so that a look at the URLconf does no harm."""
+
+    @property
+    def json_schema(self) -> Schema:
+        """The schema to publish; without a URLconf, that of what was declared beside it."""
+        if not (self.is_published and apps.ready):
+            return self._declared()
+        try:
+            return self.layout.json_schema
+        except ImproperlyConfigured as exc:
+            # One broken component must not take the list with it; the system check says the same.
+            logger.error("%s", exc)  # noqa: TRY400 - the sentence says it all
+            return self._declared()
+
+    @property
+    def layout(self) -> Layout:
+        """What a call is made of.
+
+        Raises:
+            ImproperlyConfigured: the URLconf has no such view, or not with these variables.
+        """
+        resolver = resolver_of(self._urlconf)
+        found = self._layouts.get(resolver)
+        if found is None:
+            found = self._layouts[resolver] = self._lay_out()
+        return found
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The fields of the form that no argument fills, since JSON carries no files.
+
+        Raises:
+            ImproperlyConfigured: the URLconf has no such view, or not with these variables.
+        """
+        form = self.layout.form
+        return form.files if form is not None else frozenset()
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        """Return what to send to the site, under the name ``sending``.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+        """
+        try:
+            _ = self.layout
+        except ImproperlyConfigured:
+            # The call itself fails with it, and that is logged as the bug which it is.
+            return {}
+        return {"sending": self.read(decode_arguments(raw))}
+
+    def read(self, arguments: dict[str, Any]) -> Sending:
+        """Return what to send to the site.
+
+        Raises:
+            InvalidArguments: the model can repair the call.
+            ImproperlyConfigured: the site has no such view.
+        """
+        layout = self.layout
+        shape = layout.json_schema
+        known = _without_nulls(drop_nulls(arguments, shape, shape), shape)
+        problems = [*islice(unknown_members(known, shape), MAX_KEPT_PROBLEMS)]
+        values = _attempt(layout.variables, layout.variables.read, known, problems) or {}
+        query, body = (
+            _attempt(part, part.pairs, known, problems) or [] if part is not None else []
+            for part in (layout.query, layout.form)
+        )
+        if problems:
+            raise InvalidArguments(problems)
+        return Sending(
+            verb=self._verb,
+            path=_path(layout.route, {layout.names[name]: one for name, one in values.items()}),
+            query=query,
+            body=body,
+            routes=layout.routes,
+            given=known,
+        )
+
+    def _declared(self) -> Schema:
+        parts = [part.json_schema for part in (self._query,) if part is not None]
+        named = {name: {"type": "string"} for name in self._template or ()}
+        return _merged([{"properties": named}, *parts])
+
+    def _lay_out(self) -> Layout:
+        routes = self._find()
+        for route in routes:
+            _check_route(route)
+        form = self._make_form(routes[0]) if self._verb == "POST" else None
+        others = [part for part in (self._query, form) if part is not None]
+        taken = {name for part in others for name in part.json_schema["properties"]}
+        found = {name: one for route in routes for name, one in route.converters.items()}
+        # A form may ask for a new slug of what the slug in the URL names.
+        names = {f"url_{name}" if name in taken else name: name for name in found}
+        required = frozenset.intersection(*(route.required for route in routes))
+        path = variables(
+            {argument: found[name] for argument, name in names.items()},
+            required=[argument for argument, name in names.items() if name in required],
+        )
+        schema = _merged([path.json_schema, *(part.json_schema for part in others)])
+        self._check_template(schema)
+        return Layout(
+            routes=routes,
+            variables=path,
+            names=names,
+            query=self._query,
+            form=form,
+            json_schema=schema,
+        )
+
+    def _check_template(self, schema: Schema) -> None:
+        if self._template is None:
+            return
+        properties = schema["properties"]
+        for name in self._template:
+            if name not in properties:
+                nearest = difflib.get_close_matches(name, properties, n=1)
+                hint = f"did you mean {nearest[0]!r}?" if nearest else "take it out of the URI."
+                raise ImproperlyConfigured(f"The URL has no variable {name!r}; {hint}")
+        for name in schema.get("required", ()):
+            if name not in self._template:
+                raise ImproperlyConfigured(
+                    f"The URL needs {name!r}, which the URI does not have; add {{{name}}} to it."
+                )
+
+
+def _without_nulls(arguments: Mapping[str, Any], shape: Schema) -> dict[str, Any]:
+    """What is left out, as ``null`` says it: a field that takes anything would be lost by it."""
+    optional = shape["properties"].keys() - shape.get("required", ())
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value is not None or name not in optional
+    }
+
+
+def _attempt(
+    part: Values,
+    read: Callable[[dict[str, Any]], T],
+    arguments: Mapping[str, Any],
+    problems: list[Problem],
+) -> T | None:
+    """Read those of the arguments that belong to a part, or keep what is wrong with them."""
+    own = part.json_schema["properties"]
+    try:
+        return read({name: value for name, value in arguments.items() if name in own})
+    except InvalidArguments as exc:
+        problems.extend(exc.problems)
+        return None
+
+
+def _check_route(route: Route) -> None:
+    if route.trouble:
+        raise ImproperlyConfigured(f"The URL {route.full_name!r} {route.trouble}.")
+    if hasattr(route.callback, "mcp_server"):
+        raise ImproperlyConfigured(
+            f"The URL {route.full_name!r} is an MCP endpoint, and cannot be called through itself."
+        )
+
+
+def _path(route: Route, values: Mapping[str, Any]) -> str:
+    try:
+        return route.url(values)
+    except NoReverseMatch:
+        names = ", ".join(values) or "no values"
+        problem = Problem(path="", message=f"there is no such address for {names}")
+        raise InvalidArguments([problem]) from None
+
+
+def _merged(schemas: Sequence[Schema]) -> Schema:
+    properties = {
+        name: schema for one in schemas for name, schema in one.get("properties", {}).items()
+    }
+    required = [name for one in schemas for name in one.get("required", ())]
+    more = {"required": required} if required else {}
+    return {"type": "object", "properties": properties, **more, "additionalProperties": False}

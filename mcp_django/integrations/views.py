@@ -1,0 +1,497 @@
+"""``register_view`` and ``register_form``: the site's own views and forms as components.
+
+A view becomes a tool, a resource, a resource template or a prompt; a class-based view with a form
+becomes a tool. Each call is a fresh request through the site's own middleware. An exception that
+the view raises is raised here, so a component never returns one of Django's error pages.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache, partial
+from typing import Any, Literal
+
+from django import forms
+from django.core.exceptions import FieldError, ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.http import Http404
+from django.http.response import HttpResponseBase
+from django.urls import Resolver404
+from django.utils import timezone
+from django.utils.functional import lazystr
+from django.views.generic.edit import (
+    BaseCreateView,
+    BaseUpdateView,
+    DeletionMixin,
+    FormMixin,
+    ModelFormMixin,
+)
+
+from mcp_django.core.component import Component, ComponentFunction, Prompt
+from mcp_django.core.context import Context
+from mcp_django.core.resource import Resource, ResourceTemplate
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import ToolError
+from mcp_django.integrations import site_responses
+from mcp_django.integrations.models.declaration import snake_case
+from mcp_django.integrations.site_requests import (
+    FreshRequest,
+    Route,
+    Sending,
+    SiteHandler,
+    fresh_request,
+    release,
+    routes_called,
+    routes_of,
+    visit,
+)
+from mcp_django.integrations.site_responses import Answer, read_answer
+from mcp_django.integrations.view_arguments import FormValues, TypedValues, Values, ViewArguments
+from mcp_django.protocol.uritemplate import URITemplate
+from mcp_django.schema.arguments import InvalidArguments
+
+VERBS = ("GET", "POST")
+KINDS = ("tool", "resource", "prompt")
+
+
+def view_component(
+    target: str,
+    *,
+    uri: str | None,
+    kind: Kind | None,
+    method: str,
+    query: Mapping[str, Any] | type[forms.BaseForm] | None,
+    form: type[forms.BaseForm] | None,
+    readable: bool,
+    urlconf: str | None,
+    options: Mapping[str, Any],
+) -> Component:
+    """The component of a URL name.
+
+    Raises:
+        ImproperlyConfigured: the declaration cannot work, whatever the URLconf has.
+    """
+    if not isinstance(target, str):
+        raise ImproperlyConfigured(
+            f"register_view() takes the name of a URL, as in 'shop:price_list', not {target!r}."
+        )
+    verb = _verb(target, method, form)
+    kind = _kind(target, kind, uri, verb)
+    template = _template(uri)
+    source = ViewSource(
+        lambda: routes_called(target, urlconf),
+        verb=verb,
+        query=_query(target, query),
+        make_form=lambda route: FormValues(form) if form is not None else None,
+        template=template.variables if template is not None else None,
+        urlconf=urlconf,
+        is_readable=readable,
+    )
+    name = target.rpartition(":")[2].replace("-", "_")
+    if form is not None:
+        # What is wrong with a form is wrong without a URLconf.
+        FormValues(form)
+    return component_of(source, kind=kind, name=name, template=template, verb=verb, options=options)
+
+
+def _verb(target: str, method: str, form: type[forms.BaseForm] | None) -> str:
+    verb = str(method).upper()
+    if verb not in VERBS:
+        raise ImproperlyConfigured(
+            f"register_view({target!r}): method is 'get' or 'post', not {method!r}."
+        )
+    if form is not None and verb != "POST":
+        raise ImproperlyConfigured(
+            f"register_view({target!r}): a form is posted; add method='post', or give it as "
+            "query=… when the view reads it from the address."
+        )
+    return verb
+
+
+def _kind(target: str, kind: str | None, uri: str | None, verb: str) -> Kind:
+    found = kind or ("tool" if uri is None else "resource")
+    if found not in KINDS:
+        nearest = difflib.get_close_matches(found, KINDS, n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"use one of {', '.join(KINDS)}."
+        raise ImproperlyConfigured(f"register_view({target!r}): there is no kind {kind!r}; {hint}")
+    if found == "resource" and uri is None:
+        raise ImproperlyConfigured(
+            f"register_view({target!r}): a resource has a URI; give uri='shop://…'."
+        )
+    if found != "resource" and uri is not None:
+        raise ImproperlyConfigured(
+            f"register_view({target!r}): a {found} has no URI; take uri away, or say "
+            "kind='resource'."
+        )
+    if found != "tool" and verb != "GET":
+        raise ImproperlyConfigured(f"register_view({target!r}): only a tool can post.")
+    return found  # type: ignore[return-value]  # one of the three, as was checked
+
+
+def _template(uri: str | None) -> URITemplate | None:
+    if uri is None:
+        return None
+    try:
+        return URITemplate(uri)
+    except ValueError as exc:
+        raise ImproperlyConfigured(f"resource {uri!r}: {exc}") from None
+
+
+def _query(target: str, query: Any) -> Values | None:
+    if query is None:
+        return None
+    if isinstance(query, type) and issubclass(query, forms.BaseForm):
+        return FormValues(query)
+    if isinstance(query, Mapping):
+        return TypedValues(query)
+    raise ImproperlyConfigured(
+        f"register_view({target!r}): query names what the address may hold, as in "
+        f"query={{'season': str}}, or is a form class; not {query!r}."
+    )
+
+
+# The view behind the function of a component ------------------------------------------------------
+
+
+class ViewSource:
+    """A view of the site that answers calls; the functions of components are its methods."""
+
+    def __init__(
+        self,
+        find: Callable[[], Sequence[Route]],
+        *,
+        verb: str,
+        query: Values | None = None,
+        make_form: Callable[[Route], FormValues | None] = lambda route: None,
+        template: Sequence[str] | None = None,
+        urlconf: str | None = None,
+        is_readable: bool = False,
+    ) -> None:
+        self.arguments = ViewArguments(
+            find=find,
+            verb=verb,
+            query=query,
+            make_form=make_form,
+            template=template,
+            urlconf=urlconf,
+        )
+        self._verb = verb
+        self._is_readable = is_readable
+
+    def run_tool(self, ctx: Context, sending: Sending | None = None) -> Any:
+        """Call the view as a tool."""
+        return site_responses.tool_result(self._answer(ctx, sending), is_readable=self._is_readable)
+
+    def run_resource(self, ctx: Context, sending: Sending | None = None) -> Any:
+        """Read the view as a resource."""
+        return site_responses.contents(self._answer(ctx, sending), is_readable=self._is_readable)
+
+    def run_prompt(self, ctx: Context, sending: Sending | None = None) -> Any:
+        """Have the view write a prompt."""
+        return site_responses.messages(self._answer(ctx, sending), is_readable=self._is_readable)
+
+    def description(self) -> str:
+        """The docstring of the view; Django's own views say nothing of what they are used for."""
+        try:
+            view = self.arguments.layout.route.view
+        except ImproperlyConfigured:
+            return ""
+        while isinstance(view, partial):
+            view = view.func
+        is_django = str(getattr(view, "__module__", "")).startswith("django.")
+        return "" if is_django else inspect.cleandoc(view.__doc__ or "")
+
+    def problem(self) -> str:
+        """Why no call can succeed, for the system check; empty when all is well."""
+        try:
+            _ = self.arguments.layout
+        except ImproperlyConfigured as exc:
+            return str(exc)
+        return ""
+
+    def send(self, ctx: Context, sending: Sending) -> Answer:
+        """Ask the site; a form may have to look at the page first."""
+        return call(ctx, sending)
+
+    def _answer(self, ctx: Context, sending: Sending | None) -> Answer:
+        # Nobody reads arguments for a fixed URI, nor where the URLconf has no such view.
+        sending = sending or self.arguments.read({})
+        answer = self.send(ctx, sending)
+        form = self.arguments.layout.form
+        if form is not None and (problems := form.problems(form_in(answer), sending.given)):
+            raise ToolError(str(InvalidArguments(problems)) + site_responses.said(answer))
+        site_responses.check(answer, verb=self._verb)
+        return answer
+
+
+def form_in(answer: Answer) -> Any:
+    """The form that a view was left with, where it answered with a template response."""
+    return answer.context.get("form") if isinstance(answer.context, Mapping) else None
+
+
+# Calling a view -----------------------------------------------------------------------------------
+
+
+@cache
+def _handler() -> SiteHandler:
+    return SiteHandler()
+
+
+def _reload(**kwargs: Any) -> None:
+    """Middleware keeps what it read of the settings."""
+    _handler.cache_clear()
+
+
+setting_changed.connect(_reload, dispatch_uid="mcp_django.integrations.views")
+
+
+def call(ctx: Context, sending: Sending) -> Answer:
+    """Send a request to the site as the caller.
+
+    Raises:
+        ToolError: a view that runs for a call asks for another one.
+        Exception: whatever the view raised.
+    """
+    request = fresh_request(ctx, sending)
+    return visit(request, partial(_call, ctx, request))
+
+
+def _call(ctx: Context, request: FreshRequest) -> Answer:
+    response = _handler().get_response(request)
+    try:
+        _raise_failure(request, response)
+        return read_answer(request, response, is_over=lambda: ctx.cancelled)
+    finally:
+        release(response)
+
+
+def _raise_failure(request: FreshRequest, response: HttpResponseBase) -> None:
+    """Raise what the view raised, unless a middleware found a better answer (a flat page).
+
+    A redirect is no better one: Django itself guesses another language for what was not found.
+    """
+    if 200 <= response.status_code < 300:
+        return
+    if isinstance(request.failure, Resolver404) or _has_found_nothing(request.returned):
+        # The text of the one is the list of every pattern that was tried.
+        raise Http404("Not found.") from request.failure
+    if request.failure is not None:
+        raise request.failure
+
+
+def _has_found_nothing(response: HttpResponseBase | None) -> bool:
+    return response is not None and response.status_code in {404, 410}
+
+
+# From a view to a component -----------------------------------------------------------------------
+
+Kind = Literal["tool", "resource", "prompt"]
+
+
+def component_of(
+    source: ViewSource,
+    *,
+    kind: Kind,
+    name: str,
+    verb: str,
+    options: Mapping[str, Any],
+    template: URITemplate | None = None,
+) -> Component:
+    """The component that a source answers for.
+
+    It opens no transaction, since Django's handler opens the one that the view asks for, and is
+    not governed: a page may count its visitors.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    given.setdefault("name", name)
+    given["description"] = given.get("description") or lazystr(_Described(source))
+    for listed in ("scopes", "icons"):
+        if isinstance(given.get(listed), str):
+            raise ImproperlyConfigured(f"{listed} is a list: write {listed}=[{given[listed]!r}].")
+        given[listed] = tuple(given.get(listed, ()))
+    common = {**given, "atomic": False, "enforce": False}
+    found: Component
+    if kind == "tool":
+        hints = {"read_only": True} if verb == "GET" else {}
+        found = Tool(
+            **{**hints, **common}, function=_function(source.run_tool), arguments=source.arguments
+        )
+    elif kind == "prompt":
+        _refuse(Prompt, common)
+        found = Prompt(**common, function=_function(source.run_prompt), arguments=source.arguments)
+    else:
+        assert template is not None
+        _refuse(Resource, common)
+        function = _function(source.run_resource)
+        if template.variables:
+            found = ResourceTemplate(
+                **common, function=function, template=template, arguments=source.arguments
+            )
+        else:
+            found = Resource(**common, function=function, uri=template.template)
+    source.arguments.is_published = True
+    return found
+
+
+class _Described:
+    """The description of a component as late as it is read: it is with the view."""
+
+    def __init__(self, source: ViewSource) -> None:
+        self._source = source
+
+    def __str__(self) -> str:
+        return self._source.description()
+
+
+def _function(method: Callable[..., Any]) -> ComponentFunction:
+    return ComponentFunction(function=method, is_async=False, context_parameter="ctx")
+
+
+def _refuse(kind: type[Component], options: Mapping[str, Any]) -> None:
+    """Refuse what belongs to tools alone."""
+    known = {field.name for field in fields(kind)}
+    for name in options:
+        if name not in known:
+            raise ImproperlyConfigured(f"A {kind.kind} has no option {name!r}.")
+
+
+# Forms as tools -----------------------------------------------------------------------------------
+
+# The form is the view's own: the view makes, validates and saves it, so whatever the view adds
+# (the user, the edited row, an email) is there. Errors of the form are returned field by field.
+
+FormClass = type[forms.BaseForm]
+
+
+class FormSource(ViewSource):
+    """A view with a form; one that edits a row is asked for its values first.
+
+    A browser posts every field of the page that it was shown. A model names those that it wants
+    to change, and the others go out as the view shows them to this caller.
+    """
+
+    def send(self, ctx: Context, sending: Sending) -> Answer:
+        """Post the form."""
+        layout = self.arguments.layout
+        if layout.form is None or not _edits(layout.route):
+            return call(ctx, sending)
+        page = call(ctx, replace(sending, verb="GET", body=[]))
+        site_responses.check(page, verb="GET")
+        fields = {
+            name: value
+            for name, value in sending.given.items()
+            if name in layout.form.json_schema["properties"]
+        }
+        form = form_in(page)
+        if not isinstance(form, forms.BaseForm):
+            # Sent without them, the other fields of the row would be emptied.
+            raise ImproperlyConfigured(
+                f"{layout.route.view.__qualname__} answers GET without a form in its template's "
+                "context, so the values of the edited row are not known."
+            )
+        with timezone.override(page.zone):
+            current = layout.form.current(form)
+            body = layout.form.pairs(fields, current=current)
+        return call(ctx, replace(sending, body=body))
+
+
+def form_component(
+    target: str | type[Any],
+    *,
+    form: FormClass | None,
+    query: Mapping[str, Any] | None,
+    urlconf: str | None,
+    options: Mapping[str, Any],
+) -> Component:
+    """The tool of a view with a form, given the view's class or the name of its URL.
+
+    Raises:
+        ImproperlyConfigured: the view has no form, or one that JSON cannot fill.
+    """
+    if isinstance(target, type):
+        _check_view(target)
+        name = snake_case(target.__name__.removesuffix("View"))
+        options = {
+            **_hints(target),
+            **{key: one for key, one in options.items() if one is not None},
+        }
+    elif isinstance(target, str):
+        name = target.rpartition(":")[2].replace("-", "_")
+    else:
+        raise ImproperlyConfigured(
+            f"register_form() takes a class-based view or the name of its URL, not {target!r}."
+        )
+
+    def find() -> Sequence[Route]:
+        found = (
+            routes_called(target, urlconf)
+            if isinstance(target, str)
+            else routes_of(target, urlconf)
+        )
+        for route in found:
+            _check_view(route.view)
+        return found
+
+    source = FormSource(
+        find,
+        verb="POST",
+        query=TypedValues(query) if query is not None else None,
+        make_form=lambda route: _values(route, form),
+        urlconf=urlconf,
+        is_readable=True,
+    )
+    return component_of(source, kind="tool", name=name, verb="POST", options=options)
+
+
+def _hints(view: type[Any]) -> dict[str, bool]:
+    """What the kind of a view says of its tool; a form of any other kind may do anything."""
+    if issubclass(view, BaseUpdateView | DeletionMixin):
+        return {"read_only": False, "destructive": True, "idempotent": True}
+    if issubclass(view, BaseCreateView):
+        return {"read_only": False, "destructive": False}
+    return {}
+
+
+def _check_view(view: Any) -> None:
+    if not (isinstance(view, type) and issubclass(view, FormMixin)):
+        raise ImproperlyConfigured(
+            f"{getattr(view, '__qualname__', view)!r} has no form: it is no FormView, "
+            "CreateView, UpdateView or DeleteView; use register_view(…, method='post', form=…)."
+        )
+
+
+def _values(route: Route, form: FormClass | None) -> FormValues:
+    return FormValues(
+        form or _form_class(route),
+        prefix=getattr(route.view, "prefix", None),
+        is_checked=False,
+        is_partial=_edits(route),
+    )
+
+
+def _edits(route: Route) -> bool:
+    return isinstance(route.view, type) and issubclass(route.view, BaseUpdateView)
+
+
+def _form_class(route: Route) -> FormClass:
+    """The form of a view, found without a request."""
+    given = getattr(route.callback, "view_initkwargs", {})
+    view = route.view(**given)
+    if view.form_class is not None:
+        found: FormClass = view.form_class
+        return found
+    if isinstance(view, ModelFormMixin):
+        view.object = None  # type: ignore[attr-defined]  # what ``get`` sets
+        try:
+            return view.get_form_class()
+        except (AttributeError, FieldError, ImproperlyConfigured) as exc:
+            reason = f" ({exc})"
+    else:
+        reason = ""
+    raise ImproperlyConfigured(
+        f"The form of {route.view.__qualname__} is not known before there is a request{reason}; "
+        "name it: register_form(…, form=…)."
+    )

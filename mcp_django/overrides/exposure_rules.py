@@ -1,0 +1,347 @@
+"""Rules for exposures in the admin: their options, and what may never be exposed.
+
+Options are read strictly: an unknown one is refused, not ignored.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+
+from django.apps import apps
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ImproperlyConfigured
+from django.db.models import BinaryField, Field, Model
+
+from mcp_django.integrations.models.columns import FieldPath
+from mcp_django.overrides.override_values import is_names
+from mcp_django.schema.secrets import names_secret
+
+OPERATIONS = ("list", "get", "count", "create", "update", "delete")
+READING = ("list", "get", "count")
+ACTIONS = {"create": "add", "update": "change", "delete": "delete"}
+"""What Django calls what each of the writing operations does."""
+
+BECOMES = ("tool", "resource", "prompt", "form")
+TYPES: Mapping[str, type] = {
+    "text": str,
+    "whole number": int,
+    "number": float,
+    "yes or no": bool,
+    "date": dt.date,
+}
+"""The types that a parameter of an address may have, in words."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of one kind of exposure; a subclass has them as fields."""
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Self:
+        """The options as they are kept in a row.
+
+        Raises:
+            ImproperlyConfigured: naming the option, its value and what to write.
+        """
+        known = {one.name: one for one in fields(cls)}
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in known:
+                nearest = difflib.get_close_matches(str(name), known, n=1)
+                hint = f"did you mean {nearest[0]!r}?" if nearest else f"there is {[*known]}."
+                raise ImproperlyConfigured(f"There is no option {str(name)[:80]!r}; {hint}")
+            found[name] = cls._read(name, value, known[name].default)
+        return cls(**found)
+
+    @classmethod
+    def _read(cls, name: str, value: Any, default: Any) -> Any:
+        if isinstance(default, tuple):
+            if not is_names(value):
+                raise ImproperlyConfigured(f"{name} is no list of names: {value!r:.80}.")
+            value = tuple(value)
+        elif type(value) is not type(default):
+            raise ImproperlyConfigured(
+                f"{name} is {value!r:.80}; it has to be of the kind of {default!r}."
+            )
+        allowed = cls.choices.get(name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if allowed is not None and one not in allowed:
+                raise ImproperlyConfigured(
+                    f"{name} has {one!r:.80}; there is {', '.join(allowed)}."
+                )
+        return value
+
+    def stored(self) -> dict[str, Any]:
+        """The options as they are kept in a row, without those that are as usual."""
+        plain = {one.name: one.default for one in fields(self)}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+            if value != plain[name]
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions(Options):
+    """What a model exposure offers; the names are those of ``ModelTools`` and ``ModelResource``."""
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"operations": OPERATIONS}
+
+    fields: tuple[str, ...] = ()
+    filter_fields: tuple[str, ...] = ()
+    search_fields: tuple[str, ...] = ()
+    ordering_fields: tuple[str, ...] = ()
+    ordering: tuple[str, ...] = ()
+    write_fields: tuple[str, ...] = ()
+    operations: tuple[str, ...] = READING
+    page_size: int = 50
+    plural: str = ""
+    description: str = ""
+    uri: str = ""
+    is_listed: bool = True
+    subscribe: bool = False
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """What somebody needs Django's permission for to expose this."""
+        return ("view", *(ACTIONS[one] for one in self.operations if one in ACTIONS))
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """The lists in which clients see it."""
+        return (*(("tools",) if self.operations else ()), *(("resources",) if self.uri else ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewOptions(Options):
+    """What a view exposure offers; ``query`` has a parameter and its type: ``season: text``."""
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"becomes": BECOMES}
+
+    becomes: str = "tool"
+    uri: str = ""
+    query: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ("get",)
+    is_readable: bool = True
+    title: str = ""
+    description: str = ""
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """The lists in which clients see it."""
+        return ({"resource": "resources", "prompt": "prompts"}.get(self.becomes, "tools"),)
+
+    @property
+    def parameters(self) -> dict[str, type]:
+        """The parameters of the address with their types.
+
+        Raises:
+            ImproperlyConfigured: one of them cannot be read.
+        """
+        found: dict[str, type] = {}
+        for line in self.query:
+            name, _, kind = (part.strip() for part in line.partition(":"))
+            if not name.isidentifier() or (kind or "text") not in TYPES or name in found:
+                raise ImproperlyConfigured(
+                    f"query has {line!r:.80}; write a name of its own and one of "
+                    f"{', '.join(TYPES)}, as in 'season: text'."
+                )
+            found[name] = TYPES[kind or "text"]
+        return found
+
+
+# What may never be exposed in the admin -----------------------------------------------------------
+
+# Secrets, and what decides about access. Code may expose them, since the developer who writes it
+# answers for the site. Each refusal says so.
+
+ShownByCode: TypeAlias = Callable[[type[Model]], Collection[str]]
+
+MAX_HOPS = 1
+
+# What tells people apart, of a custom user model too, beside its key and USERNAME_FIELD.
+PERSON_FIELDS = frozenset(
+    {"display_name", "first_name", "full_name", "last_name", "name", "short_name", "username"}
+)
+
+# Sessions, tokens, credentials, and the tables in which this package and the admin keep records.
+CLOSED_APPS = frozenset(
+    {
+        "allauth.account",
+        "allauth.mfa",
+        "allauth.socialaccount",
+        "allauth.usersessions",
+        "auditlog",
+        "axes",
+        "django.contrib.admin",
+        "django.contrib.contenttypes",
+        "django.contrib.sessions",
+        "django_rest_passwordreset",
+        "knox",
+        "mcp_django",
+        "mcp_django.oauth",
+        "oauth2_provider",
+        "rest_framework_api_key",
+        "rest_framework.authtoken",
+        "rest_framework_simplejwt.token_blacklist",
+        "reversion",
+        "silk",
+        "social_django",
+    }
+)
+CLOSED_PREFIXES = ("django_otp", "two_factor", "allauth.idp")
+
+SECRET_CLASSES = ("Password", "Encrypted", "Secret", "Token")
+
+# Views of these modules sign in, change passwords, grant access or serve files.
+CLOSED_VIEWS = (
+    *("allauth.", "dj_rest_auth.", "djoser.", "knox.", "rest_framework.authtoken."),
+    *("rest_framework_simplejwt.", "social_django.", "mozilla_django_oidc.", "hijack."),
+    "django.contrib.admin.",
+    "django.contrib.admindocs.",
+    "django.contrib.auth.",
+    "django.views.static",
+    "mcp_django.",
+    "oauth2_provider.",
+    "two_factor.",
+)
+# A site's own view that is made of one of these does what it does.
+CLOSED_BASES = (
+    *("allauth.account.views", "allauth.socialaccount.views", "dj_rest_auth.", "djoser.views"),
+    *("django.contrib.auth.views", "knox.views", "oauth2_provider.views"),
+    *("rest_framework.authtoken.views", "rest_framework_simplejwt.views", "two_factor.views"),
+)
+
+
+def models_to_expose() -> Iterator[type[Model]]:
+    """The models that may be exposed, by app and name."""
+    every = sorted(apps.get_models(), key=lambda one: one._meta.label_lower)
+    return (model for model in every if not closed_model(model))
+
+
+def closed_model(model: type[Model]) -> str:
+    """Why a model may not be exposed; empty if it may."""
+    config: Any = model._meta.app_config
+    if config is None:
+        # Such as the record of migrations.
+        return f"{model._meta.label} belongs to no installed app."
+    # A site may have its own tokens or sessions, made of those of an app.
+    for name in (config.name, *(base.__module__ for base in model.__mro__)):
+        if is_closed_app(name):
+            return (
+                f"{model._meta.label} belongs to {name}, which keeps sessions, credentials or "
+                "records of them; it is not exposed from the admin."
+            )
+    return ""
+
+
+def is_closed_app(name: str) -> bool:
+    """Whether an app, or the one that a module belongs to, keeps what nobody may expose."""
+    dotted = f"{name}."
+    return any(dotted.startswith(f"{one}.") for one in CLOSED_APPS) or name.startswith(
+        CLOSED_PREFIXES
+    )
+
+
+def decides_access(model: type[Model]) -> bool:
+    """Whether the rows of a model say who may do what."""
+    concrete: Any = model._meta.concrete_model
+    return concrete._meta.app_label == "auth" or is_user(model)
+
+
+def closed_path(path: FieldPath, shown_by_code: ShownByCode) -> str:
+    """Why a path may not be shown, as the end of a sentence that begins with it; empty if it may.
+
+    ``shown_by_code`` gives the columns of a model that code shows on the server of the exposure.
+    """
+    if len(path.hops) > MAX_HOPS:
+        return (
+            "follows more than one relation; expose the model behind the first, or declare it in "
+            "code."
+        )
+    for field in (*path.hops, path.field):
+        if is_secret(field):
+            return (
+                "may hold a secret, and is not shown from the admin; declare it in code if it is "
+                "none."
+            )
+        related = getattr(field, "related_model", None)
+        if isinstance(related, type) and (reason := closed_model(related)):
+            return f"leads to what is closed: {reason}"
+    for hop in path.hops:
+        model = hop.related_model
+        if (
+            is_user(model)
+            and not _names_person(path.field, model)
+            and path.field.name not in shown_by_code(model)
+        ):
+            return (
+                "is more than the name of a user; show it in code, in tools of "
+                f"{model._meta.label} on this server, if clients are to have it."
+            )
+    return ""
+
+
+def is_user(model: type[Model]) -> bool:
+    """Whether the rows of a model are users of the site."""
+    concrete: Any = model._meta.concrete_model
+    return issubclass(concrete, get_user_model())
+
+
+def _names_person(field: Any, model: Any) -> bool:
+    return field.name in PERSON_FIELDS | {model._meta.pk.name, model.USERNAME_FIELD}
+
+
+def closed_form(form_class: Any) -> str:
+    """Why a form may not be offered; empty if it may."""
+    for name, field in form_class.base_fields.items():
+        if names_secret(name) or getattr(field.widget, "input_type", "") == "password":
+            return (
+                f"The form asks for {name!r}, which may be a secret, and no secret goes through a "
+                "client."
+            )
+    return ""
+
+
+def is_secret(field: Any) -> bool:
+    """Whether a field may hold a secret, by its name, its kind and its widget."""
+    if names_secret(field.name):
+        return True
+    kinds = [cls.__name__ for cls in type(field).__mro__]
+    if any(kind.startswith(SECRET_CLASSES) for kind in kinds):
+        return True
+    return isinstance(field, BinaryField) or (isinstance(field, Field) and _is_hidden(field))
+
+
+def _is_hidden(field: Field[Any, Any]) -> bool:
+    """Whether forms hide what is typed into it."""
+    if field.is_relation:
+        # Its form field would have to ask for the rows behind it.
+        return False
+    form_field: Any = field.formfield()
+    return getattr(getattr(form_field, "widget", None), "input_type", "") == "password"
+
+
+def closed_route(route: Any) -> str:
+    """Why the view of a URL may not be exposed; empty if it may."""
+    callback, view = route.callback, route.view
+    modules = {str(getattr(one, "__module__", "")) for one in (callback, view)}
+    # Mixins that ask who somebody is are elsewhere.
+    bases = {f"{base.__module__}." for base in getattr(view, "__mro__", ())}
+    is_made_of_one = any(base.startswith(CLOSED_BASES) for base in bases)
+    # A view that is wrapped in the admin carries the name of what is inside.
+    is_admin = any(app == "admin" or space == "admin" for space, app in route.namespaces)
+    if is_admin or is_made_of_one or any(f"{one}.".startswith(CLOSED_VIEWS) for one in modules):
+        return (
+            f"{route.full_name!r} belongs to the admin, signs somebody in, grants access or serves "
+            "files; it is not exposed from the admin."
+        )
+    return ""

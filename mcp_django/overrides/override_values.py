@@ -1,0 +1,212 @@
+"""The values of override and exposure rows, and a component with its override applied.
+
+An override never allows more than code does. A row may hold anything, since others can write to
+the database past the admin, so rows are read strictly. What makes no sense in an exposure is its
+``flaw``, and such an exposure is not in the catalog: a list of groups that cannot be read must
+not give everyone access.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import router
+
+from mcp_django.auth.permissions import BasePermission, HasCodename, InGroups
+from mcp_django.conf import Rate
+from mcp_django.core.component import Component
+from mcp_django.core.resource import Resource, UIResource
+from mcp_django.core.tool import Approval, Tool
+from mcp_django.storage.databases import tables
+
+C = TypeVar("C", bound=Component)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """What the admin says of one component; empty means as in code."""
+
+    is_enabled: bool = True
+    title: str = ""
+    description: str = ""
+    groups: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    rates: tuple[Rate, ...] = ()
+    approval: Approval = ""
+
+
+AS_IN_CODE = Override()
+
+
+def guards_of(groups: Sequence[str], codenames: Iterable[str]) -> tuple[BasePermission, ...]:
+    """Names of groups, one of which the user has to be in, and codenames, all of which he needs."""
+    named = (InGroups(groups),) if groups else ()
+    return (*named, *map(HasCodename, codenames))
+
+
+def narrowed(component: C, override: Override) -> C | None:
+    """The component as it is offered, ``None`` for not at all."""
+    if not override.is_enabled:
+        return None
+    if override == AS_IN_CODE:
+        return component
+    changes: dict[str, Any] = {}
+    if override.title:
+        changes["title"] = override.title
+    if override.description:
+        changes["description"] = override.description
+    if guards := guards_of(override.groups, override.permissions):
+        changes["permission"] = [component.permission, *guards]
+    if override.scopes:
+        changes["scopes"] = tuple(dict.fromkeys((*component.scopes, *override.scopes)))
+    if override.rates:
+        changes["rates"] = (*component.rates, *override.rates)
+    if override.approval and isinstance(component, Tool):
+        changes["approval"] = stricter(component.approval, override.approval)
+    return replace(component, **changes)
+
+
+def with_their_tools(
+    resources: dict[str, Resource], tools: Mapping[str, Tool]
+) -> dict[str, Resource]:
+    """Resources, the pages of views among them as narrow as their tools, without which they go."""
+    if not any(isinstance(one, UIResource) for one in resources.values()):
+        return resources
+    guarded = {key: _as_its_tool(one, tools) for key, one in resources.items()}
+    return {key: one for key, one in guarded.items() if one is not None}
+
+
+def _as_its_tool(resource: Resource, tools: Mapping[str, Tool]) -> Resource | None:
+    if not isinstance(resource, UIResource):
+        return resource
+    tool = tools.get(resource.tool)
+    if tool is None:
+        return None
+    if tool.permission == resource.permission and tool.scopes == resource.scopes:
+        return resource
+    return replace(
+        resource,
+        permission=[resource.permission, tool.permission],
+        scopes=tuple(dict.fromkeys((*resource.scopes, *tool.scopes))),
+    )
+
+
+def stricter(declared: Approval, decided: Approval) -> Approval:
+    """Of two kinds of approval the one that asks more: somebody else rather than the caller."""
+    return "staff" if "staff" in (declared, decided) else decided or declared
+
+
+# One exposure row as a value ----------------------------------------------------------------------
+
+# ``ExposureSpec`` can be compared and cached.
+
+# As much as a form could write, and less than what would keep a process busy.
+MAX_CHARACTERS = 100_000
+MAX_NAMES = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExposureSpec:
+    """One exposure; ``options`` is JSON text, and ``flaw`` says what of the row cannot be meant."""
+
+    pk: int
+    kind: str
+    server: str
+    target: str
+    name: str = ""
+    options: str = "{}"
+    groups: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    flaw: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.target!r} on the server {self.server!r}"
+
+    def read(self) -> dict[str, Any]:
+        """The options.
+
+        Raises:
+            ImproperlyConfigured: the row cannot be meant as it is.
+        """
+        if self.flaw:
+            raise ImproperlyConfigured(self.flaw)
+        found: dict[str, Any] = json.loads(self.options)
+        return found
+
+
+COLUMNS = ("pk", "kind", "server", "target", "name", "options", "groups", "permissions", "scopes")
+
+
+def read_exposures() -> dict[str, tuple[ExposureSpec, ...]]:
+    """The enabled exposures by the name of their server, the oldest first."""
+    model = tables.Exposure
+    rows = model._default_manager.using(router.db_for_write(model)).filter(is_enabled=True)
+    found: dict[str, list[ExposureSpec]] = defaultdict(list)
+    for row in rows.order_by("pk").values(*COLUMNS):
+        spec = spec_from(row)
+        found[spec.server].append(spec)
+    return {server: tuple(specs) for server, specs in found.items()}
+
+
+def spec_of(row: Any) -> ExposureSpec:
+    """What a row says; never fails."""
+    return spec_from({name: getattr(row, name) for name in COLUMNS})
+
+
+def spec_from(values: dict[str, Any]) -> ExposureSpec:
+    """What the columns of a row say; never fails."""
+    flaws = list(_flaws(values))
+    lists = ("groups", "permissions", "scopes")
+    return ExposureSpec(
+        pk=values["pk"] or 0,
+        kind=str(values["kind"]),
+        server=str(values["server"]),
+        target=str(values["target"]),
+        name=str(values["name"]),
+        options="{}" if flaws else _text_of(values["options"]),
+        **{name: () if flaws else tuple(values[name]) for name in lists},
+        flaw=" ".join(flaws),
+    )
+
+
+def _flaws(values: dict[str, Any]) -> Iterator[str]:
+    for name in ("groups", "permissions", "scopes"):
+        if not is_names(values[name]):
+            yield f"{name} is no list of names."
+    options = values["options"]
+    if not isinstance(options, dict):
+        yield "options is no object with names."
+        return
+    try:
+        text = _text_of(options)
+    except (TypeError, ValueError, RecursionError):
+        yield "options is no JSON."
+        return
+    if len(text) > MAX_CHARACTERS:
+        yield f"options has more than {MAX_CHARACTERS} characters."
+
+
+def is_names(value: Any) -> bool:
+    """Whether something is a list of names, and not too long a one."""
+    return isinstance(value, list | tuple) and len(value) <= MAX_NAMES and all(map(_is_name, value))
+
+
+def _is_name(value: Any) -> bool:
+    if not isinstance(value, str) or not value or "\0" in value:
+        return False
+    try:
+        # Half a surrogate pair, which JSON can hold, is in no page that is sent.
+        return bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _text_of(options: dict[str, Any]) -> str:
+    return json.dumps(options, sort_keys=True, allow_nan=False)

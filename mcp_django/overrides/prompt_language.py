@@ -1,0 +1,516 @@
+"""The language of prompts that are written in the admin: blanks, filters, conditions, messages.
+
+It looks like Django's templates but is a different language: a text cannot reach an object, a
+file, a setting or a function, because there are only texts. Blanks, filters and conditions are
+parsed by this module alone, once, when a text is saved or loaded. Values are never parsed, so a
+value that looks like the language stays as it is. There are no loops: a text can grow by its
+blanks alone, and rendering limits what they add.
+
+    Write to {{ customer|default:"a customer" }}.
+    {% if tone == "formal" and not draft %}Be formal.{% elif tone %}Be {{ tone }}.{% endif %}
+    {# not sent #} {% verbatim %}{{ sent as it is }}{% endverbatim %}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal
+
+from django.utils.translation import gettext as _
+
+from mcp_django.exceptions import InvalidParams
+from mcp_django.protocol.content import Message
+
+MAX_TEXT_CHARACTERS = 50_000
+MAX_BLANKS = 1000
+MAX_FILTERS = 5
+MAX_DEPTH = 20
+
+FILTERS = ("capfirst", "default", "lower", "quote", "trim", "upper")
+RESERVED = frozenset({"and", "or", "not"})
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+_WORD = re.compile(r'\s*(?:(==|!=)|"([^"]*)"|\'([^\']*)\'|([A-Za-z]\w*)|(\S))', re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """Room for the value of an argument, changed by filters, each with what it was given."""
+
+    name: str
+    filters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An argument by its name, or a text that stands there."""
+
+    value: str
+    is_name: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Whether a value is not empty, or equal to another; the other way round if it is negated."""
+
+    operand: Operand
+    equals: Operand | None = None
+    is_negated: bool = False
+
+
+Condition = tuple[tuple[Term, ...], ...]
+"""Groups of terms, of which all of one group have to hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The first of these branches whose condition holds."""
+
+    branches: tuple[tuple[Condition, tuple[Node, ...]], ...]
+
+
+Node = str | Blank | Choice
+# One group without a term in it, all of which hold.
+ALWAYS: Condition = ((),)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A condition that is being read."""
+
+    line: int
+    branches: list[tuple[Condition, tuple[Node, ...]]]
+    condition: Condition
+    before: list[Node]
+    has_else: bool = False
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads one message of a text; ``names`` are the arguments there are."""
+
+    names: Collection[str]
+    line: int = 1
+    blanks: int = 0
+    _nodes: list[Node] = field(default_factory=list)
+    _open: list[_Open] = field(default_factory=list)
+
+    def read(self, text: str) -> tuple[Node, ...]:
+        """The text in nodes.
+
+        Raises:
+            TextError: it cannot be read.
+        """
+        self._nodes, self._open = [], []
+        for piece in pieces(text, self.line):
+            self.line = piece.line
+            if not piece.opener:
+                self._nodes.append(piece.text)
+            elif piece.opener == "{{":
+                self._nodes.append(self._blank(piece.text))
+            elif piece.opener == "{%":
+                self._tag(piece.text)
+        if self._open:
+            raise TextError(self._open[-1].line, _("“if” has no “endif”."))
+        return tuple(self._nodes)
+
+    # Blanks -----------------------------------------------------------------------------------
+
+    def _blank(self, inside: str) -> Blank:
+        self.blanks += 1
+        if self.blanks > MAX_BLANKS:
+            raise self._wrong(_("More than %(n)d blanks."), n=MAX_BLANKS)
+        name, *filters = _split(inside, "|")
+        if len(filters) > MAX_FILTERS:
+            raise self._wrong(_("More than %(n)d filters."), n=MAX_FILTERS)
+        return Blank(self._known(name.strip()), tuple(map(self._filter, filters)))
+
+    def _filter(self, text: str) -> tuple[str, str]:
+        name, *given = _split(text, ":")
+        name = name.strip()
+        if name not in FILTERS:
+            known = ", ".join(FILTERS)
+            raise self._wrong(_("There is no filter “%(name)s”; there are %(known)s."), name, known)
+        takes = 1 if name == "default" else 0
+        if len(given) != takes:
+            way = '|default:"…"' if takes else f"|{name}"
+            raise self._wrong(_("Write %(way)s."), way=way)
+        return name, self._quoted(given[0]) if given else ""
+
+    def _quoted(self, text: str) -> str:
+        text = text.strip()
+        if len(text) < 2 or text[0] not in "\"'" or text[-1] != text[0] or text[0] in text[1:-1]:
+            raise self._wrong(_("“%(name)s” is no text in quotes."), text)
+        return text[1:-1]
+
+    def _known(self, name: str) -> str:
+        if name in self.names:
+            return name
+        if "." in name or "[" in name or "(" in name:
+            raise self._wrong(_("“%(name)s”: arguments are texts and have nothing inside."), name)
+        nearest = get_close_matches(name[:100], self.names, n=1)
+        if nearest:
+            text = _("There is no argument “%(name)s”; did you mean “%(known)s”?")
+            raise self._wrong(text, name, nearest[0])
+        known = ", ".join(self.names) or _("none")
+        raise self._wrong(_("There is no argument “%(name)s”; there are: %(known)s."), name, known)
+
+    # Conditions -------------------------------------------------------------------------------
+
+    def _tag(self, inside: str) -> None:
+        word, rest = [*inside.split(None, 1), "", ""][:2]
+        if word == "if":
+            if len(self._open) >= MAX_DEPTH:
+                raise self._wrong(_("More than %(n)d conditions inside each other."), n=MAX_DEPTH)
+            self._open.append(_Open(self.line, [], self._condition(rest), self._nodes))
+            self._nodes = []
+            return
+        if word not in ("elif", "else", "endif"):
+            known = "if, elif, else, endif, verbatim"
+            raise self._wrong(_("There is no tag “%(name)s”; there are %(known)s."), word, known)
+        if word != "elif" and rest.strip():
+            raise self._wrong(_("“%(name)s” takes nothing."), word)
+        if not self._open:
+            raise self._wrong(_("“%(name)s” without “if” before it."), word)
+        opened = self._open[-1]
+        if opened.has_else and word != "endif":
+            raise self._wrong(_("“%(name)s” after “else”."), word)
+        opened.branches.append((opened.condition, tuple(self._nodes)))
+        self._nodes = []
+        if word == "endif":
+            self._open.pop()
+            self._nodes = opened.before
+            self._nodes.append(Choice(tuple(opened.branches)))
+        else:
+            opened.has_else = word == "else"
+            opened.condition = ALWAYS if word == "else" else self._condition(rest)
+
+    def _condition(self, text: str) -> Condition:
+        groups: list[tuple[Term, ...]] = []
+        group: list[Term] = []
+        words = list(_words(text))
+        if not words:
+            raise self._wrong(_("A condition is missing."))
+        while words:
+            group.append(self._test(words))
+            following = words.pop(0) if words else ("word", "")
+            if following == ("word", "and"):
+                if words:
+                    continue
+                raise self._wrong(_("Nothing follows “%(name)s”."), "and")
+            groups.append(tuple(group))
+            group = []
+            if following == ("word", "or") and not words:
+                raise self._wrong(_("Nothing follows “%(name)s”."), "or")
+            if following[1] not in ("", "or") or following[0] != "word":
+                raise self._wrong(_("“%(name)s” is not expected here."), following[1])
+        return tuple(groups)
+
+    def _test(self, words: list[tuple[str, str]]) -> Term:
+        is_negated = False
+        while words and words[0] == ("word", "not"):
+            words.pop(0)
+            is_negated = not is_negated
+        operand = self._operand(words)
+        if not words or words[0][0] != "sign":
+            return Term(operand, is_negated=is_negated)
+        is_negated ^= words.pop(0)[1] == "!="
+        return Term(operand, self._operand(words), is_negated)
+
+    def _operand(self, words: list[tuple[str, str]]) -> Operand:
+        if not words:
+            raise self._wrong(_("The condition ends too early."))
+        kind, text = words.pop(0)
+        if kind == "text":
+            return Operand(text, is_name=False)
+        if kind == "word" and text not in RESERVED:
+            # What stands behind a dot is named too, so that the message says what is wrong.
+            if words and words[0] == ("other", "."):
+                text += "."
+            return Operand(self._known(text), is_name=True)
+        raise self._wrong(_("“%(name)s” is not expected here."), text)
+
+    def _wrong(self, message: str, name: str = "", known: str = "", **values: object) -> TextError:
+        shown = name if len(name) <= 40 else f"{name[:39]}…"
+        return TextError(self.line, message % {"name": shown, "known": known, **values})
+
+
+def _words(text: str) -> Iterator[tuple[str, str]]:
+    """A condition word by word: signs, texts in quotes, words, and what is none of them."""
+    # Stripped: spaces at the end are where this expression would be slow.
+    for sign, double, single, word, other in _WORD.findall(text.strip()):
+        if sign:
+            yield "sign", sign
+        elif word:
+            yield "word", word
+        elif other:
+            yield "other", other
+        else:
+            yield "text", double or single
+
+
+def _split(text: str, mark: str) -> list[str]:
+    """Split at a mark, but not within quotes."""
+    parts, start, quoted = [], 0, ""
+    for at, letter in enumerate(text):
+        if quoted:
+            quoted = "" if letter == quoted else quoted
+        elif letter in "\"'":
+            quoted = letter
+        elif letter == mark:
+            parts.append(text[start:at])
+            start = at + 1
+    return [*parts, text[start:]]
+
+
+# Splitting a text at its braces -------------------------------------------------------------------
+
+# It takes one pass, so that no text can make it slow.
+
+_CLOSERS = {"{{": "}}", "{%": "%}", "{#": "#}"}
+_OPENER = re.compile(r"\{[{%#]")
+_END_OF_VERBATIM = re.compile(r"\{% *endverbatim *%\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Literal text (no opener), or what stands between an opener and its closer."""
+
+    line: int
+    opener: str
+    text: str
+
+
+def pieces(text: str, line: int) -> Iterator[Piece]:
+    """The pieces of a text, which begins at this line.
+
+    A line that has nothing but one tag or comment leaves nothing behind, not even itself.
+
+    Raises:
+        TextError: something is opened and not closed.
+    """
+    at = 0
+    while True:
+        found = _OPENER.search(text, at)
+        if found is None:
+            yield Piece(line, "", text[at:])
+            return
+        opener, start = found.group(), found.start()
+        line_here = line + text.count("\n", at, start)
+        end = text.find(_CLOSERS[opener], start + 2)
+        line_end = text.find("\n", start)
+        if end < 0 or -1 < line_end < end:
+            message = _("“%(opener)s” has no “%(closer)s” on its line.")
+            values = {"opener": opener, "closer": _CLOSERS[opener]}
+            raise TextError(line_here, message % values)
+        inside, after = text[start + 2 : end], end + 2
+        is_verbatim = opener == "{%" and inside.strip() == "verbatim"
+        left, right = (start, after) if opener == "{{" else _alone(text, start, after)
+        # What stands before was seen already where this begins within it.
+        if left > at:
+            yield Piece(line, "", text[at:left])
+        line = line_here
+        if is_verbatim:
+            last = _END_OF_VERBATIM.search(text, right)
+            if last is None:
+                raise TextError(line, _("“verbatim” has no “endverbatim”."))
+            inner_end, after_last = _alone(text, last.start(), last.end())
+            inner_end = max(inner_end, right)
+            yield Piece(line, "", text[right:inner_end])
+            line += text.count("\n", start, after_last)
+            at = after_last
+            continue
+        yield Piece(line, opener, inside)
+        line += text.count("\n", start, right)
+        at = right
+
+
+def _alone(text: str, start: int, end: int) -> tuple[int, int]:
+    """The extent of a tag, the whole line if it has nothing else."""
+    left = start
+    while left > 0 and text[left - 1] in " \t":
+        left -= 1
+    right = end
+    while right < len(text) and text[right] in " \t":
+        right += 1
+    is_first = left == 0 or text[left - 1] == "\n"
+    is_last = right == len(text) or text[right] == "\n"
+    if not (is_first and is_last):
+        return start, end
+    return left, min(right + 1, len(text))
+
+
+# Errors in a prompt, worded for its author --------------------------------------------------------
+
+
+class PromptError(ValueError):
+    """A prompt that cannot be offered as it is written, in words for its author."""
+
+
+class TextError(PromptError):
+    """A text that cannot be read; names the line."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(
+            _("Line %(line)d: %(message)s") % {"line": line, "message": message},
+        )
+        self.line = line
+
+
+# From a text to messages --------------------------------------------------------------------------
+
+# Messages are separated before anything is filled in, so a value cannot add a message or speak in
+# another role. The output has a limit, since a value may be filled in many times.
+
+MAX_MESSAGES = 50
+MAX_OUTPUT_CHARACTERS = 500_000
+
+Role = Literal["user", "assistant"]
+Values = Mapping[str, str]
+
+_SEPARATOR = re.compile(r"^---[ \t]*(\w+)[ \t]*$", re.MULTILINE)
+# Anything else that begins like one was meant to be one.
+_ALMOST = re.compile(r"---[ \t]*(?:user|assistant|system)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageText:
+    """One message of a prompt, with its blanks."""
+
+    role: Role
+    nodes: tuple[Node, ...]
+
+
+def read(text: str, names: Collection[str]) -> tuple[MessageText, ...]:
+    """The messages of a text; what stands before the first line ``--- user`` is the user's.
+
+    Raises:
+        PromptError: the text cannot be read; the message says where.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if len(text) > MAX_TEXT_CHARACTERS:
+        raise PromptError(
+            _("The text has %(size)d characters; %(most)d are allowed.")
+            % {"size": len(text), "most": MAX_TEXT_CHARACTERS}
+        )
+    reader = Reader(names)
+    found: list[MessageText] = []
+    for line, role, part in _parts(text):
+        if not part.strip():
+            continue
+        if len(found) == MAX_MESSAGES:
+            message = _("More than %(n)d messages.") % {"n": MAX_MESSAGES}
+            raise TextError(line, message)
+        reader.line = line
+        found.append(MessageText(role, reader.read(part)))
+    if not found:
+        raise PromptError(_("The text is empty."))
+    return tuple(found)
+
+
+def _parts(text: str) -> Iterator[tuple[int, Role, str]]:
+    """The texts of the messages, with their first lines and roles."""
+    role: Role = "user"
+    start, line = 0, 1
+    for found in _SEPARATOR.finditer(text):
+        word = found[1].lower()
+        if not _ALMOST.match(found[0]):
+            # A line of dashes and a word, as Markdown has them.
+            continue
+        here = line + text.count("\n", start, found.start())
+        if word not in ("user", "assistant"):
+            raise TextError(here, _("A message is of the user or of the assistant."))
+        yield line, role, text[start : found.start()]
+        role = "user" if word == "user" else "assistant"
+        start, line = found.end(), here
+    yield line, role, text[start:]
+
+
+def render(messages: tuple[MessageText, ...], values: Values) -> list[Message]:
+    """The messages, filled in; one of which nothing is left is left out.
+
+    Raises:
+        InvalidParams: nothing is left at all, or too much came out.
+    """
+    budget = _Budget()
+    written = [(one.role, "".join(_filled(one.nodes, values, budget)).strip()) for one in messages]
+    kept = [Message(text, role=role) for role, text in written if text]
+    if not kept:
+        raise InvalidParams("Nothing is left of this prompt with these arguments.")
+    return kept
+
+
+class _Budget:
+    """How much may still come out."""
+
+    def __init__(self) -> None:
+        self._left = MAX_OUTPUT_CHARACTERS
+
+    def spend(self, text: str) -> str:
+        self._left -= len(text)
+        if self._left < 0:
+            raise InvalidParams(
+                f"With these arguments the prompt is longer than {MAX_OUTPUT_CHARACTERS} "
+                "characters; give shorter ones."
+            )
+        return text
+
+
+def _filled(nodes: tuple[Node, ...], values: Values, budget: _Budget) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, str):
+            yield budget.spend(node)
+        elif isinstance(node, Blank):
+            yield budget.spend(_value(node, values))
+        else:
+            yield from _filled(_branch(node, values), values, budget)
+
+
+def _branch(choice: Choice, values: Values) -> tuple[Node, ...]:
+    for condition, nodes in choice.branches:
+        if _applies(condition, values):
+            return nodes
+    return ()
+
+
+def _applies(condition: Condition, values: Values) -> bool:
+    return any(all(_holds(term, values) for term in group) for group in condition)
+
+
+def _holds(term: Term, values: Values) -> bool:
+    value = _operand(term.operand, values)
+    holds = bool(value) if term.equals is None else value == _operand(term.equals, values)
+    return holds is not term.is_negated
+
+
+def _operand(operand: Operand, values: Values) -> str:
+    return values.get(operand.value, "") if operand.is_name else operand.value
+
+
+def _value(blank: Blank, values: Values) -> str:
+    text = values.get(blank.name, "")
+    for name, given in blank.filters:
+        text = given if name == "default" and not text else _FILTERS[name](text)
+    return text
+
+
+def _capfirst(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _quote(text: str) -> str:
+    """Each line after a ``>``, so that a model can tell what is quoted."""
+    return "\n".join(f"> {line}" for line in text.splitlines())
+
+
+_FILTERS: Mapping[str, Callable[[str], str]] = {
+    "capfirst": _capfirst,
+    "default": str,
+    "lower": str.lower,
+    "quote": _quote,
+    "trim": str.strip,
+    "upper": str.upper,
+}

@@ -1,0 +1,169 @@
+"""Versions of the prompts that are written in the admin, and what to know before one is kept.
+
+A version holds what a prompt says. Who may see it is not part of that, and neither is its name: a
+version of last year that is restored gives nobody back what was taken from him meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Literal
+
+from django.db import router, transaction
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+
+from mcp_django.models import PromptText, PromptVersion
+from mcp_django.overrides.prompt_language import PromptError
+from mcp_django.overrides.state import decided
+from mcp_django.overrides.texts import PROMPT_COLUMNS, arguments_of, build_prompt, written_prompt
+
+CONTENT = ("title", "description", "arguments", "text")
+TEXTS = ("title", "description", "text")
+# Comparing takes the square of this at worst.
+MAX_COMPARED_LINES = 2000
+
+
+class Overtaken(Exception):
+    """Somebody else has changed the prompt since it was read; ``version`` is what it is now."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self.version = version
+
+
+def content_of(prompt: PromptText) -> dict[str, Any]:
+    """What a prompt says."""
+    return {name: getattr(prompt, name) for name in CONTENT}
+
+
+def check(prompt: PromptText) -> None:
+    """See that a prompt can be offered as it is.
+
+    Raises:
+        PromptError: it cannot; the message is for its author.
+    """
+    build_prompt(written_prompt({name: getattr(prompt, name) for name in PROMPT_COLUMNS}))
+
+
+def keep(prompt: PromptText, *, author: Any, based_on: int) -> bool:
+    """Save a prompt, with a version if it says something new; whether it does.
+
+    ``based_on`` is the version that its author had before him. Everybody hears of it after the
+    commit.
+
+    Raises:
+        Overtaken: it is not the newest one, and nothing was saved.
+    """
+    alias = router.db_for_write(PromptText)
+    with transaction.atomic(using=alias):
+        newest = _locked(prompt, alias)
+        if newest is not None and newest.version != based_on:
+            raise Overtaken(newest.version)
+        says_more = newest is None or content_of(newest) != content_of(prompt)
+        prompt.version = (newest.version if newest else 0) + int(says_more)
+        prompt.save(using=alias)
+        if says_more:
+            PromptVersion._default_manager.using(alias).create(
+                prompt=prompt,
+                number=prompt.version,
+                content=content_of(prompt),
+                author=author,
+            )
+        decided([(prompt.server, "prompts")])
+    return says_more
+
+
+def _locked(prompt: PromptText, alias: str) -> PromptText | None:
+    found = PromptText._default_manager.using(alias).select_for_update()
+    # One that was never saved has no key, and finds nothing.
+    return found.filter(pk=prompt.pk).first()
+
+
+def newest_version(pk: Any) -> int | None:
+    """The version of a prompt now, which stays so until the transaction ends."""
+    alias = router.db_for_write(PromptText)
+    found = PromptText._default_manager.using(alias).select_for_update().filter(pk=pk)
+    return found.values_list("version", flat=True).first()
+
+
+def versions_of(prompt: PromptText) -> QuerySet[PromptVersion]:
+    """The versions of a prompt with their authors, the newest first."""
+    rows = PromptVersion._default_manager.using(router.db_for_write(PromptVersion))
+    return rows.filter(prompt=prompt).select_related("author")
+
+
+def restore(prompt: PromptText, version: PromptVersion, *, author: Any, based_on: int) -> bool:
+    """Have a prompt say again what it said in a version, which makes a new one.
+
+    Raises:
+        Overtaken: somebody was faster.
+        PromptError: what it said then is not read any more.
+    """
+    said = _readable(version.content)
+    for name in CONTENT:
+        if name in said:
+            setattr(prompt, name, said[name])
+    check(prompt)
+    return keep(prompt, author=author, based_on=based_on)
+
+
+def _readable(content: Any) -> dict[str, Any]:
+    """The content of a version, which somebody may have written past the admin."""
+    said: dict[str, Any] = content if isinstance(content, dict) else {"text": None}
+    if not all(isinstance(said.get(name, ""), str) for name in TEXTS):
+        raise PromptError(_("It cannot be read."))
+    return said
+
+
+# Differences ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a comparison: it stands in both, or only in the one before or the one after."""
+
+    kind: Literal["same", "removed", "added"]
+    text: str
+
+
+def lines_of(content: Any) -> list[str]:
+    """What a prompt says, as lines to compare."""
+    if not isinstance(content, dict):
+        return [_("It cannot be read.")]
+    found = [
+        f"{_('Title')}: {content.get('title', '')}",
+        *f"{_('Description')}: {content.get('description', '')}".splitlines(),
+    ]
+    try:
+        arguments = arguments_of(content.get("arguments", []))
+    except PromptError as exc:
+        found.append(str(exc))
+    else:
+        for one in arguments:
+            required = f", {_('required')}" if one.required else ""
+            choices = f" ({', '.join(one.choices)})" if one.choices else ""
+            line = f"{_('Argument')}: {one.name}{required}{choices} {one.description}"
+            found.append(" ".join(line.split()))
+    return [*found, "", *str(content.get("text", "")).splitlines()]
+
+
+def differences(before: Any, after: Any) -> Iterator[Line]:
+    """What was taken out and what was put in, line by line."""
+    return compared(lines_of(before), lines_of(after))
+
+
+def compared(old: list[str], new: list[str]) -> Iterator[Line]:
+    """The lines of both, each with the side it is on."""
+    if max(len(old), len(new)) > MAX_COMPARED_LINES:
+        yield from (Line("removed", text) for text in old)
+        yield from (Line("added", text) for text in new)
+        return
+    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            yield from (Line("same", text) for text in old[a:b])
+            continue
+        yield from (Line("removed", text) for text in old[a:b])
+        yield from (Line("added", text) for text in new[c:d])

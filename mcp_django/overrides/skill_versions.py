@@ -1,0 +1,113 @@
+"""Versions of the skills that are written in the admin.
+
+As with prompts, a version holds what a skill says, not who may see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.db import router, transaction
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+
+from mcp_django.integrations.yaml_scalars import SkillError
+from mcp_django.models import Skill, SkillVersion
+from mcp_django.overrides.prompt_versions import Line, Overtaken, compared
+from mcp_django.overrides.state import decided
+from mcp_django.overrides.texts import SKILL_COLUMNS, build_skill, written_skill
+
+CONTENT = ("description", "license", "compatibility", "text", "supporting_files")
+
+
+def content_of(skill: Skill) -> dict[str, Any]:
+    """What a skill says."""
+    return {name: getattr(skill, name) for name in CONTENT}
+
+
+def check(skill: Skill) -> None:
+    """See that a skill can be offered as it is.
+
+    Raises:
+        SkillError: it cannot; the message is for its author, and names the field.
+    """
+    build_skill(written_skill({name: getattr(skill, name) for name in SKILL_COLUMNS}))
+
+
+def keep(skill: Skill, *, author: Any, based_on: int) -> bool:
+    """Save a skill, with a version if it says something new; whether it does.
+
+    ``based_on`` is the version that its author had before him. Everybody hears of it after the
+    commit.
+
+    Raises:
+        Overtaken: it is not the newest one, and nothing was saved.
+    """
+    alias = router.db_for_write(Skill)
+    with transaction.atomic(using=alias):
+        newest = _rows(alias).select_for_update().filter(pk=skill.pk).first()
+        if newest is not None and newest.version != based_on:
+            raise Overtaken(newest.version)
+        says_more = newest is None or content_of(newest) != content_of(skill)
+        skill.version = (newest.version if newest else 0) + int(says_more)
+        skill.save(using=alias)
+        if says_more:
+            SkillVersion._default_manager.using(alias).create(
+                skill=skill, number=skill.version, content=content_of(skill), author=author
+            )
+        decided([(skill.server, "resources")])
+    return says_more
+
+
+def newest_version(pk: Any) -> int | None:
+    """The version of a skill now, which stays so until the transaction ends."""
+    found = _rows(router.db_for_write(Skill)).select_for_update().filter(pk=pk)
+    return found.values_list("version", flat=True).first()
+
+
+def _rows(alias: str) -> QuerySet[Skill]:
+    return Skill._default_manager.using(alias)
+
+
+def versions_of(skill: Skill) -> QuerySet[SkillVersion]:
+    """The versions of a skill with their authors, the newest first."""
+    rows = SkillVersion._default_manager.using(router.db_for_write(SkillVersion))
+    return rows.filter(skill=skill).select_related("author")
+
+
+def restore(skill: Skill, version: SkillVersion, *, author: Any, based_on: int) -> bool:
+    """Have a skill say again what it said in a version, which makes a new one.
+
+    Raises:
+        Overtaken: somebody was faster.
+        SkillError: what it said then cannot be offered.
+    """
+    said = version.content
+    if not isinstance(said, dict) or not all(isinstance(said.get(n, ""), str) for n in CONTENT):
+        # Somebody wrote it past the admin.
+        raise SkillError(_("It cannot be read."))
+    for name in CONTENT:
+        if name in said:
+            setattr(skill, name, said[name])
+    check(skill)
+    return keep(skill, author=author, based_on=based_on)
+
+
+def lines_of(content: Any) -> list[str]:
+    """What a skill says, as lines to compare."""
+    if not isinstance(content, dict):
+        return [_("It cannot be read.")]
+    labels = {
+        "description": _("Description"),
+        "license": _("License"),
+        "compatibility": _("Compatibility"),
+    }
+    found = [f"{label}: {content.get(name, '')}" for name, label in labels.items()]
+    found += ["", *str(content.get("text", "")).splitlines()]
+    return [*found, "", *str(content.get("supporting_files", "")).splitlines()]
+
+
+def differences(before: Any, after: Any) -> Iterator[Line]:
+    """What was taken out and what was put in, line by line."""
+    return compared(lines_of(before), lines_of(after))

@@ -1,0 +1,394 @@
+"""Writing rows for declared components, so that the admin can show and override them.
+
+``compare`` says what the rows lack and writes nothing; ``sync`` writes it. A row whose component
+is gone stays and says since when: otherwise its overrides would be lost. ``catalog_rows`` decides
+when rows are written, and viewing a page never writes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from inspect import unwrap
+from typing import Any, Protocol, TypeAlias
+
+from django.apps import AppConfig, apps
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import request_finished
+from django.db import Error, connections, router, transaction
+from django.db.models.signals import post_migrate
+from django.utils import timezone
+
+from mcp_django.auth.permissions import permissions
+from mcp_django.core.catalog import Offered
+from mcp_django.core.component import Component
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import Busy
+from mcp_django.execution.threads import BoundedPool
+from mcp_django.integrations.views import ViewSource
+from mcp_django.overrides.state import has_no_tables, is_decided_with_another
+from mcp_django.storage import databases
+from mcp_django.storage.call_rows import call_log
+from mcp_django.storage.databases import insist, tables
+
+# What a row keeps of its component, beside what tells it apart.
+FACTS = ("name", "app", "origin", "is_read_only", "is_destructive", "guarded_by")
+KEY = ("server", "kind", "key")
+LONGEST_KEY = 500
+
+Key: TypeAlias = tuple[str, str, str]
+"""Server, kind and key of a component."""
+
+
+class Synced(Protocol):
+    """A server, as far as rows are made of it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def available(self) -> Offered:
+        """What there is before it is narrowed."""
+
+    def refresh(self, *, is_list: bool = False) -> None:
+        """See that what the admin adds is not older than now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """The declared catalog: the names of the servers, and the facts of their components."""
+
+    servers: tuple[str, ...]
+    components: Mapping[Key, Mapping[str, Any]]
+
+    @property
+    def digest(self) -> str:
+        """The same for the same catalog, in whatever order it was registered."""
+        lines = [self.servers, sorted((*key, *map(str, found.values())) for key, found in self)]
+        return hashlib.sha256(json.dumps(lines).encode()).hexdigest()
+
+    def __iter__(self) -> Iterator[tuple[Key, Mapping[str, Any]]]:
+        yield from self.components.items()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The rows that do not say what code declares: as they would have to be, not saved.
+
+    ``added`` have no row yet; ``missing`` are those whose component is gone since the last time.
+    """
+
+    servers: tuple[Any, ...] = ()
+    added: tuple[Any, ...] = ()
+    changed: tuple[Any, ...] = ()
+    missing: tuple[Any, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.servers or self.added or self.changed or self.missing)
+
+
+def sync(servers: Iterable[Synced], *, can_miss: bool = True) -> Difference:
+    """Make the rows of servers and components what code declares now, and return what changed.
+
+    Two queries where nothing changed, and a few more for each thousand rows that did. Without
+    ``can_miss`` no row is marked as missing: another process may declare more than this one.
+
+    Raises:
+        Error: the database did not take it.
+        Busy: what the admin adds to the catalog cannot be read.
+    """
+    return write(read_declared(servers), can_miss=can_miss)
+
+
+def compare(servers: Iterable[Synced]) -> Difference:
+    """What ``sync`` would change, as far as the database says that pages are read from.
+
+    Raises:
+        Busy: what the admin adds to the catalog cannot be read.
+    """
+    return _compared(read_declared(servers), router.db_for_read(tables.Component))
+
+
+def read_declared(servers: Iterable[Synced], *, is_fresh: bool = True) -> Declared:
+    """The declared catalog; unless it has to be fresh, as of the last request and without a query.
+
+    Raises:
+        Busy: what the admin adds to it cannot be read.
+    """
+    found = {server.name: server for server in servers}
+    if is_fresh:
+        for number, server in enumerate(found.values()):
+            # One look at the database is enough for all of them.
+            server.refresh(is_list=number == 0)
+    components = {
+        (server.name, one.kind, one.key): facts(one)
+        for server in found.values()
+        for one in manageable(server)
+    }
+    return Declared(servers=tuple(sorted(found)), components=components)
+
+
+def write(declared: Declared, *, can_miss: bool = True) -> Difference:
+    """Make the rows what a catalog says, and return what changed.
+
+    Raises:
+        Error: the database did not take it.
+    """
+    alias = router.db_for_write(tables.Component)
+    found = _compared(declared, alias, can_miss=can_miss)
+    if found.servers:
+        # Another process may be at it, too.
+        _rows(tables.Server, alias).bulk_create(found.servers, ignore_conflicts=True)
+    if found.added or found.changed or found.missing:
+        rows = _rows(tables.Component, alias)
+        with transaction.atomic(using=alias):
+            rows.bulk_create(found.added, ignore_conflicts=True)
+            rows.bulk_update([*found.changed, *found.missing], [*FACTS, "missing_since"])
+    return found
+
+
+def _compared(declared: Declared, alias: str, *, can_miss: bool = True) -> Difference:
+    named = set(_rows(tables.Server, alias).values_list("name", flat=True))
+    known = _known(alias)
+    added = [
+        tables.Component(server=server, kind=kind, key=key, **said)
+        for (server, kind, key), said in declared
+        if (server, kind, key) not in known
+    ]
+    changed, missing = [], []
+    for key, row in known.items():
+        said = declared.components.get(key)
+        if said is not None and _follows(row, said):
+            changed.append(row)
+        elif said is None and can_miss and row.missing_since is None:
+            row.missing_since = timezone.now()
+            missing.append(row)
+    return Difference(
+        servers=tuple(tables.Server(name=name) for name in declared.servers if name not in named),
+        added=tuple(added),
+        changed=tuple(changed),
+        missing=tuple(missing),
+    )
+
+
+def _known(alias: str) -> dict[Key, Any]:
+    rows = _rows(tables.Component, alias).only("pk", *KEY, *FACTS, "missing_since")
+    return {(row.server, row.kind, row.key): row for row in rows}
+
+
+def _follows(row: Any, said: Mapping[str, Any]) -> bool:
+    """Make a row say what is so now; whether it said anything else."""
+    now = {**said, "missing_since": None}
+    if all(getattr(row, name) == value for name, value in now.items()):
+        return False
+    for name, value in now.items():
+        setattr(row, name, value)
+    return True
+
+
+def manageable(server: Synced) -> Iterator[Component]:
+    """The components that have rows of their own.
+
+    All but those of a URI that is longer than any index, and files that belong to a skill.
+    """
+    return (
+        one
+        for one in server.available
+        if len(one.key) <= LONGEST_KEY and not is_decided_with_another(one)
+    )
+
+
+def facts(component: Component) -> dict[str, Any]:
+    """What a row keeps of a component."""
+    guards = " and ".join(map(str, permissions(component.permission)))
+    return {
+        "name": component.name[:500],
+        "app": app_of(component)[:100],
+        "origin": origin_of(component)[:500],
+        "is_read_only": component.read_only,
+        "is_destructive": component.destructive if isinstance(component, Tool) else None,
+        "guarded_by": guards[:500],
+    }
+
+
+def _rows(model: Any, alias: str) -> Any:
+    return model._default_manager.using(alias)
+
+
+# The app and the origin of a component ------------------------------------------------------------
+
+
+def app_of(component: Component) -> str:
+    """The label of the app that the component belongs to: of its model, its view or its module."""
+    model = getattr(getattr(component.callable, "declared_by", None), "model", None)
+    if model is not None:
+        return str(model._meta.app_label)
+    module = str(getattr(_home(component.callable), "__module__", ""))
+    config = apps.get_containing_app_config(module)
+    return config.label if config is not None else module.partition(".")[0]
+
+
+def origin_of(component: Component) -> str:
+    """What declares the component, in words: a module, a class, or a view of the site."""
+    home = _home(component.callable)
+    if home is component.callable or hasattr(component.callable, "declared_by"):
+        return component.origin
+    return f"{home.__module__}.{getattr(home, '__qualname__', type(home).__qualname__)}"
+
+
+def _home(function: Callable[..., Any]) -> Any:
+    """Whatever of the site's own is behind a function: of a component of a view, the view."""
+    source = getattr(function, "__self__", None)
+    if not isinstance(source, ViewSource):
+        return function
+    try:
+        view: Any = source.arguments.layout.route.view
+    except ImproperlyConfigured:
+        # The URLconf has no such view; a system check says so.
+        return function
+    while isinstance(view, partial):
+        view = view.func
+    view = unwrap(view)
+    return getattr(view, "view_class", None) or getattr(view, "cls", None) or view
+
+
+# When rows are written ----------------------------------------------------------------------------
+
+# ``catalog_rows`` belongs to the process; ``apps.SimpleMCPConfig.ready`` connects it. It writes
+#
+# - when the site is migrated. No row is marked as missing then, since components that only the
+#   URLconf declares are not imported;
+# - after the first request that this process answers, and later when the declared catalog
+#   changed, which is compared once a minute at most and without a query. The database thread of
+#   ``storage.databases`` does that, so that no request waits and a transaction of the request has
+#   no part in it. Under WSGI the server must run threads, as for the call log;
+# - after the commit of a form of the admin that changes the catalog, in the thread of that
+#   request.
+#
+# The button *Update from code* calls ``sync`` itself. Under a test runner only the button and
+# tests that call ``sync`` write: a transaction of a test sees no row that it did not write.
+#
+# A forked child starts with no knowledge of what was written, and so does ``reset``. A write that
+# fails raises nothing and is logged once, until one succeeds; the next minute tries again. A site
+# without a database, or one that is not migrated, has nothing to write to.
+
+logger = logging.getLogger("mcp_django")
+
+CHECK_SECONDS = 60.0
+
+
+class CatalogRows:
+    """When this process last wrote, and what; for any thread."""
+
+    def __init__(self) -> None:
+        self._find_servers: Callable[[], Iterable[Synced]] = tuple
+        self.reset()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        """Know nothing of what was written, so that the next request begins."""
+        self._lock = threading.Lock()
+        self._due_at = -math.inf
+        self._written = ""
+        self._has_failed = False
+
+    def connect(self, config: AppConfig, servers: Callable[[], Iterable[Synced]]) -> None:
+        """Write from now on; calling it again changes nothing."""
+        self._find_servers = servers
+        uid = "mcp_django.catalog_rows"
+        post_migrate.connect(self._migrated, sender=config, dispatch_uid=uid)
+        request_finished.connect(self._answered, dispatch_uid=uid)
+
+    # When the site is migrated ------------------------------------------------------------------
+
+    def _migrated(self, *, using: str, **kwargs: Any) -> None:
+        is_ours = using == router.db_for_write(tables.Component)
+        if is_ours and not call_log.is_under_test():
+            self._write_or_log(partial(self._write_unless_unmigrated, can_miss=False))
+
+    # When the process serves --------------------------------------------------------------------
+
+    def _answered(self, *, sender: Any, **kwargs: Any) -> None:
+        # The threads of tool calls send the signal as well, in commands too.
+        if sender is not BoundedPool:
+            self.check_soon()
+
+    def check_soon(self) -> None:
+        """Have the catalog compared by the thread of the store, if a minute is over."""
+        if time.monotonic() < self._due_at or call_log.is_under_test():
+            return
+        with self._lock:
+            if time.monotonic() < self._due_at:
+                return
+            self._due_at = math.inf
+        # A process that ends takes no more work.
+        with suppress(RuntimeError):
+            databases.submit(self._check)
+
+    def _check(self) -> None:
+        try:
+            self._write_or_log(self._write_if_changed)
+        finally:
+            self._due_at = time.monotonic() + CHECK_SECONDS
+
+    def _write_if_changed(self) -> None:
+        declared = read_declared(self._find_servers(), is_fresh=False)
+        if declared.digest != self._written:
+            self._write_unless_unmigrated()
+
+    # When the admin changes the catalog ---------------------------------------------------------
+
+    def write_after_commit(self) -> None:
+        """Write once the transaction of this thread commits, or now where there is none."""
+        if not call_log.is_under_test():
+            write = partial(self._write_or_log, self._write_unless_unmigrated)
+            alias = router.db_for_write(tables.Component)
+            transaction.on_commit(write, using=alias, robust=True)
+
+    # --------------------------------------------------------------------------------------------
+
+    def _write_unless_unmigrated(self, *, can_miss: bool = True) -> None:
+        alias = router.db_for_write(tables.Component)
+        connection = connections[alias]
+        is_dummy = connection.settings_dict["ENGINE"] == "django.db.backends.dummy"
+        if is_dummy or has_no_tables():
+            return
+        # An error within a transaction of others must not end that; one of our own begins with its
+        # first write, so that SQLite can wait.
+        savepoint = transaction.atomic(using=alias) if connection.in_atomic_block else nullcontext()
+        with savepoint:
+            declared = read_declared(self._find_servers())
+            insist(partial(write, declared, can_miss=can_miss))
+        if can_miss:
+            self._written = declared.digest
+
+    def _write_or_log(self, write: Callable[[], None]) -> None:
+        """Write; whoever migrates, asks or saves is not to fail because the lists are behind."""
+        try:
+            write()
+        except Exception as exc:
+            if not self._has_failed:
+                self._has_failed = True
+                is_known = isinstance(exc, (Error, Busy))
+                logger.warning(
+                    "The rows of servers and components in the admin could not be updated from "
+                    "code (%s). Is the site migrated, and can this process write to its database?",
+                    exc,
+                    exc_info=None if is_known else exc,
+                )
+        else:
+            self._has_failed = False
+
+
+catalog_rows = CatalogRows()

@@ -1,0 +1,570 @@
+"""Prompts and skills that are written in the admin, as components like those of code.
+
+The author of a prompt is trusted with words, not with the site: a text reaches nothing but its
+arguments (``overrides.prompt_language``). A row that cannot be offered, however it got into the
+table, is left out and logged, and nothing else is affected.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import router
+from django.utils.translation import gettext as _
+
+from mcp_django.core.component import Completion, ComponentFunction, Prompt
+from mcp_django.core.resource import MAX_FILES, SKILL_MD, Resource, SkillFile
+from mcp_django.integrations.skills import build as built
+from mcp_django.integrations.skills import check, uri_of
+from mcp_django.integrations.yaml_scalars import SkillError
+from mcp_django.overrides.override_values import guards_of, is_names
+from mcp_django.overrides.prompt_language import (
+    NAME,
+    RESERVED,
+    MessageText,
+    PromptError,
+    read,
+    render,
+)
+from mcp_django.protocol.content import Message
+from mcp_django.schema.arguments import InvalidArguments, Problem, quote, unknown_argument
+from mcp_django.schema.values import decode_arguments
+from mcp_django.storage.databases import tables
+
+# Arguments of a prompt ----------------------------------------------------------------------------
+
+# They are texts, some with a list of choices. They are not modeled as a Python signature, since
+# ``from`` and ``class`` are good names for a blank.
+
+MAX_ARGUMENTS = 30
+MAX_NAME_CHARACTERS = 64
+MAX_CHOICES = 200
+MAX_VALUE_CHARACTERS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextArgument:
+    """One argument; without ``choices`` it is any text."""
+
+    name: str
+    description: str = ""
+    required: bool = False
+    choices: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """What is kept of it in the row."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "required": self.required,
+            "choices": list(self.choices),
+        }
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The schema of its value."""
+        schema: dict[str, Any] = {"type": "string"}
+        if self.description:
+            schema["description"] = self.description
+        if self.choices:
+            schema["enum"] = list(self.choices)
+        return schema
+
+
+def arguments_of(kept: Any) -> tuple[TextArgument, ...]:
+    """The arguments of a row.
+
+    Raises:
+        PromptError: they are not what this module writes there.
+    """
+    if not isinstance(kept, list) or not all(isinstance(one, Mapping) for one in kept):
+        raise PromptError(_("The arguments are no list of names."))
+    found = tuple(_argument(one) for one in kept)
+    names = [one.name for one in found]
+    if len(names) > MAX_ARGUMENTS:
+        raise PromptError(_("More than %(n)d arguments.") % {"n": MAX_ARGUMENTS})
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise PromptError(_("There are two arguments “%(name)s”.") % {"name": twice})
+    return found
+
+
+def _argument(kept: Mapping[str, Any]) -> TextArgument:
+    name, description = kept.get("name"), kept.get("description", "")
+    choices = kept.get("choices", [])
+    if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS:
+        raise PromptError(
+            _(
+                "“%(name)s” is no name for an argument: use a letter, then letters, digits and "
+                "underscores."
+            )
+            % {"name": str(name)[:40]}
+        )
+    if name in RESERVED:
+        raise PromptError(_("“%(name)s” is a word of conditions.") % {"name": name})
+    if not isinstance(description, str) or not isinstance(choices, list):
+        raise PromptError(_("The argument “%(name)s” cannot be read.") % {"name": name})
+    if len(choices) > MAX_CHOICES or not all(isinstance(one, str) and one for one in choices):
+        raise PromptError(
+            _("The choices of “%(name)s” are at most %(n)d texts, none of them empty.")
+            % {"name": name, "n": MAX_CHOICES}
+        )
+    return TextArgument(
+        name=name,
+        description=description,
+        required=kept.get("required") is True,
+        choices=tuple(dict.fromkeys(choices)),
+    )
+
+
+class TextArguments:
+    """Checks that texts were given, the required ones among them, each one of its choices.
+
+    An empty text is an argument that was left out: hosts send the fields of a form.
+    """
+
+    def __init__(self, arguments: Sequence[TextArgument]) -> None:
+        self._arguments = {one.name: one for one in arguments}
+        self.json_schema: dict[str, Any] = {
+            "type": "object",
+            "properties": {one.name: one.schema for one in arguments},
+            "additionalProperties": False,
+        }
+        if required := [one.name for one in arguments if one.required]:
+            self.json_schema["required"] = required
+
+    def parse(self, raw: bytes) -> dict[str, Any]:
+        """The values by name.
+
+        Raises:
+            InvalidArguments: the caller can repair them.
+        """
+        given = decode_arguments(raw)
+        problems = [
+            *(unknown_argument(name, self._arguments) for name in given if self._is_unknown(name)),
+            *(
+                Problem(path=one.name, message="is required")
+                for one in self._arguments.values()
+                if one.required and given.get(one.name, "") == ""
+            ),
+            *(
+                problem
+                for name, value in given.items()
+                if not self._is_unknown(name) and (problem := self._problem(name, value))
+            ),
+        ]
+        if problems:
+            raise InvalidArguments(problems)
+        return {name: value for name, value in given.items() if value != ""}
+
+    def _is_unknown(self, name: str) -> bool:
+        return name not in self._arguments
+
+    def _problem(self, name: str, value: Any) -> Problem | None:
+        choices = self._arguments[name].choices
+        if not isinstance(value, str):
+            return Problem(path=name, value=value, message="must be a string")
+        if len(value) > MAX_VALUE_CHARACTERS:
+            message = f"must have at most {MAX_VALUE_CHARACTERS} characters"
+            return Problem(path=name, message=message)
+        if value and choices and value not in choices:
+            listed = ", ".join(map(quote, choices))
+            return Problem(path=name, value=value, message=f"must be one of {listed}")
+        return None
+
+
+def suggestions(choices: Sequence[str], typed: str) -> list[str]:
+    """The choices that fit what was typed, those that begin with it first."""
+    wanted = typed.casefold()
+    fitting = [one for one in choices if wanted in one.casefold()]
+    return sorted(fitting, key=lambda one: not one.casefold().startswith(wanted))
+
+
+# Texts --------------------------------------------------------------------------------------------
+
+logger = logging.getLogger("mcp_django")
+
+PROMPT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+PROMPT_COLUMNS = (
+    "name",
+    "title",
+    "description",
+    "arguments",
+    "text",
+    "groups",
+    "permissions",
+    "scopes",
+)
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenPrompt:
+    """What a row says."""
+
+    name: str
+    title: str = ""
+    description: str = ""
+    arguments: tuple[TextArgument, ...] = ()
+    text: str = ""
+    groups: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The component of a written prompt, and what completes its arguments."""
+
+    prompt: Prompt
+    completions: Mapping[Key, Completion]
+
+
+class FromAdmin:
+    """Where a written prompt comes from, in place of a class that code declares."""
+
+    def __str__(self) -> str:
+        return _("written in the admin")
+
+
+FROM_ADMIN = FromAdmin()
+
+
+def written_prompt(row: Mapping[str, Any]) -> WrittenPrompt:
+    """What the columns of a row say.
+
+    Raises:
+        PromptError: one of them holds what it should not.
+    """
+    lists = {name: row[name] for name in ("groups", "permissions", "scopes")}
+    for name, value in lists.items():
+        if not is_names(value):
+            # Never taken for "nobody was named", which would let everybody in.
+            raise PromptError(_("%(name)s is no list of names.") % {"name": name})
+    return WrittenPrompt(
+        name=row["name"],
+        title=row["title"],
+        description=row["description"],
+        arguments=arguments_of(row["arguments"]),
+        text=row["text"],
+        **{name: tuple(value) for name, value in lists.items()},
+    )
+
+
+def build_prompt(said: WrittenPrompt) -> Offer:
+    """What is offered of a prompt.
+
+    Raises:
+        PromptError: it cannot be offered; the message is for its author.
+    """
+    if not PROMPT_NAME.fullmatch(said.name):
+        raise PromptError(
+            _("“%(name)s” is no name for a prompt: use up to 128 of A-Z a-z 0-9 _ . -")
+            % {"name": said.name[:40]}
+        )
+    _check_sendable(said)
+    messages = read(said.text, [one.name for one in said.arguments])
+    try:
+        prompt = Prompt(
+            name=said.name,
+            title=said.title,
+            description=said.description,
+            function=_function(messages),
+            arguments=TextArguments(said.arguments),
+            permission=list(guards_of(said.groups, said.permissions)) or None,
+            scopes=said.scopes,
+            read_only=True,
+        )
+    except ImproperlyConfigured as exc:
+        raise PromptError(str(exc)) from None
+    return Offer(prompt=prompt, completions=dict(map(partial(_completion, prompt), _closed(said))))
+
+
+def _check_sendable(said: WrittenPrompt) -> None:
+    """Half a surrogate pair, which JSON can hold and UTF-8 cannot, would take the list with it."""
+    texts = [said.title, said.description, said.text]
+    for one in said.arguments:
+        texts += [one.description, *one.choices]
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise PromptError(_("It has characters that cannot be sent.")) from None
+
+
+def _function(messages: tuple[MessageText, ...]) -> ComponentFunction:
+    def written_in_admin(**values: str) -> list[Message]:
+        return render(messages, values)
+
+    return _as_component(written_in_admin)
+
+
+def _as_component(function: Any) -> ComponentFunction:
+    function.declared_by = FROM_ADMIN
+    return ComponentFunction(function=function, is_async=False, context_parameter=None)
+
+
+def _closed(said: WrittenPrompt) -> Iterable[TextArgument]:
+    return (one for one in said.arguments if one.choices)
+
+
+def _completion(prompt: Prompt, argument: TextArgument) -> tuple[Key, Completion]:
+    def choices(value: str) -> list[str]:
+        return suggestions(argument.choices, value)
+
+    completion = Completion(
+        kind="prompt", key=prompt.key, argument=argument.name, function=_as_component(choices)
+    )
+    return ("prompt", prompt.key, argument.name), completion
+
+
+def read_prompts() -> dict[str, tuple[WrittenPrompt, ...]]:
+    """The enabled prompts by the name of their server, those left out that cannot be read."""
+    model = tables.PromptText
+    rows = model._default_manager.using(router.db_for_write(model)).filter(is_enabled=True)
+    found: dict[str, list[WrittenPrompt]] = defaultdict(list)
+    for row in rows.order_by("pk").values("pk", "server", *PROMPT_COLUMNS):
+        try:
+            found[row["server"]].append(written_prompt(row))
+        except PromptError as exc:
+            _complain(row["server"], row["name"], str(exc))
+    return {server: tuple(prompts) for server, prompts in found.items()}
+
+
+def with_written(
+    prompts: Mapping[str, Prompt],
+    completions: Mapping[Key, Completion],
+    said: Iterable[WrittenPrompt],
+) -> tuple[dict[str, Prompt], dict[Key, Completion]]:
+    """The prompts of code and the written ones beside them; of one name, code's own counts."""
+    offers = [offer for one in said if one.name not in prompts and (offer := _offer(one))]
+    return (
+        {**{one.prompt.key: one.prompt for one in offers}, **prompts},
+        {**completions, **{key: one for offer in offers for key, one in offer.completions.items()}},
+    )
+
+
+@lru_cache(maxsize=1000)
+def _offer(said: WrittenPrompt) -> Offer | None:
+    """What is offered of a prompt, read once while it says the same; ``None`` for nothing."""
+    try:
+        return build_prompt(said)
+    except PromptError as exc:
+        _complain("", said.name, str(exc))
+        return None
+
+
+@lru_cache(maxsize=1000)
+def _complain(server: str, name: str, why: str) -> None:
+    where = f" of the server {server!r}" if server else ""
+    logger.error("The written prompt %r%s is not offered: %s", name[:128], where, why)
+
+
+# Skills -------------------------------------------------------------------------------------------
+
+# They become resources like those of folders.
+
+SKILL_COLUMNS = (
+    "name",
+    "description",
+    "license",
+    "compatibility",
+    "text",
+    "supporting_files",
+    "groups",
+    "permissions",
+    "scopes",
+)
+FIELDS = ("name", "description", "license", "compatibility")
+# Every process keeps all of it.
+MAX_CHARACTERS = 500_000
+
+_FILE = re.compile(r"^--- file: (.*)$", re.MULTILINE)
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,9}")
+# Not printable by YAML 1.2 within quotes, or the end of a line there.
+_UNWRITABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSkill:
+    """What a row says."""
+
+    name: str
+    description: str = ""
+    license: str = ""
+    compatibility: str = ""
+    text: str = ""
+    supporting_files: str = ""
+    groups: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+
+
+def written_skill(row: Mapping[str, Any]) -> WrittenSkill:
+    """What the columns of a row say.
+
+    Raises:
+        SkillError: one of them holds what it should not.
+    """
+    lists = {name: row[name] for name in ("groups", "permissions", "scopes")}
+    for name, value in lists.items():
+        if not is_names(value):
+            # Never taken for "nobody was named", which would let everybody in.
+            raise SkillError(_("%(name)s is no list of names.") % {"name": name}, field=name)
+    given: dict[str, Any] = {name: row[name] for name in SKILL_COLUMNS}
+    return WrittenSkill(**{**given, **{name: tuple(value) for name, value in lists.items()}})
+
+
+def frontmatter_of(said: WrittenSkill) -> dict[str, str]:
+    """The frontmatter that a skill is offered with.
+
+    Raises:
+        SkillError: hosts would not take it; names the field.
+    """
+    found = {name: value for name in FIELDS if (value := getattr(said, name))}
+    for name, value in found.items():
+        if _UNWRITABLE.search(value):
+            raise SkillError(_("It has characters that cannot be sent."), field=name)
+    check(found)
+    return found
+
+
+def skill_md(said: WrittenSkill) -> str:
+    """The ``SKILL.md`` that clients read.
+
+    Raises:
+        SkillError: hosts would not take it; names the field.
+    """
+    # A JSON string is a YAML string in quotes, and no parser takes it for anything else.
+    lines = [
+        f"{name}: {json.dumps(value, ensure_ascii=False)}"
+        for name, value in frontmatter_of(said).items()
+    ]
+    return "\n".join(["---", *lines, "---", "", said.text.strip("\n"), ""])
+
+
+def files_of(text: str) -> dict[str, str]:
+    """The files beside the ``SKILL.md`` by their paths.
+
+    Raises:
+        SkillError: a name is none, or there twice.
+    """
+    before, *rest = _FILE.split(text)
+    if before.strip():
+        message = _("Begin with a line “--- file: references/codes.md”, and what is in it below.")
+        raise SkillError(message, field="supporting_files")
+    paths = [*map(str.strip, rest[::2])]
+    # Before each of them is compared with all others.
+    if len(paths) >= MAX_FILES:
+        raise SkillError(_("There are too many files."), field="supporting_files")
+    found: dict[str, str] = {}
+    for path, content in zip(paths, rest[1::2], strict=True):
+        _check_path(path, found)
+        found[path] = content.strip("\n") + "\n"
+    return found
+
+
+def _check_path(path: str, known: Iterable[str]) -> None:
+    if not _PATH.fullmatch(path):
+        message = _(
+            "“%(path)s” is no name for a file: use A-Z a-z 0-9 _ . - with / between folders, and "
+            "begin none of them with a point."
+        )
+        raise SkillError(message % {"path": path[:80]}, field="supporting_files")
+    if path.rpartition("/")[2].lower() == SKILL_MD.lower():
+        raise SkillError(
+            _("The file SKILL.md is made of the other fields."), field="supporting_files"
+        )
+    for other in known:
+        if path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/"):
+            message = _("“%(path)s” is there twice, or is a folder, too.") % {"path": path[:80]}
+            raise SkillError(message, field="supporting_files")
+
+
+def build_skill(said: WrittenSkill) -> list[SkillFile]:
+    """What is offered of a skill.
+
+    Raises:
+        SkillError: it cannot be offered; the message is for its author, and names the field.
+    """
+    if not said.text.strip():
+        raise SkillError(_("It says nothing."), field="text")
+    if len(said.text) + len(said.supporting_files) > MAX_CHARACTERS:
+        message = _("It has more than %(n)d characters; put it into a folder of the site.")
+        raise SkillError(message % {"n": MAX_CHARACTERS}, field="text")
+    texts = {SKILL_MD: skill_md(said), **files_of(said.supporting_files)}
+    try:
+        contents = {path: text.encode() for path, text in texts.items()}
+    except UnicodeEncodeError:
+        # Half a surrogate pair, which JSON can hold and UTF-8 cannot.
+        message = _("It has characters that cannot be sent.")
+        raise SkillError(message, field="text") from None
+    try:
+        options = {
+            "permission": list(guards_of(said.groups, said.permissions)) or None,
+            "scopes": said.scopes,
+        }
+        return built(
+            said.name,
+            contents,
+            {SKILL_MD: frontmatter_of(said)},
+            origin=FROM_ADMIN,
+            module=__name__,
+            options=options,
+        )
+    except ImproperlyConfigured as exc:
+        raise SkillError(str(exc)) from None
+
+
+def read_skills() -> dict[str, tuple[WrittenSkill, ...]]:
+    """The enabled skills by the name of their server, those left out that cannot be read."""
+    model = tables.Skill
+    rows = model._default_manager.using(router.db_for_write(model)).filter(is_enabled=True)
+    found: dict[str, list[WrittenSkill]] = defaultdict(list)
+    for row in rows.order_by("pk").values("pk", "server", *SKILL_COLUMNS):
+        try:
+            found[row["server"]].append(written_skill(row))
+        except SkillError as exc:
+            _complain_of_skill(row["server"], row["name"], str(exc))
+    return {server: tuple(skills) for server, skills in found.items()}
+
+
+def with_skills(
+    resources: Mapping[str, Resource], said: Iterable[WrittenSkill]
+) -> dict[str, Resource]:
+    """The resources of code and the written skills beside them; of one name, code's own counts."""
+    found = dict(resources)
+    for one in said:
+        if is_taken(resources, one.name):
+            continue
+        try:
+            files = build_skill(one)
+        except SkillError as exc:
+            _complain_of_skill("", one.name, str(exc))
+            continue
+        found.update((file.key, file) for file in files)
+    return found
+
+
+def is_taken(resources: Mapping[str, Resource], name: str) -> bool:
+    """Whether code has something at or below the address of a skill of this name.
+
+    Within a skill of code, or around one, a written one would become a part of it.
+    """
+    root = uri_of(name, "")
+    addresses = (uri for one in resources.values() for uri in (one.uri, *one.aliases))
+    return any(uri.startswith(root) for uri in addresses)
+
+
+@lru_cache(maxsize=1000)
+def _complain_of_skill(server: str, name: str, why: str) -> None:
+    where = f" of the server {server!r}" if server else ""
+    logger.error("The written skill %r%s is not offered: %s", name[:128], where, why)

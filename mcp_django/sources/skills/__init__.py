@@ -1,1 +1,0 @@
-"""Skills that a site has as folders, and what every skill is made of."""

@@ -1,1 +1,0 @@
-"""The site's own views and forms as components: each call is a request of its own."""
