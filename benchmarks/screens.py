@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     with database(options.postgres):
         from benchmarks.screen_rows import make_calls, make_components, make_tasks
-        from mcp_django.admin.calls_filters import MAX_COUNTED
+        from mcp_django.admin.base import MAX_COUNTED
 
         make_components(options.components)
         make_calls(options.calls)

@@ -24,7 +24,7 @@ from pydantic import Field
 from mcp_django import MCPServer, asgi, checks
 from mcp_django import server as server_module
 from mcp_django.auth.permissions import AllowAny, IsAuthenticated, IsStaff
-from mcp_django.checks import components, sensitive, site
+from mcp_django.checks import components, site
 from tests.processes import REPOSITORY
 from tests.servers import open_to_all
 from tests.spec import spec
@@ -584,7 +584,7 @@ def test_what_is_to_be_hidden_and_is_not_there_is_found(name: str, expected: lis
         """Pay."""
 
     kept.tool(sensitive=[name])(pay)
-    assert ids(sensitive.check_sensitive(None)) == expected
+    assert ids(components.check_sensitive(None)) == expected
 
 
 @pytest.mark.usefixtures("servers")
@@ -595,7 +595,7 @@ def test_where_any_name_may_come_any_may_be_hidden() -> None:
         """Pay."""
 
     kept.tool(sensitive=["card"])(pay)
-    assert not sensitive.check_sensitive(None)
+    assert not components.check_sensitive(None)
 
 
 @pytest.mark.usefixtures("servers")

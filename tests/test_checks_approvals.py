@@ -11,7 +11,7 @@ from django.urls import path
 
 from mcp_django import MCPServer
 from mcp_django import server as server_module
-from mcp_django.checks import approvals
+from mcp_django.checks import site
 
 urlpatterns = [path("sign-in/", lambda request: HttpResponse(), name="sign-in")]
 
@@ -20,7 +20,7 @@ urlpatterns = [path("sign-in/", lambda request: HttpResponse(), name="sign-in")]
 def _site(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the servers that the test declares, on a site without the authorization server."""
     monkeypatch.setattr(server_module, "_servers", weakref.WeakSet())
-    monkeypatch.setattr(approvals, "OAUTH_APP", "is.not.installed")
+    monkeypatch.setattr(site, "OAUTH_APP", "is.not.installed")
     settings.ROOT_URLCONF = __name__
 
 
@@ -52,7 +52,7 @@ def test_a_tool_that_waits_needs_a_page_to_sign_in_at(
     url: str, expected: list[str], server: MCPServer, settings: Any
 ) -> None:
     settings.LOGIN_URL = url
-    found = approvals.check_sign_in_page(None)
+    found = site.check_sign_in_page(None)
     assert [one.id for one in found] == expected
     assert all("cancel_order on desk" in one.msg for one in found)
 
@@ -61,12 +61,12 @@ def test_a_site_where_nothing_waits_needs_none(settings: Any) -> None:
     settings.LOGIN_URL = "/accounts/login/"
     server = MCPServer("desk")
     server.tool(name="look")(lambda: "")
-    assert approvals.check_sign_in_page(None) == []
+    assert site.check_sign_in_page(None) == []
 
 
 def test_the_authorization_server_has_an_error_of_its_own(
     server: MCPServer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.LOGIN_URL = "/accounts/login/"
-    monkeypatch.setattr(approvals, "OAUTH_APP", "mcp_django")
-    assert approvals.check_sign_in_page(None) == []
+    monkeypatch.setattr(site, "OAUTH_APP", "mcp_django")
+    assert site.check_sign_in_page(None) == []

@@ -13,7 +13,7 @@ from mcp_django import MCPServer
 from mcp_django import server as server_module
 from mcp_django.auth import endpoints
 from mcp_django.auth.backends import BaseBackend
-from mcp_django.checks import TAG, authorization
+from mcp_django.checks import TAG, site
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_a_scope_of_a_server_that_nobody_can_get_is_found(
     scopes: list[str], expected: list[str]
 ) -> None:
     kept = MCPServer("inline", auth=["oauth"], scopes=scopes)
-    found = authorization.check_scopes(None)
+    found = site.check_scopes(None)
     assert ids(found) == expected
     assert all(one.obj is kept for one in found)
 
@@ -64,12 +64,12 @@ def test_a_scope_of_components_that_nobody_can_get_is_found_once(settings: Any) 
     kept = MCPServer("inline", auth=["oauth"])
     for name in ("one", "two"):
         kept.tool(name, scopes=["order:write", "mcp"])(described)
-    (found,) = authorization.check_scopes(None)
+    (found,) = site.check_scopes(None)
     assert found.id == "mcp_django.W010"
     assert "tool 'one' and 1 more need the scope 'order:write'" in found.msg
     assert "Did you mean 'orders:write'?" in str(found.hint)
     settings.MCP_DJANGO = {"SCOPES": {"mcp": "Use", "order:write": "Change orders"}}
-    assert authorization.check_scopes(None) == []
+    assert site.check_scopes(None) == []
 
 
 def test_a_scope_that_covers_others_and_does_not_exist_is_found(settings: Any) -> None:
@@ -78,21 +78,21 @@ def test_a_scope_that_covers_others_and_does_not_exist_is_found(settings: Any) -
         "SCOPES": {"mcp": "Use", "orders:write": "Change", "orders:read": "See"},
         "SCOPE_IMPLIES": {"orders:writ": ["orders:read"], "orders:write": ["mcp", "order:read"]},
     }
-    found = authorization.check_scopes(None)
+    found = site.check_scopes(None)
     assert ids(found) == ["W013", "W013"]
     assert "'orders:writ'" in found[0].msg
     assert "Did you mean 'orders:read'?" in str(found[1].hint)
     kept._auth = ["tokens"]
-    assert authorization.check_scopes(None) == []
+    assert site.check_scopes(None) == []
 
 
 def test_scopes_are_no_matter_where_the_site_issues_no_tokens(settings: Any) -> None:
     kept = [MCPServer("tokens", auth=["tokens"], scopes=["nope"])]
-    assert authorization.check_scopes(None) == []
+    assert site.check_scopes(None) == []
     kept.append(MCPServer("unserved", auth=["oauth"], scopes=["nope"]))
-    assert ids(authorization.check_scopes(None)) == ["E010"]
+    assert ids(site.check_scopes(None)) == ["E010"]
     settings.ROOT_URLCONF = "tests.urls_of_nothing"
-    assert authorization.check_scopes(None) == []
+    assert site.check_scopes(None) == []
 
 
 def test_two_servers_of_one_url_are_found() -> None:
@@ -100,9 +100,9 @@ def test_two_servers_of_one_url_are_found() -> None:
         MCPServer("a", resource_url="https://h/mcp"),
         MCPServer("b", resource_url="https://h/b"),
     ]
-    assert authorization.check_resource_urls(None) == []
+    assert site.check_resource_urls(None) == []
     kept.append(MCPServer("c", resource_url="HTTPS://H:443/mcp/"))
-    (found,) = authorization.check_resource_urls(None)
+    (found,) = site.check_resource_urls(None)
     assert ids([found]) == ["E011"]
     assert "'a', 'c'" in found.msg
 
@@ -122,14 +122,14 @@ def test_two_servers_of_one_url_are_found() -> None:
 )
 def test_a_rule_that_is_none_is_found(settings: Any, path: str, expected: list[str]) -> None:
     settings.MCP_DJANGO = {"OAUTH": {"CAN_CONNECT": path}}
-    assert ids(authorization.check_can_connect(None)) == expected
+    assert ids(site.check_can_connect(None)) == expected
 
 
 def test_issuers_that_no_client_can_find_are_told(settings: Any) -> None:
     kept = MCPServer("inline", auth=["tokens", f"{__name__}.Foreign"])
-    assert authorization.check_metadata(None) == []
+    assert site.check_metadata(None) == []
     settings.ROOT_URLCONF = "tests.urls_of_nothing"
-    (found,) = authorization.check_metadata(None)
+    (found,) = site.check_metadata(None)
     assert ids([found]) == ["W011"]
     assert found.obj is kept
 
@@ -137,7 +137,7 @@ def test_issuers_that_no_client_can_find_are_told(settings: Any) -> None:
 def test_issuers_are_no_matter_where_no_tokens_of_others_are_taken(settings: Any) -> None:
     settings.ROOT_URLCONF = "tests.urls_of_nothing"
     kept = [MCPServer("tokens", auth=["tokens"]), MCPServer("wrong", auth=["nowhere.Backend"])]
-    assert authorization.check_metadata(None) == []
+    assert site.check_metadata(None) == []
     assert len(kept) == 2
 
 

@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from mcp_django import UI, MCPServer
 from mcp_django import server as server_module
-from mcp_django.checks.ui import check_views_of_tools
+from mcp_django.checks.components import check_views_of_tools
 from tests.servers import open_to_all
 
 PAGES = {

@@ -16,8 +16,7 @@ from mcp_django.exceptions import AuthenticationRequired, InsufficientScope, MCP
 from mcp_django.models import Session
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test import DECLINE, MCPClient
-from mcp_django.test.http import HTTPChannel
-from mcp_django.test.shared import LineChannel
+from mcp_django.test.transports import HTTPChannel, LineChannel
 from tests.servers import person
 from tests.till import shop, staff
 

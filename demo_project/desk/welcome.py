@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from demo_project.desk.accounts import ACCOUNTS, DESK, GUEST, IssuedToken
-from mcp_django.management.clients.curl import curl
-from mcp_django.management.clients.hosts import CLAUDE_CODE, CURSOR, INSPECTOR, VSCODE
-from mcp_django.management.clients.target import Credential, Target
-from mcp_django.management.clients.writing import text
+from mcp_django.management.clients import CLAUDE_CODE, CURSOR, INSPECTOR, VSCODE, Credential, Target
+from mcp_django.management.connect import curl, text
 
 RUN = "npx @modelcontextprotocol/inspector --config inspector.json"
 SIGN_IN = (

@@ -1,28 +1,80 @@
-"""The tools, resources, templates and prompts of all servers in one list, and what narrows each."""
+"""The list and form of tools, resources, resource templates and prompts, with their overrides.
+
+One list has the components of all servers.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ChangeList
 from django.db import router, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.formats import number_format
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, override
+from django.utils.translation import gettext, gettext_lazy, ngettext, override
+from django.utils.translation import gettext_lazy as _
 
-from mcp_django.admin.comparing import component_lines, find, is_readable
-from mcp_django.admin.component_filters import SAYS_NOTHING, MissingFilter, OverriddenFilter
-from mcp_django.admin.deciding import LISTED, decided_once, lists_of
-from mcp_django.admin.figures import NONE, Figures, figures_of
-from mcp_django.admin.narrowing_fields import names_in
-from mcp_django.admin.narrowing_form import ComponentForm, ListedForm
+from mcp_django.admin.base import UpdatedFromCode
+from mcp_django.admin.override_forms import (
+    LISTED,
+    ComponentForm,
+    ListedForm,
+    component_lines,
+    decided_once,
+    find,
+    is_readable,
+    lists_of,
+    names_in,
+)
 from mcp_django.admin.servers import server_of
-from mcp_django.admin.updating import UpdatedFromCode
+from mcp_django.admin.statistics import NONE, Figures, figures_of
 from mcp_django.models import Component
+
+# Filters that need more than one column -----------------------------------------------------------
+
+# What a row says whose component is as in code, but for being switched off.
+SAYS_NOTHING: Final[dict[str, Any]] = {
+    **dict.fromkeys(("title", "description", "rate", "approval"), ""),
+    **{name: [] for name in ("groups", "permissions", "scopes")},
+}
+
+
+class _YesNo(admin.SimpleListFilter):
+    """Those of which something holds, or those of which it does not."""
+
+    condition: Q
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """Yes and no."""
+        return [("yes", _("Yes")), ("no", _("No"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """What is left."""
+        if self.value() == "yes":
+            return queryset.filter(self.condition)
+        return queryset.exclude(self.condition) if self.value() == "no" else queryset
+
+
+class OverriddenFilter(_YesNo):
+    """Those of which the admin says anything but that they are switched off."""
+
+    title = _("overridden")
+    parameter_name = "overridden"
+    condition = ~Q(**SAYS_NOTHING)
+
+
+class MissingFilter(_YesNo):
+    """Those that code has no more."""
+
+    title = _("missing")
+    parameter_name = "missing"
+    condition = Q(missing_since__isnull=False)
+
+
+# Components ---------------------------------------------------------------------------------------
 
 
 class ComponentList(ChangeList):
@@ -95,16 +147,18 @@ class ComponentAdmin(UpdatedFromCode):
     @admin.display(description=gettext_lazy("hints"))
     def hints(self, row: Component) -> str:
         """Whether it only reads, or may destroy."""
-        said = {_("read-only"): row.is_read_only, _("destructive"): row.is_destructive}
+        said = {gettext("read-only"): row.is_read_only, gettext("destructive"): row.is_destructive}
         return ", ".join(word for word, holds in said.items() if holds)
 
     @admin.display(description=gettext_lazy("permission"))
     def guards(self, row: Component) -> str:
         """What code and the admin ask of a caller."""
         names = names_in(row.groups)
-        groups = [_("group %(names)s") % {"names": _(" or ").join(names)}] if names else []
+        groups = (
+            [gettext("group %(names)s") % {"names": gettext(" or ").join(names)}] if names else []
+        )
         asked = [row.guarded_by] if row.guarded_by else []
-        return _(" and ").join([*asked, *groups, *names_in(row.permissions)])
+        return gettext(" and ").join([*asked, *groups, *names_in(row.permissions)])
 
     @admin.display(description=gettext_lazy("calls in 24 h"))
     def calls(self, row: Component) -> str:
@@ -126,11 +180,11 @@ class ComponentAdmin(UpdatedFromCode):
     def state(self, row: Component) -> str:
         """Whether it is missing, and whether anything but being enabled is overridden."""
         if row.missing_since is not None:
-            return _("missing")
+            return gettext("missing")
         if not is_readable(row):
-            return _("cannot be read, so switched off")
+            return gettext("cannot be read, so switched off")
         said = (row.title, row.description, row.groups, row.permissions, row.scopes, row.rate)
-        return _("overridden") if any(said) or row.approval else ""
+        return gettext("overridden") if any(said) or row.approval else ""
 
     # One component ----------------------------------------------------------------------------
 

@@ -1,33 +1,50 @@
-"""The servers: what code says of each, what narrows it, and the way to its pages."""
+"""The servers in the admin: the list and form of their overrides, and the page *Connect a client*.
+
+The list shows what code declares of each server, its overrides, and links to the pages of each
+server. Rows are not added or deleted by hand.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import connections, transaction
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html_join
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
 
-from mcp_django.admin.comparing import server_lines
-from mcp_django.admin.connecting import assistants
-from mcp_django.admin.deciding import LISTED, decided_once
-from mcp_django.admin.figures import ServerFigures, figures_of_servers
-from mcp_django.admin.narrowing_form import ServerForm
-from mcp_django.admin.pages import PAGES, Page, Visit
-from mcp_django.admin.updating import UpdatedFromCode
-from mcp_django.management.addresses import urls
+from mcp_django.admin.base import PAGES, Page, UpdatedFromCode, Visit
+from mcp_django.admin.base import page as register_page
+from mcp_django.admin.override_forms import LISTED, ServerForm, decided_once, server_lines
+from mcp_django.admin.statistics import ServerFigures, figures_of_servers
+from mcp_django.conf import get_settings
+from mcp_django.execution.policy import is_open
+from mcp_django.management.clients import (
+    DEFAULT_VARIABLE,
+    HOSTS,
+    PLACEHOLDER,
+    Credential,
+    Host,
+    Target,
+)
+from mcp_django.management.connect import entry_name, link, text
+from mcp_django.management.lookups import urls
 from mcp_django.models import Component, Server
 from mcp_django.server import MCPServer, all_servers
+from mcp_django.transports.site_pages import offers_sign_in
 
 LISTS = ("tools", "resources", "prompts")
 COUNTED: Mapping[str, Any] = {
@@ -96,7 +113,7 @@ class ServerAdmin(UpdatedFromCode):
         """The title as clients see it."""
         server = _code_of(row)
         if server is None:
-            return _("not in the code")
+            return gettext("not in the code")
         return row.title or server.title_in_code
 
     @admin.display(description=gettext_lazy("addresses"))
@@ -174,7 +191,7 @@ class ServerAdmin(UpdatedFromCode):
             raise PermissionDenied
         row = Server._default_manager.filter(pk=pk).first()
         if row is None:
-            raise Http404(_("There is no such server."))
+            raise Http404(gettext("There is no such server."))
         context = {
             **self.admin_site.each_context(request),
             "title": page.title,
@@ -212,3 +229,118 @@ def _links(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
         if request.user.has_perm(f"mcp_django.{page.permission}")
     ]
     return [*pages, *assistants(request)]
+
+
+# How each client connects to a server -------------------------------------------------------------
+
+# The page holds no secret, only the place of one.
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What connects one client; holds no secret, only the place of one."""
+
+    host: Host
+    text: str
+    link: str
+    notes: tuple[str, ...]
+
+
+def address_of(server: MCPServer, request: HttpRequest) -> str:
+    """The URL of a server: below ``BASE_URL``, or where this page is; empty if none is fixed."""
+    if server.resource_url:
+        return server.resource_url
+    try:
+        path = reverse(f"{server.namespace}:endpoint")
+    except NoReverseMatch:
+        return ""
+    return urljoin(get_settings().base_url or request.build_absolute_uri("/"), path)
+
+
+def recipes(server: MCPServer, url: str) -> list[Recipe]:
+    """How every client that is known here is connected."""
+    return [_recipe(host, server, url) for host in HOSTS.values()]
+
+
+def _recipe(host: Host, server: MCPServer, url: str) -> Recipe:
+    signs_in = host.signs_in and offers_sign_in(server)
+    credential = None if is_open(server) or signs_in else _place_of_token(host)
+    target = Target(name=entry_name(server), url=url, credential=credential)
+    return Recipe(
+        host=host,
+        text=text(host, [target]),
+        link=link(host, target),
+        notes=tuple(_notes(host, server, target)),
+    )
+
+
+def _place_of_token(host: Host) -> Credential:
+    """Nobody's token: a variable for whoever reads variables, and else what the client has."""
+    has_place = host.prompts_for_token or not host.reference
+    return Credential(variable="" if has_place else DEFAULT_VARIABLE)
+
+
+def _notes(host: Host, server: MCPServer, target: Target) -> Iterator[str]:
+    if target.credential is not None and not host.is_cloud:
+        yield _token_note(host)
+    elif not is_open(server) and not host.is_cloud:
+        yield _now("It opens a browser to sign in.")
+    if host.is_cloud and not _is_public(target.url):
+        yield _now("It calls from its vendor's cloud, which needs a public https:// address.")
+    if not {*host.revisions} & {*server.protocol_versions}:
+        yield _now("It was seen to speak %(spoken)s; this site serves %(served)s.") % {
+            "spoken": ", ".join(host.revisions),
+            "served": ", ".join(server.protocol_versions),
+        }
+
+
+def _token_note(host: Host) -> str:
+    if host.prompts_for_token:
+        return _now("It asks for an access token once, and keeps it where secrets are kept.")
+    if host.reference:
+        return _now("It reads an access token from the environment variable %(name)s.") % {
+            "name": DEFAULT_VARIABLE
+        }
+    return _now("Write an access token where %(place)s stands.") % {"place": PLACEHOLDER}
+
+
+def _is_public(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "https" and parts.hostname not in LOOPBACK
+
+
+@register_page("connect", title=_("Connect a client"), permission="view_server")
+def connect(visit: Visit) -> HttpResponseBase:
+    """What to paste into each client, with this server's real address."""
+    if visit.rest:
+        raise Http404
+    url = address_of(visit.server, visit.request)
+    context: dict[str, Any] = {
+        **visit.context,
+        "url": url,
+        "recipes": recipes(visit.server, url) if url else [],
+        "is_open": is_open(visit.server),
+        "related": [*_related(visit.request)],
+    }
+    return TemplateResponse(visit.request, "admin/mcp_django/connect.html", context)
+
+
+def _related(request: HttpRequest) -> Iterator[tuple[str, Any]]:
+    """Addresses and titles of what a visitor may go on with."""
+    user: Any = request.user
+    if user.has_perm("mcp_django.add_accesstoken"):
+        yield reverse("admin:mcp_django_accesstoken_add"), _("Make an access token")
+    if user.has_perm("mcp_django.view_accesstoken"):
+        yield reverse("admin:mcp_django_accesstoken_changelist"), _("Access tokens")
+    if user.has_perm("mcp_django.view_session"):
+        yield reverse("admin:mcp_django_session_changelist"), _("Sessions")
+    yield from assistants(request)
+
+
+def assistants(request: HttpRequest) -> Iterator[tuple[str, Any]]:
+    """Address and title of what users let in by OAuth, for a visitor who may see it."""
+    user: Any = request.user
+    if apps.is_installed("mcp_django.oauth") and user.has_perm("mcp_oauth.view_consent"):
+        yield reverse("admin:mcp_oauth_consent_changelist"), _("Connected assistants")

@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from mcp_django.admin.ending import EndingAdmin
+from mcp_django.admin_base import EndingAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Session, Stream, Subscription
 from mcp_django.protocol.errors import clip

@@ -1,8 +1,14 @@
-"""Tasks: calls that go on after their request, how far each is, and how one is cancelled."""
+"""Tasks in the admin: the list with the progress of each, its page, and cancelling.
+
+A task is a call that goes on after its request. A page shows no more of a task than the call log
+would, and never what a user answered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -14,21 +20,24 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from django.utils.formats import localize
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
-from mcp_django.admin import tasks_shown
-from mcp_django.admin.calls_filters import ServerFilter
-from mcp_django.admin.ending import EndingAdmin
-from mcp_django.admin.linking import linked
-from mcp_django.admin.tasks_shown import NONE
-from mcp_django.auth.principal import anonymous
+from mcp_django.admin.base import ServerFilter, linked
+from mcp_django.admin.servers import server_of
+from mcp_django.admin_base import EndingAdmin
+from mcp_django.auth.principal import anonymous, key_of
 from mcp_django.conf import get_settings
-from mcp_django.models import Component, Session, Task
+from mcp_django.core.tool import Tool
+from mcp_django.execution import call_record
+from mcp_django.models import Call, Component, Session, Task
+from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.errors import clip
+from mcp_django.protocol.text import one_line, visible
 from mcp_django.storage import task_rows
 from mcp_django.storage.databases import alias, rows
 
@@ -157,34 +166,34 @@ class TaskAdmin(EndingAdmin):
         """Whose call it is."""
         if row.user is not None:
             return str(row.user.get_username())
-        return _now("nobody") if row.principal == ANONYMOUS else tasks_shown.line(row.principal)
+        return _now("nobody") if row.principal == ANONYMOUS else line(row.principal)
 
     @admin.display(description=_("client"))
     def client(self, row: Task) -> str:
         """What the client says that it is."""
-        said = " ".join(tasks_shown.parts_of_client(row.client_info))
-        return tasks_shown.line(said) or row.client_id or _now("unknown")
+        said = " ".join(parts_of_client(row.client_info))
+        return line(said) or row.client_id or _now("unknown")
 
     @admin.display(description=_("status"), ordering="status")
     def shown_status(self, row: Task) -> SafeString:
         """How far it is, in a color as well."""
         tone = TONES.get(row.status, "fair")
         text = row.get_status_display()
-        if "result" not in row.get_deferred_fields() and tasks_shown.is_error_for_model(row):
+        if "result" not in row.get_deferred_fields() and is_error_for_model(row):
             tone, text = "fair", _now("%(status)s (an error for the model)") % {"status": text}
         return format_html('<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, text)
 
     @admin.display(description=_("status message"))
     def shown_message(self, row: Task) -> str:
         """What its function says of itself."""
-        return tasks_shown.line(row.status_message)
+        return line(row.status_message)
 
     # The page of one --------------------------------------------------------------------------
 
     @admin.display(description=_("status message"))
     def whole_message(self, row: Task) -> str:
         """The same, as long as it is."""
-        return tasks_shown.line(row.status_message, tasks_shown.MAX_SHOWN) or NONE
+        return line(row.status_message, MAX_TEXT_SHOWN) or NONE
 
     @admin.display(description=_("tool"))
     def tool_link(self, row: Task) -> SafeString | str:
@@ -220,29 +229,29 @@ class TaskAdmin(EndingAdmin):
     @admin.display(description=_("names"))
     def shown_names(self, row: Task) -> str:
         """The names of its arguments."""
-        return tasks_shown.names_of(row)
+        return names_of(row)
 
     @admin.display(description=_("values"))
     def shown_values(self, row: Task) -> SafeString | str:
         """Their values, where they are logged."""
-        return tasks_shown.values_of(row)
+        return values_of(row)
 
     @admin.display(description=_("open questions"))
     def shown_questions(self, row: Task) -> SafeString | str:
         """What its user has not answered."""
-        return tasks_shown.questions_of(row)
+        return questions_of(row)
 
     @admin.display(description=_("size of the answer"))
     def shown_size(self, row: Task) -> str:
         """How much it answered."""
-        size = tasks_shown.size_of(row)
+        size = size_of(row)
         return NONE if size is None else filesizeformat(size)
 
     @admin.display(description=_("answer"))
     def shown_result(self, row: Task) -> SafeString | str:
         """What it answered, to be read."""
-        came = tasks_shown.came_of(row)
-        return NONE if came is None else tasks_shown.pre(came)
+        came = came_of(row)
+        return NONE if came is None else pre(came)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Without the result or argument values that the user may not read."""
@@ -264,3 +273,142 @@ class TaskAdmin(EndingAdmin):
 def _cancel(chosen: Sequence[Task]) -> None:
     for row in chosen:
         task_rows.cancel(row)
+
+
+# From a call record to its task -------------------------------------------------------------------
+
+# A call record leads to the task that it began, or that it was a run of. It does not name the
+# task, since a task can be opened by its id. What both have is the caller, the tool and the
+# digest of the arguments, so a call that was made twice leads to the tasks of both.
+
+# Of one tool, of which those of one caller with the same arguments are shown.
+MAX_SOUGHT, MAX_TASKS_SHOWN = 100, 5
+# The line is from before its task, by another clock.
+SLACK = timedelta(minutes=1)
+
+
+def tasks_of(call: Call) -> SafeString | str:
+    """Links to the tasks, empty if there is none any more."""
+    if call.kind != "tool" or not call.arguments_digest:
+        return ""
+    found = [row for row in _candidates(call) if _is_of(row, call)][:MAX_TASKS_SHOWN]
+    return format_html_join(" ", "{}", ((linked("task", row.pk, _named(row)),) for row in found))
+
+
+def _candidates(call: Call) -> QuerySet[Task]:
+    mine = rows(Task).filter(server=call.server, tool=call.component)
+    near = mine.filter(expires_at__gt=call.at)
+    if call.transport == "task":
+        near = near.filter(created_at__lt=call.at + SLACK)
+    else:
+        ends = call.at + timedelta(milliseconds=call.ms or 0)
+        near = near.filter(created_at__range=(call.at - SLACK, ends + SLACK))
+    short = near.only(
+        "task_id", "tool", "status", "created_at", "principal", "arguments", "user"
+    ).select_related("user")
+    return short.order_by("-created_at", "-task_id")[:MAX_SOUGHT]
+
+
+def _is_of(row: Task, call: Call) -> bool:
+    caller = row.principal if row.user is None else key_of(row.user)
+    if caller[:128] != call.user_key:
+        return False
+    return call_record.digest(call_record.read(row.arguments.encode())) == call.arguments_digest
+
+
+def _named(row: Task) -> str:
+    began = localtime(row.created_at) if is_aware(row.created_at) else row.created_at
+    return gettext("%(status)s, since %(since)s") % {
+        "status": row.get_status_display(),
+        "since": localize(began),
+    }
+
+
+# What the page of a task shows --------------------------------------------------------------------
+
+NONE = "-"
+# More than a person reads.
+MAX_TEXT_SHOWN = 20_000
+MAX_QUESTION = 500
+MAX_QUESTIONS = 20
+MAX_LINE = 120
+
+
+def tool_of(row: Task) -> tuple[Any, Tool] | None:
+    """The server and the tool as they are now, if they still are."""
+    server = server_of(row.server)
+    found = None if server is None else server.available.tables["tool"].get(row.tool)
+    return (server, found) if isinstance(found, Tool) else None
+
+
+def line(text: str, limit: int = MAX_LINE) -> str:
+    """A text that a client or a function chose, in one line of a list."""
+    return clip(one_line(text[: limit + 1]), limit=limit)
+
+
+def names_of(row: Task) -> str:
+    """The names of its arguments."""
+    return ", ".join(call_record.names(_given(row))) or NONE
+
+
+def values_of(row: Task) -> SafeString | str:
+    """Their values, where the call log has them: without secrets, which only a tool can name."""
+    found = tool_of(row)
+    if found is None or not call_record.are_logged(found[1], found[0]):
+        return gettext("not logged")
+    return pre(call_record.shown(_given(row), found[1]))
+
+
+def _given(row: Task) -> Any:
+    return call_record.read(row.arguments.encode())
+
+
+def questions_of(row: Task) -> SafeString | str:
+    """What waits for an answer; what was answered is shown to nobody."""
+    found = row.questions if isinstance(row.questions, dict) else {}
+    if not found:
+        return gettext("nothing")
+    lines = [_question(one) for one in list(found.values())[:MAX_QUESTIONS]]
+    more = [gettext("and more")] if len(found) > MAX_QUESTIONS else []
+    items = format_html_join("", "<li>{}</li>", ((one,) for one in [*lines, *more]))
+    return format_html('<ul class="mcp-list">{}</ul>', items)
+
+
+def _question(asked: Any) -> SafeString:
+    asked = asked if isinstance(asked, dict) else {}
+    params = asked.get("params")
+    said = params.get("message") if isinstance(params, dict) else ""
+    method = line(str(asked.get("method", "")))
+    return format_html(
+        '<code dir="ltr">{}</code> <bdi>{}</bdi>', method, line(str(said or ""), MAX_QUESTION)
+    )
+
+
+def came_of(row: Task) -> Any:
+    """The result or the JSON-RPC error, ``None`` before there is one."""
+    return row.error if row.error is not None else row.result
+
+
+def is_error_for_model(row: Task) -> bool:
+    """Whether it ended with a result that tells the model of an error."""
+    return isinstance(row.result, dict) and bool(row.result.get("isError"))
+
+
+def size_of(row: Task) -> int | None:
+    """How many bytes it answered."""
+    came = came_of(row)
+    return None if came is None else len(jsonrpc.encode(came))
+
+
+def pre(value: Any) -> SafeString:
+    """A JSON value to be read, cut where it is long."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    shown = clip(visible(text[: MAX_TEXT_SHOWN + 1]), limit=MAX_TEXT_SHOWN)
+    return format_html('<pre class="mcp-code" tabindex="0" dir="ltr">{}</pre>', shown)
+
+
+def parts_of_client(info: Any) -> Iterator[str]:
+    """What a client says that it is."""
+    for key in ("name", "version"):
+        if isinstance(info, dict) and info.get(key):
+            yield str(info[key])

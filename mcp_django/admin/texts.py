@@ -1,21 +1,333 @@
-"""What the list and the form of prompts and of skills have in common."""
+"""Base classes for prompts and skills written in the admin: list, form, preview and versions.
+
+``Kind`` says what differs between prompts and skills.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from mcp_django.admin.texts_pages import TextPages
+from mcp_django.admin.base import MeanwhileForm
+from mcp_django.admin.override_forms import ScopesField
+from mcp_django.admin_base import Base
+from mcp_django.overrides.prompt_versions import MAX_COMPARED_LINES, Line, Overtaken
 from mcp_django.overrides.state import decided
 from mcp_django.overrides.sync import catalog_rows
 from mcp_django.server import all_servers
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrPromise
+
+
+# What differs between prompts and skills ----------------------------------------------------------
+
+
+class Versions(Protocol):
+    """The module that keeps the rows of a kind, and what they said before."""
+
+    def check(self, row: Any, /) -> None:
+        """See that it can be offered."""
+
+    def keep(self, row: Any, /, *, author: Any, based_on: int) -> bool:
+        """Save it."""
+
+    def newest_version(self, pk: Any, /) -> int | None:
+        """The version it is at."""
+
+    def versions_of(self, row: Any, /) -> QuerySet[Any]:
+        """All its versions."""
+
+    def restore(self, row: Any, version: Any, /, *, author: Any, based_on: int) -> bool:
+        """Have it say again what it said in one of them."""
+
+    def lines_of(self, content: Any, /) -> list[str]:
+        """What a version says."""
+
+    def differences(self, before: Any, after: Any, /) -> Iterator[Line]:
+        """What is different in one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Prompts, or skills; a text may have the noun as its placeholder, for the row's name."""
+
+    noun: Literal["prompt", "skill"]
+    offered_among: Literal["prompts", "resources"]
+    versions: Versions
+    error: type[ValueError]
+    """Why it cannot be offered; its ``field``, if it has one, names what is wrong."""
+    is_taken: Callable[[str, str], bool]
+    """Whether code has one of this name on this server, which would be offered instead."""
+    previewed: Callable[[Any, Any], dict[str, Any]]
+    """What a preview shows of a row that can be offered, and of what was sent with it."""
+
+    not_offered: _StrPromise
+    code_has_it: _StrPromise
+    name_is_taken: _StrPromise
+    changed_meanwhile: _StrPromise
+    look_again: _StrPromise
+    versions_title: _StrPromise
+    version_title: _StrPromise
+    back: _StrPromise
+    were_changed: _StrPromise
+
+
+# The form of a text -------------------------------------------------------------------------------
+
+# An edit by another user is not overwritten unseen: the form is refused once if there is a newer
+# version than the one it began with. A name that code uses already is refused too, since code's
+# prompt or skill would be offered instead.
+
+
+class TextForm(MeanwhileForm):
+    """What is written here; ``based_on`` is the version that its author has before him."""
+
+    kind: ClassVar[Kind]
+    lines: ClassVar[tuple[str, ...]] = ("text",)
+    """The fields that are kept with the line ends of their kind, whatever a browser sends."""
+
+    server = forms.ChoiceField(label=_("Server"))
+    scopes = ScopesField(
+        label=_("Scopes"), help_text=_("What an OAuth token needs; with spaces in between.")
+    )
+    based_on = forms.IntegerField(widget=forms.HiddenInput, initial=0, required=False)
+
+    def __init__(self, *args: Any, is_draft: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.is_kept = not is_draft
+        if "server" in self.fields:
+            names = [one.name for one in all_servers()]
+            self.fields["server"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+        for name in ("groups", "permissions"):
+            self.fields[name].offer(getattr(self.instance, name))  # type: ignore[attr-defined]
+        self.fields["based_on"].initial = self.instance.version
+
+    def clean(self) -> dict[str, Any]:
+        """See that nobody was faster, and that code has nothing of this name."""
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        for field in self.lines:
+            if field in cleaned:
+                cleaned[field] = str(cleaned[field]).replace("\r\n", "\n")
+        self.clean_together(cleaned)
+        server, name = cleaned.get("server"), cleaned.get("name")
+        if server and name and self.kind.is_taken(server, name):
+            self.add_error("name", self.kind.name_is_taken % {"name": name, "server": server})
+        if self.instance.pk is not None and self.is_kept:
+            self._check_version(cleaned)
+        return cleaned
+
+    def clean_together(self, cleaned: dict[str, Any]) -> None:
+        """See that the fields go together, beyond what ``check`` of the kind sees."""
+
+    def _check_version(self, cleaned: dict[str, Any]) -> None:
+        newest = self.kind.versions.newest_version(self.instance.pk)
+        if newest is None or cleaned.get("based_on") == newest:
+            return
+        # Whoever saves once more has read this.
+        self.data = self.data.copy()  # type: ignore[attr-defined]
+        self.data[self.add_prefix("based_on")] = str(newest)  # type: ignore[index]
+        self.add_error(None, self.kind.changed_meanwhile % {"newest": newest})
+
+    def _post_clean(self) -> None:
+        """The instance as it would be kept, tried out as a whole."""
+        super()._post_clean()  # type: ignore[misc]
+        if self.errors:
+            return
+        try:
+            self.kind.versions.check(self.instance)
+        except self.kind.error as exc:
+            field = getattr(exc, "field", "")
+            if field in self.fields:
+                self.add_error(field, str(exc))
+            else:
+                self.add_error(None, self.kind.not_offered % {"why": exc})
+
+
+# Preview and versions of a text -------------------------------------------------------------------
+
+PAGE_SIZE = 50
+
+
+class TextPages(Base):
+    """A ``ModelAdmin`` of one kind with more pages than a form."""
+
+    kind: ClassVar[Kind]
+
+    def get_urls(self) -> list[URLPattern]:
+        """With those pages."""
+        name, view = f"{self.opts.app_label}_{self.opts.model_name}_", self.admin_site.admin_view
+        one = "<path:object_id>/"
+        version = f"{one}versions/<int:number>/"
+        return [
+            path("preview/", view(self.preview_view), name=f"{name}preview_new"),
+            path(f"{one}preview/", view(self.preview_view), name=f"{name}preview"),
+            path(f"{one}versions/", view(self.versions_view), name=f"{name}versions"),
+            path(version, view(self.version_view), name=f"{name}version"),
+            path(f"{version}restore/", view(self.restore_view), name=f"{name}restore"),
+            *super().get_urls(),
+        ]
+
+    def url_of(self, page: str, *args: Any) -> str:
+        """The address of one of those pages."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(f"{self.admin_site.name}:{name}", args=args)
+
+    # Preview ----------------------------------------------------------------------------------
+
+    def preview_view(self, request: HttpRequest, object_id: str | None = None) -> HttpResponseBase:
+        """What a client would get of what stands in the form; nothing is kept."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if object_id is None:
+            row, may = None, self.has_add_permission(request)
+        else:
+            row = self._row(request, object_id)
+            may = self.has_change_permission(request, row)
+        if not may:
+            raise PermissionDenied
+        kept = self.get_readonly_fields(request, row)
+        asked: Any = self.form.base_fields
+        fields = [name for name in asked if name not in ("based_on", *kept)]
+        form_class: Any = self.get_form(request, row, change=row is not None, fields=fields)
+        form = form_class(request.POST, instance=row, is_draft=True)
+        shown = self.model(pk=row.pk, name=row.name) if row is not None else None
+        context = (
+            self.kind.previewed(form.instance, request.POST)
+            if form.is_valid()
+            else {"errors": _errors(form)}
+        )
+        return self._page(
+            request, f"{self.kind.noun}_preview", gettext("Preview"), shown, **context
+        )
+
+    # Versions ---------------------------------------------------------------------------------
+
+    def versions_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
+        """All versions, the newest first."""
+        row = self._viewed(request, object_id)
+        rows = self.kind.versions.versions_of(row).defer("content")
+        page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("p"))
+        title = self.kind.versions_title % {self.kind.noun: row}
+        return self._page(request, "text_versions", title, row, versions=list(page), page=page)
+
+    def version_view(self, request: HttpRequest, object_id: str, number: int) -> HttpResponseBase:
+        """One version, and what is different in it from the one before, or from any other."""
+        row = self._viewed(request, object_id)
+        version = self._version(row, number)
+        wanted = request.GET.get("with", "")
+        before = int(wanted) if wanted.isdecimal() and len(wanted) < 10 else number - 1
+        versions = self.kind.versions
+        other = versions.versions_of(row).filter(number=before).first()
+        lines = (
+            versions.differences(other.content, version.content)
+            if other is not None
+            else (Line("same", text) for text in versions.lines_of(version.content))
+        )
+        title = self.kind.version_title % {"number": number, self.kind.noun: row}
+        return self._page(
+            request,
+            "text_version",
+            title,
+            row,
+            version=version,
+            other=other,
+            lines=list(islice(lines, 2 * MAX_COMPARED_LINES)),
+            may_restore=number != row.version and self.has_change_permission(request, row),
+        )
+
+    def restore_view(self, request: HttpRequest, object_id: str, number: int) -> HttpResponseBase:
+        """Have it say again what it said once."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = self._row(request, object_id)
+        if not self.has_change_permission(request, row):
+            raise PermissionDenied
+        version = self._version(row, number)
+        based_on = request.POST.get("based_on", "")
+        told = -1 if not based_on.isdecimal() or len(based_on) > 9 else int(based_on)
+        try:
+            with transaction.atomic(using=row._state.db):
+                self.kind.versions.restore(row, version, author=request.user, based_on=told)
+                catalog_rows.write_after_commit()
+                text = gettext("Restored version %(old)d, as version %(new)d.")
+                done = text % {"old": number, "new": row.version}
+                self.log_change(request, row, done)
+        except Overtaken:
+            self.message_user(request, str(self.kind.look_again), messages.ERROR)
+            return redirect(self.url_of("version", row.pk, number))
+        except self.kind.error as exc:
+            text = gettext("Version %(number)d cannot be restored: %(why)s")
+            self.message_user(request, text % {"number": number, "why": exc}, messages.ERROR)
+            return redirect(self.url_of("version", row.pk, number))
+        self.message_user(request, done, messages.SUCCESS)
+        return redirect(self.url_of("versions", row.pk))
+
+    # ------------------------------------------------------------------------------------------
+
+    def _row(self, request: HttpRequest, object_id: str) -> Any:
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        row = self.get_object(request, unquote(object_id))
+        if row is None:
+            raise Http404
+        return row
+
+    def _viewed(self, request: HttpRequest, object_id: str) -> Any:
+        row = self._row(request, object_id)
+        if not self.has_view_or_change_permission(request, row):
+            raise PermissionDenied
+        return row
+
+    def _version(self, row: Any, number: int) -> Any:
+        version = self.kind.versions.versions_of(row).filter(number=number).first()
+        if version is None:
+            raise Http404
+        return version
+
+    def _page(
+        self, request: HttpRequest, template: str, title: str, row: Any = None, **context: Any
+    ) -> TemplateResponse:
+        """A page with the way back to the form of a row, if it is about one."""
+        request.current_app = self.admin_site.name
+        page = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "opts": self.opts,
+            "row": row,
+            "back": self.kind.back % {self.kind.noun: row},
+            **context,
+        }
+        return TemplateResponse(request, f"admin/mcp_django/{template}.html", page)
+
+
+def _errors(form: Any) -> list[tuple[str, str]]:
+    """What is wrong, each with the label of its field."""
+    return [
+        (str(form.fields[name].label) if name in form.fields else "", error)
+        for name, errors in form.errors.items()
+        for error in errors
+    ]
+
+
+# Texts --------------------------------------------------------------------------------------------
 
 FIXED = ("server", "name")
 

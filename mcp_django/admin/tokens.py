@@ -1,11 +1,17 @@
-"""Access tokens: made here and shown once, looked at without their secret, and revoked."""
+"""Access tokens, the security log and external identities in the admin.
+
+A token is made here and shown once. Afterwards it is looked at without its secret, and revoked,
+never deleted. The security log is read-only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminSplitDateTime
 from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -16,11 +22,140 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from django.views.decorators.debug import sensitive_variables
 
-from mcp_django.admin.ending import EndingAdmin
-from mcp_django.admin.tokens_form import TokenForm
+from mcp_django.admin_base import ActingAdmin, EndingAdmin, ReadOnlyAdmin, may_give_access
 from mcp_django.auth import security_log
-from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent
+from mcp_django.auth.principal import user_named
+from mcp_django.conf import get_settings
+from mcp_django.models import TOKEN_PREFIX, AccessToken, AuthEvent, ExternalIdentity
+from mcp_django.models.calls import new_code
+from mcp_django.models.tokens import validate_networks
+from mcp_django.server import all_servers
 from mcp_django.storage import databases
+
+# The form that makes a token ----------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    Base = forms.ModelForm[AccessToken]
+else:
+    Base = forms.ModelForm
+
+
+def server_choices() -> list[tuple[str, str]]:
+    """The servers of the site."""
+    return [(one.name, one.name) for one in all_servers()]
+
+
+def scope_choices() -> list[tuple[str, Any]]:
+    """The scopes that settings describe, and those that anything of this site asks for."""
+    described = get_settings().scopes
+    return [(scope, _described(scope, described)) for scope in sorted({*described, *_asked_for()})]
+
+
+def _described(scope: str, described: dict[str, str]) -> str:
+    return f"{scope}: {described[scope]}" if described.get(scope) else scope
+
+
+def _asked_for() -> Iterator[str]:
+    for server in all_servers():
+        server.refresh()
+        yield from server.scopes
+        for component in server.offered:
+            yield from component.scopes
+
+
+class LabeledDateTime(AdminSplitDateTime):
+    """A date and a time, each with a name of its own; Django writes theirs only beside them."""
+
+    def __init__(self, attrs: Any = None) -> None:
+        super().__init__(attrs)
+        for widget, label in zip(self.widgets, (_("Date"), _("Time")), strict=True):
+            widget.attrs["aria-label"] = label
+
+
+class TokenForm(Base):
+    """What a new token is good for; the token itself is made where it is saved."""
+
+    username = forms.CharField(
+        label=_("User"), help_text=_("Whoever has the token acts as this user.")
+    )
+    scopes = forms.MultipleChoiceField(
+        label=_("Scopes"),
+        choices=scope_choices,
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_("Without any, it opens what asks for none."),
+    )
+    servers = forms.MultipleChoiceField(
+        label=_("Servers"),
+        choices=server_choices,
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_("Without any, it opens every server."),
+    )
+    networks = forms.CharField(
+        label=_("Networks"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3, "cols": 40}),
+        help_text=_(
+            "The addresses it may come from, such as 192.0.2.0/24, one in each line; none: any."
+        ),
+    )
+    expires_at = forms.SplitDateTimeField(
+        label=_("Expires"),
+        required=False,
+        widget=LabeledDateTime,
+        help_text=_("Empty: never."),
+    )
+
+    # The form is good for one token: a page that is loaded again sends it again.
+    once = forms.CharField(
+        required=False, max_length=64, initial=new_code, widget=forms.HiddenInput
+    )
+
+    # Who fills it in; a class of its own for each request has it.
+    by: Any = None
+
+    class Meta:
+        model = AccessToken
+        fields = ["username", "name", "scopes", "servers", "networks", "expires_at"]
+
+    def clean_username(self) -> str:
+        """The name of a user whom one may make a token for.
+
+        Raises:
+            ValidationError: there is none; it is not said whether such a user exists.
+        """
+        name = str(self.cleaned_data["username"])
+        self.user = user_named(name)
+        if self.user is None or not self.user.is_active or not may_give_access(self.by, self.user):
+            raise forms.ValidationError(
+                _("There is no user of this name whom you may make a token for.")
+            )
+        return name
+
+    def clean_networks(self) -> list[str]:
+        """The networks as a list.
+
+        Raises:
+            ValidationError: one is none.
+        """
+        networks = str(self.cleaned_data["networks"]).split()
+        validate_networks(networks)
+        return networks
+
+    def clean_expires_at(self) -> Any:
+        """A moment that is yet to come, if any.
+
+        Raises:
+            ValidationError: it is past.
+        """
+        moment = self.cleaned_data["expires_at"]
+        if moment is not None and moment <= timezone.now():
+            raise forms.ValidationError(_("This moment is past."))
+        return moment
+
+
+# Tokens -------------------------------------------------------------------------------------------
 
 # How long a page that was sent may be loaded again without making another token.
 FORM_SECONDS = 24 * 3600
@@ -241,3 +376,37 @@ class AccessTokenAdmin(EndingAdmin):
         if not token.user.is_active:
             return _now("user inactive")
         return _now("usable") if token.is_usable else _now("expired")
+
+
+# Security log and external identities -------------------------------------------------------------
+
+# An external identity says which user the subject of another issuer is on this site.
+
+
+@admin.register(AuthEvent)
+class AuthEventAdmin(ReadOnlyAdmin):
+    """The security log, to be read; it is pruned by its age alone."""
+
+    list_display = ["at", "kind", "username", "client_id", "server", "address"]
+    list_filter = ["kind", "at"]
+    search_fields = ["username", "client_id", "address"]
+    date_hierarchy = "at"
+    # Counting a log of millions for each page is not worth it.
+    show_full_result_count = False
+
+
+@admin.register(ExternalIdentity)
+class ExternalIdentityAdmin(ActingAdmin):
+    """Who a subject is: a row lets that subject in as the user, and without one he is nobody."""
+
+    acts_as = "user"
+    list_display = ["subject", "issuer", "user", "created_at", "last_used_at"]
+    list_filter = ["issuer"]
+    list_select_related = ["user"]
+    search_fields = ["subject", "issuer"]
+    raw_id_fields = ["user"]
+    readonly_fields = ["last_used_at"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """Another subject is another row, with a history of its own."""
+        return [*(["issuer", "subject"] if obj else []), *self.readonly_fields]

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from django.core import checks
 
-from mcp_django.checks import (
-    approvals,
-    authorization,
-    backends,
-    components,
-    narrowing,
-    sensitive,
-    site,
-    tasks,
-    ui,
-)
+from mcp_django.checks import components, site
 from mcp_django.conf import Check, with_settings
 
 TAG = "mcp_django"
@@ -30,9 +20,9 @@ FIRST = (site.check_distribution, site.check_settings)
 ALL = _with_settings(
     site.check_backends,
     site.check_oauth_app,
-    backends.check_issuers,
-    backends.check_entries,
-    backends.check_rest_tokens,
+    site.check_issuers,
+    site.check_entries,
+    site.check_rest_tokens,
     site.check_channel_layer,
     site.check_mounts,
     site.check_middleware,
@@ -49,19 +39,19 @@ ALL = _with_settings(
     components.check_admin_sources,
     components.check_views,
     components.check_uri_schemes,
-    authorization.check_scopes,
-    authorization.check_resource_urls,
-    authorization.check_can_connect,
-    authorization.check_metadata,
-    approvals.check_sign_in_page,
-    sensitive.check_sensitive,
-    tasks.check_task_backend,
-    ui.check_views_of_tools,
+    site.check_scopes,
+    site.check_resource_urls,
+    site.check_can_connect,
+    site.check_metadata,
+    site.check_sign_in_page,
+    components.check_sensitive,
+    site.check_task_backend,
+    components.check_views_of_tools,
 )
 # What a site in development may leave for later.
 DEPLOY = _with_settings(components.check_open_servers)
 # Read the database, which is asked for by name: check --database default.
-DATABASE = _with_settings(narrowing.check_narrowing)
+DATABASE = _with_settings(components.check_narrowing)
 
 
 def register_all() -> None:
@@ -71,4 +61,4 @@ def register_all() -> None:
     for check in DEPLOY:
         checks.register(check, TAG, deploy=True)
     for check in DATABASE:
-        checks.register(check, TAG, narrowing.TAG)
+        checks.register(check, TAG, components.TAG)

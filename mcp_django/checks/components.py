@@ -1,23 +1,35 @@
-"""Checks of what the site declares: servers, permissions, components and their templates."""
+"""System checks of what the site declares: servers, permissions, components and their templates."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.apps import apps
+from django.conf import settings
 from django.core import checks
-from django.core.checks import CheckMessage, Error
+from django.core.checks import (
+    CheckMessage,
+    Error,
+    Warning,  # noqa: A004 - Django's name
+)
 from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, router
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 
 from mcp_django.auth.permissions import AllowAny, codenames, permissions
 from mcp_django.checks.site import DISTRIBUTION
+from mcp_django.core.component import Component
+from mcp_django.core.tool import MIME_TYPE, UI, Tool
 from mcp_django.overrides.state import is_decided_with_another
 from mcp_django.schema.compiled import RawArguments, RawOutput, validation_engine
-from mcp_django.server import MCPServer, all_servers
+from mcp_django.schema.structure import walk
+from mcp_django.server import MCPServer, all_servers, known_scopes
+from mcp_django.storage.databases import tables
 
 
 def check_server_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -253,3 +265,187 @@ def check_uri_schemes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         for component in (*server.resources.values(), *server.templates.values())
         if component.key.lower().startswith(("http:", "https:"))
     ]
+
+
+# Overrides in the database ------------------------------------------------------------------------
+
+# This check reads the database, so it runs only where database checks are asked for.
+
+CODE = "mcp_django.W015"
+
+
+def check_narrowing(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """W015: the admin narrows something to a group, permission or scope that there is not."""
+    if router.db_for_read(tables.Component) not in (databases or ()):
+        return []
+    try:
+        return list(_unknown())
+    except DatabaseError:
+        # Not migrated yet; ``migrate`` itself runs this first.
+        return []
+
+
+def _unknown() -> Iterable[CheckMessage]:
+    narrowed = [
+        *tables.Server._default_manager.all(),
+        *tables.Component._default_manager.filter(missing_since=None),
+    ]
+    known = {"groups": _groups(), "permissions": _permissions(), "scopes": known_scopes()}
+    for row in narrowed:
+        for column, names in known.items():
+            unknown = sorted(set(getattr(row, column, ())) - names)
+            if unknown:
+                yield Warning(
+                    f"The admin narrows the {row._meta.verbose_name} {row} by {column} that there "
+                    f"are not: {', '.join(unknown)}.",
+                    hint="Nobody but superusers gets past a group or permission without a holder, "
+                    "and no token has an unknown scope: choose others in the admin.",
+                    obj=row,
+                    id=CODE,
+                )
+
+
+def _groups() -> set[str]:
+    if not apps.is_installed("django.contrib.auth"):
+        return set()
+    from django.contrib.auth.models import Group
+
+    return set(Group.objects.values_list("name", flat=True))
+
+
+def _permissions() -> set[str]:
+    if not apps.is_installed("django.contrib.auth"):
+        return set()
+    from django.contrib.auth.models import Permission
+
+    rows = Permission.objects.values_list("content_type__app_label", "codename")
+    return {f"{app}.{codename}" for app, codename in rows}
+
+
+TAG = checks.Tags.database
+
+
+# Names of sensitive arguments ---------------------------------------------------------------------
+
+# A name in ``sensitive`` has to be one that callers send; otherwise nothing is hidden in the log.
+
+
+def check_sensitive(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W017: ``sensitive`` names an argument that there is not, so that nothing is hidden."""
+    return [
+        checks.Warning(
+            f"The {component} has sensitive={name!r}, and no argument of that name.",
+            hint="Write the name as it is in the input schema, where an alias takes its place.",
+            obj=server,
+            id="mcp_django.W017",
+        )
+        for server in all_servers()
+        for component in server
+        if component.sensitive
+        for name in _unheard_of(component)
+    ]
+
+
+def _unheard_of(component: Component) -> Iterator[str]:
+    source: Any = getattr(component, "arguments", None)
+    schema = source.json_schema if source is not None else {}
+    known: set[str] = set()
+    for _path, member in walk(schema):
+        if member.get("additionalProperties") not in (None, False):
+            # Names that nobody declared may come.
+            return
+        known.update(member.get("properties", ()))
+    yield from (name for name in component.sensitive if name not in known)
+
+
+# MCP Apps -----------------------------------------------------------------------------------------
+
+# Their templates, where they lead, and what a host would block.
+
+# Elements that load what they name; a link that somebody follows loads nothing into the page.
+LOADED = re.compile(
+    r"""<(?P<tag>script|img|link|iframe|source|video|audio|embed)\b[^>]*?\s(?:src|href)\s*=\s*["']?"""
+    r"""(?P<url>(?:https?:)?//[^\s"'>{]+)""",
+    re.IGNORECASE,
+)
+
+
+def check_views_of_tools(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E015: the template is missing or broken. E016: a link to no view. W018: blocked files."""
+    return [
+        problem
+        for server in all_servers()
+        for tool in server.tools.values()
+        if tool.ui is not None
+        for problem in _problems(server, tool, tool.ui)
+    ]
+
+
+def _problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage]:
+    if not ui.template:
+        yield from _link_problems(server, tool, ui)
+        return
+    try:
+        found = get_template(ui.template)
+    except (TemplateDoesNotExist, TemplateSyntaxError) as exc:
+        problem = "is not found" if isinstance(exc, TemplateDoesNotExist) else "cannot be read"
+        detail = "" if isinstance(exc, TemplateDoesNotExist) else f": {exc}"
+        yield Error(
+            f"The view of the {tool} is the template {ui.template!r}, which {problem}{detail}.",
+            hint="Put it in a templates directory of an installed app.",
+            obj=server,
+            id="mcp_django.E015",
+        )
+        return
+    # Only Django's own engine keeps what it read.
+    source = str(getattr(getattr(found, "template", None), "source", ""))
+    for origin, option in sorted(_blocked(source, ui)):
+        yield checks.Warning(
+            f"The view of the {tool} loads from {origin}, which hosts block.",
+            hint=f"Write UI({ui.template!r}, {option}=[{origin!r}]), or serve the file yourself "
+            "with {% static %}.",
+            obj=server,
+            id="mcp_django.W018",
+        )
+
+
+def _link_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage]:
+    if not ui.uri:
+        return
+    found = server.available.find_resource(ui.uri)
+    if found is not None and found[0].mime_type == MIME_TYPE:
+        return
+    problem = "is no view" if found is not None else "is not there"
+    yield Error(
+        f"The {tool} shows its results in {ui.uri}, which {problem}.",
+        hint="Give the template in its place, name the view of another tool of the server, or "
+        f"declare a resource at it with mime_type={MIME_TYPE!r}.",
+        obj=server,
+        id="mcp_django.E016",
+    )
+
+
+def _blocked(source: str, ui: UI) -> set[tuple[str, str]]:
+    """The origins that a page loads from and does not declare, with the option to do so."""
+    found = set()
+    for match in LOADED.finditer(source):
+        option = "frames" if match["tag"].lower() == "iframe" else "resources"
+        parts = urlsplit(match["url"])
+        origin = f"{parts.scheme or 'https'}://{parts.netloc}"
+        allowed = getattr(ui, option)
+        if not _is_among(origin, allowed) and not str(settings.STATIC_URL).startswith(origin):
+            found.add((origin, option))
+    return found
+
+
+def _is_among(origin: str, allowed: Iterable[str]) -> bool:
+    scheme, _, host = origin.partition("://")
+    for one in allowed:
+        of_scheme, _, of_host = one.partition("://")
+        if scheme == of_scheme and (
+            host == of_host or (of_host.startswith("*.") and host.endswith(of_host[1:]))
+        ):
+            return True
+    return False

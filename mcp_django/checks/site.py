@@ -1,8 +1,11 @@
-"""Checks of the site: what is installed, its settings, middleware, databases and URLs."""
+"""System checks of the site: installation, settings, URLs, authentication, tasks and approvals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+import inspect
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions
 from typing import Any
 
@@ -11,11 +14,20 @@ from django.conf import settings as django_settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
-from django.urls import URLResolver, get_resolver
+from django.urls import NoReverseMatch, URLResolver, get_resolver, reverse
+from django.utils.module_loading import import_string
 
 from mcp_django import conf
-from mcp_django.auth.backends import get_backend
-from mcp_django.server import all_servers
+from mcp_django.auth.backends import BaseBackend, get_backend
+from mcp_django.auth.backends.external import entries_for
+from mcp_django.auth.challenges import ROUTE
+from mcp_django.auth.endpoints import canonical
+from mcp_django.auth.pages import HINT, has_sign_in_page
+from mcp_django.auth.permissions import find_rule
+from mcp_django.conf import get_settings
+from mcp_django.core.tool import Tool
+from mcp_django.execution.task_worker import backends
+from mcp_django.server import MCPServer, all_servers
 
 DISTRIBUTION = "django-mcp-provider"
 OAUTH_APP = "mcp_django.oauth"
@@ -196,3 +208,357 @@ def check_persistent_connections(app_configs: Any, **kwargs: Any) -> list[CheckM
 
 def _options(database: Any) -> Any:
     return database.get("OPTIONS") or {}
+
+
+# Authentication backends --------------------------------------------------------------------------
+
+# What they lack, and whether they accept credentials that never expire.
+
+
+def check_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E013: a backend has no issuer to take tokens of, or a path names nothing."""
+    settings = conf.get_settings()
+    lists = {"jwt": settings.jwt, "introspection": settings.introspection}
+    found: list[CheckMessage] = []
+    for server in all_servers():
+        found += [
+            _nothing(
+                f"The server {server.name!r} uses {name!r}, and no issuer is listed for it.", name
+            )
+            for name, entries in lists.items()
+            if name in server.auth and not entries_for(entries, server.name)
+        ]
+    for key, path, kind in _paths(settings):
+        problem = _path_problem(path, kind)
+        if problem:
+            what = f"{key} names {path!r}, {problem}."
+            hint = f"Write the dotted path of a {kind} that exists."
+            found.append(Error(what, hint=hint, id="mcp_django.E013"))
+    return found
+
+
+def check_entries(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W014: an issuer is listed for nobody, so its tokens are refused."""
+    settings = conf.get_settings()
+    found: list[CheckMessage] = []
+    for name, entries in (("jwt", settings.jwt), ("introspection", settings.introspection)):
+        using = {server.name for server in all_servers() if name in server.auth}
+        for number, entry in enumerate(entries):
+            if using.intersection(entry.servers or using):
+                continue
+            key = f"MCP_DJANGO[{name.upper()!r}][{number}]"
+            whose = f", which is for {', '.join(map(repr, entry.servers))}" if entry.servers else ""
+            named = ", ".join(map(repr, sorted(using)))
+            found.append(
+                checks.Warning(
+                    f"No server takes the tokens of {key}{whose}.",
+                    hint=f"Name servers that use {name!r} in SERVERS: {named}."
+                    if using
+                    else f"Add {name!r} to MCP_DJANGO['AUTH'], or to MCPServer(auth=[…]).",
+                    id="mcp_django.W014",
+                )
+            )
+    return found
+
+
+def _nothing(what: str, name: str) -> Error:
+    key = name.upper()
+    hint = f"List one in MCP_DJANGO[{key!r}], or take {name!r} out of AUTH."
+    return Error(what, hint=hint, id="mcp_django.E013")
+
+
+def _path_problem(path: str, kind: str) -> str:
+    try:
+        found = import_string(path)
+    except ImportError as exc:
+        return f"which cannot be imported ({exc})"
+    fits = isinstance(found, type) if kind == "class" else callable(found)
+    return "" if fits else f"which is not a {kind}"
+
+
+def _paths(settings: conf.Settings) -> Iterator[tuple[str, str, str]]:
+    """The dotted paths of the settings: the key, the path, and what it has to name."""
+    for key, entries in (("JWT", settings.jwt), ("INTROSPECTION", settings.introspection)):
+        for number, entry in enumerate(entries):
+            if entry.user:
+                yield f"MCP_DJANGO[{key!r}][{number}]['USER']", entry.user, "function"
+    for number, path in enumerate(settings.drf):
+        yield f"MCP_DJANGO['DRF'][{number}]", path, "class"
+
+
+def check_rest_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E014: tokens of the toolkit that nothing can look at; W012: tokens that never end."""
+    if check_issuers(app_configs):
+        return []
+    found: list[CheckMessage] = []
+    for server in all_servers():
+        if "drf" in server.auth:
+            found += _rest_tokens(server)
+    return found
+
+
+def _rest_tokens(server: MCPServer) -> list[CheckMessage]:
+    try:
+        get_backend("drf")
+    except ImproperlyConfigured:  # E003 says so
+        return []
+    from mcp_django.auth.backends.drf import authentication_classes
+
+    found: list[CheckMessage] = []
+    for one in authentication_classes():
+        bases = {f"{base.__module__}.{base.__qualname__}" for base in one.__mro__}
+        if "rest_framework.authentication.TokenAuthentication" in bases:
+            found.append(
+                checks.Warning(
+                    f"The server {server.name!r} takes tokens of {one.__name__}, which are stored "
+                    "in plain text, never expire and have no scopes.",
+                    hint="Put 'tokens' into AUTH, and make tokens: manage.py mcp token create.",
+                    id="mcp_django.W012",
+                )
+            )
+        is_toolkit = any(base.startswith("oauth2_provider.contrib.") for base in bases)
+        if is_toolkit and not apps.is_installed("mcp_django.oauth"):
+            found.append(
+                Error(
+                    f"The server {server.name!r} refuses the tokens of {one.__name__}: without "
+                    "mcp_django.oauth nobody can tell what they were issued for.",
+                    hint="Add 'mcp_django.oauth' to INSTALLED_APPS, or take the class out.",
+                    id="mcp_django.E014",
+                )
+            )
+    return found
+
+
+# What OAuth clients need --------------------------------------------------------------------------
+
+# Scopes that exist, URLs that are found, rules that run.
+
+
+def check_scopes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E010: a server needs a scope that the site's tokens cannot have. W010: a component does.
+
+    W013: a scope that there is not covers others, or is covered.
+    """
+    if not _is_served():
+        return []
+    servers = [server for server in all_servers() if "oauth" in server.auth]
+    found = [message for server in servers for message in _scope_problems(server)]
+    return [*found, *_implied()] if servers else []
+
+
+def _implied() -> Iterable[CheckMessage]:
+    settings = get_settings()
+    implies = settings.scope_implies or {}
+    named = dict.fromkeys(one for broad, narrow in implies.items() for one in (broad, *narrow))
+    for scope in named:
+        if scope not in settings.scopes:
+            yield checks.Warning(
+                f"MCP_DJANGO['SCOPE_IMPLIES'] names the scope {scope!r}, which SCOPES does not "
+                "have, so no OAuth client can get it.",
+                hint=_hint(scope, settings.scopes),
+                id="mcp_django.W013",
+            )
+
+
+def _scope_problems(server: MCPServer) -> Iterable[CheckMessage]:
+    scopes = get_settings().scopes
+    for scope in server.scopes:
+        if scope not in scopes:
+            yield Error(
+                f"The server {server.name!r} needs the scope {scope!r}, which SCOPES does not "
+                "have, so no client can use it.",
+                hint=_hint(scope, scopes),
+                obj=server,
+                id="mcp_django.E010",
+            )
+    needing: dict[str, list[str]] = defaultdict(list)
+    for component in server:
+        for scope in component.scopes:
+            if scope not in scopes:
+                needing[scope].append(str(component))
+    for scope, components in needing.items():
+        others = f" and {len(components) - 1} more need" if len(components) > 1 else " needs"
+        yield checks.Warning(
+            f"The {components[0]}{others} the scope {scope!r}, which SCOPES does not have, so no "
+            "OAuth client can get it.",
+            hint=_hint(scope, scopes),
+            obj=server,
+            id="mcp_django.W010",
+        )
+
+
+def _hint(scope: str, scopes: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(scope, scopes, n=1)
+    asked = f"Did you mean {nearest[0]!r}? Else add" if nearest else "Add"
+    return f"{asked} {scope!r}: 'What it lets a client do' to MCP_DJANGO['SCOPES']."
+
+
+def check_resource_urls(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E011: two servers say the same URL, so a token for one would open the other."""
+    named: dict[str, list[MCPServer]] = defaultdict(list)
+    for server in all_servers():
+        if server.resource_url:
+            named[canonical(server.resource_url) or ""].append(server)
+    return [
+        Error(
+            f"The servers {', '.join(repr(one.name) for one in servers)} have one resource_url, "
+            f"{resource!r}.",
+            hint="Give each server the URL of its own endpoint.",
+            id="mcp_django.E011",
+        )
+        for resource, servers in named.items()
+        if len(servers) > 1
+    ]
+
+
+def check_can_connect(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E012: the rule that says who may connect cannot be found, so nobody can."""
+    path = get_settings().oauth.can_connect
+    if not path:
+        return []
+    hint = "Write the dotted path of a function (user, server, client_id) -> bool."
+    try:
+        signature = inspect.signature(find_rule(path))
+    except ImproperlyConfigured as exc:
+        return [Error(str(exc), hint=hint, id="mcp_django.E012")]
+    except ValueError:  # something of C, which has none
+        return []
+    try:
+        signature.bind("user", "server", "client_id")
+    except TypeError as exc:
+        what = f"MCP_DJANGO['OAUTH']['CAN_CONNECT'] names {path!r}, which takes {signature}: {exc}."
+        return [Error(what, hint=hint, id="mcp_django.E012")]
+    return []
+
+
+def check_metadata(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W011: tokens of another issuer are taken, and clients are not told where to get one."""
+    if check_backends(app_configs) or _is_served():
+        return []
+    return [
+        checks.Warning(
+            f"The server {server.name!r} takes tokens of other issuers, and no client can find "
+            "out which.",
+            hint='Add path("", include("mcp_django.urls")) to the root URLconf.',
+            obj=server,
+            id="mcp_django.W011",
+        )
+        for server in all_servers()
+        if any(_has_foreign_issuers(name) for name in server.auth)
+    ]
+
+
+def _has_foreign_issuers(name: str) -> bool:
+    # The site's own authorization server has checks of its own.
+    return name != "oauth" and type(get_backend(name)).issuers is not BaseBackend.issuers
+
+
+def _is_served() -> bool:
+    """Whether the URLconf has the metadata of the endpoints."""
+    try:
+        reverse(ROUTE)
+    except NoReverseMatch:
+        return False
+    return True
+
+
+# The backend that runs tasks ----------------------------------------------------------------------
+
+# Backends of Django and of django-tasks that are for development, by the names of their classes.
+QUEUE = "default"
+IN_REQUEST, NOWHERE = "ImmediateBackend", "DummyBackend"
+
+
+def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E017: what is to run tasks cannot. W019: it survives nothing."""
+    running = [
+        f"{tool.key} on {server.name}"
+        for server in all_servers()
+        for tool in server
+        if isinstance(tool, Tool) and tool.task
+    ]
+    alias = get_settings().task_backend
+    if alias:
+        reason = _hindrance(alias)
+        return [] if reason is None else [_error(*reason)]
+    if not running or django_settings.DEBUG:
+        return []
+    return [
+        checks.Warning(
+            f"Tools run as tasks ({', '.join(sorted(running))}) in threads of the web process, and "
+            "end with it.",
+            hint=(
+                "Set MCP_DJANGO['TASK_BACKEND'] to an alias of TASKS whose workers run on their "
+                "own; see docs/tasks.md."
+            ),
+            id="mcp_django.W019",
+        )
+    ]
+
+
+def _hindrance(alias: str) -> tuple[str, str] | None:
+    """Why a backend cannot run tasks, and the way out."""
+    found = backends()
+    if found is None:
+        return (
+            f"is {alias!r}, and there is no task framework.",
+            "Install 'django-mcp-provider[tasks]', or Django 6.",
+        )
+    try:
+        backend = found[alias]
+    except (ImproperlyConfigured, ImportError) as exc:
+        known = ", ".join(map(repr, getattr(django_settings, "TASKS", {}))) or "no entry"
+        reason = str(exc).rstrip(".")
+        return (
+            f"is {alias!r}, which cannot be used: {reason}.",
+            f"TASKS has {known}: name one of TASKS, or add {alias!r} to it.",
+        )
+    except RuntimeError as exc:
+        # What Django says of a model whose app is not installed.
+        return f"is {alias!r}, which cannot be used: {exc}", "Add its app to INSTALLED_APPS."
+    name = type(backend).__name__
+    if name == IN_REQUEST:
+        return (
+            f"is {alias!r}, an {name}: it runs a task inside the request that creates it.",
+            "Leave TASK_BACKEND empty for development; else name a backend with workers.",
+        )
+    if name == NOWHERE:
+        return f"is {alias!r}, a {name}, which runs nothing.", "Name a backend with workers."
+    if backend.queues and QUEUE not in backend.queues:
+        return f"is {alias!r}, which has no queue {QUEUE!r}.", f"Add {QUEUE!r} to its QUEUES."
+    # Before Django 6 nobody else asks, unless the framework is an installed app.
+    for one in backend.check():
+        if one.is_serious():
+            return f"is {alias!r}, which is not ready: {one.msg}.", one.hint or "Mend that."
+    return None
+
+
+def _error(message: str, hint: str) -> CheckMessage:
+    message = f"MCP_DJANGO['TASK_BACKEND'] {message}"
+    return checks.Error(message, hint=hint, id="mcp_django.E017")
+
+
+# The sign-in page for approvals -------------------------------------------------------------------
+
+
+def check_sign_in_page(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """W016: a tool waits for a person who has no page to sign in at."""
+    # The authorization server needs that page too, and has an error of its own for it.
+    if apps.is_installed(OAUTH_APP) or not getattr(django_settings, "ROOT_URLCONF", ""):
+        return []
+    waiting = [
+        f"{tool.key} on {server.name}"
+        for server in all_servers()
+        for tool in server
+        if isinstance(tool, Tool) and tool.approval
+    ]
+    if not waiting or has_sign_in_page():
+        return []
+    return [
+        checks.Warning(
+            f"LOGIN_URL is {str(django_settings.LOGIN_URL)!r}, which no URL of the site answers, "
+            f"so nobody can sign in to approve a call ({', '.join(sorted(waiting))}).",
+            hint=HINT,
+            id="mcp_django.W016",
+        )
+    ]

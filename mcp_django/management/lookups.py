@@ -1,26 +1,42 @@
-"""What a command line names, found among what the site has; a name that is not there names others.
+"""Servers, components, users and revisions by the names on a command line, and facts about them.
 
-Whoever runs a command owns the site, so these errors tell of everything that exists.
+A name that does not exist is answered with the names that are like it. The user of a command owns
+the site, so these errors mention everything that exists.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable, Sequence
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
-from django.conf import settings
+from django.conf import ENVIRONMENT_VARIABLE, settings
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
+from django.urls import NoReverseMatch, reverse
 
+from mcp_django.auth.permissions import BasePermission, permissions
 from mcp_django.auth.principal import Principal, anonymous, principal_for, user_named
+from mcp_django.conf import get_settings
 from mcp_django.core.component import Component
-from mcp_django.management.command_errors import SEE_WHERE, name_and_text
-from mcp_django.management.kinds import PLURALS, Kind, kind_argument, kind_of
-from mcp_django.management.offering import components_of, look_up
-from mcp_django.protocol.revisions import REVISIONS, Revision
+from mcp_django.core.resource import ReadableComponent, SkillFile
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import AccessRefused, Busy, MCPError
+from mcp_django.execution.handlers import prompts, resources, tools
+from mcp_django.execution.policy import admit_connection, visible
+from mcp_django.management.command_errors import SEE_WHERE, name_and_text, text_of
+from mcp_django.protocol import shapes
+from mcp_django.protocol.jsonrpc import encode
+from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
 from mcp_django.server import MCPServer, all_servers
 
 NEAREST = 3
@@ -194,3 +210,380 @@ def find_revision(version: str) -> Revision:
             f"The revisions are: {', '.join(REVISIONS)}."
         )
     return REVISIONS[version]
+
+
+# Catalog and disabled components ------------------------------------------------------------------
+
+# What a server has, for the commands of its owner. Where the database cannot be asked, they show
+# what code says.
+
+SWITCHED_OFF = "switched off in the admin"
+
+
+def look_up(server: MCPServer) -> None:
+    """See that what the admin says of a server is known, as far as the database can tell.
+
+    Who asks owns the site: without a database he is shown what code says.
+    """
+    try:
+        server.refresh(is_list=True)
+    except Busy:
+        server.as_in_code()
+
+
+def components_of(server: MCPServer) -> list[Component]:
+    """Each as it is offered; what is switched off, as it would be."""
+    offered = server.offered.tables
+    return [offered[one.kind].get(one.key, one) for one in server.available]
+
+
+def is_offered(server: MCPServer, component: Component) -> bool:
+    """Whether callers are offered it at all."""
+    return component.key in server.offered.tables[component.kind]
+
+
+def guards_of_server(server: MCPServer) -> tuple[object, ...]:
+    """Who may enter, as code and the admin say."""
+    return (server.permission, *server.offered.guards)
+
+
+# The four kinds of component ----------------------------------------------------------------------
+
+# How a command line names them, and what each is on the wire.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind; ``component_kind`` is the specification's word for it."""
+
+    name: str
+    plural: str
+    component_kind: str
+    describe: Callable[[Any], dict[str, Any]]
+    project: Callable[[Mapping[str, Any], Revision], dict[str, Any]]
+
+    def components(self, server: MCPServer) -> list[Component]:
+        """Those of a server, in the order in which its lists have them."""
+        found = [one for one in components_of(server) if one.kind == self.component_kind]
+        return sorted(found, key=lambda one: one.key)
+
+    def wire(self, component: Component, revision: Revision) -> dict[str, Any]:
+        """The entry that a client of this revision finds in its list."""
+        return self.project(self.describe(component), revision)
+
+
+KINDS = (
+    Kind(
+        name="tool",
+        plural="tools",
+        component_kind="tool",
+        describe=tools.describe,
+        project=shapes.project_tool,
+    ),
+    Kind(
+        name="resource",
+        plural="resources",
+        component_kind="resource",
+        describe=resources.describe_resource,
+        project=shapes.project_resource,
+    ),
+    Kind(
+        name="template",
+        plural="templates",
+        component_kind="resource template",
+        describe=resources.describe_template,
+        project=shapes.project_resource,
+    ),
+    Kind(
+        name="prompt",
+        plural="prompts",
+        component_kind="prompt",
+        describe=prompts.describe,
+        project=shapes.project_prompt,
+    ),
+)
+PLURALS = tuple(kind.plural for kind in KINDS)
+
+
+def kind_of(component: Component) -> Kind:
+    """The kind of a component."""
+    return next(kind for kind in KINDS if kind.component_kind == component.kind)
+
+
+def kind_argument(text: str) -> Kind:
+    """The kind that a command line names, in the plural or in the singular.
+
+    Raises:
+        ArgumentTypeError: it names none.
+    """
+    for kind in KINDS:
+        if text in (kind.plural, kind.name):
+            return kind
+    raise argparse.ArgumentTypeError(f"{text!r} is no kind; use {', '.join(PLURALS)}")
+
+
+# Facts about a component --------------------------------------------------------------------------
+
+# They are the same in text and with ``--json``.
+
+# No tokenizer: each model has its own, and the bytes tell which tool is the big one.
+BYTES_PER_TOKEN = 4
+ESTIMATE = f"estimate: UTF-8 bytes / {BYTES_PER_TOKEN}"
+
+
+def estimated_tokens(wire: Any) -> int:
+    """About how much of a model's context a JSON value takes."""
+    return math.ceil(len(encode(wire)) / BYTES_PER_TOKEN)
+
+
+def flags(component: Component) -> list[str]:
+    """What tells a component from a plain one, a few words each."""
+    hints = component.hints if isinstance(component, Tool) else {}
+    marks = {
+        "read-only": hints.get("readOnlyHint"),
+        "destructive": hints.get("destructiveHint"),
+        "slow": component.slow,
+        "skill": isinstance(component, SkillFile) and component.frontmatter is not None,
+    }
+    lists = {
+        "needs": component.needs,
+        "permission": guard_names(component.permission),
+        "scopes": component.scopes,
+    }
+    return [
+        *(word for word, holds in marks.items() if holds),
+        *(f"{word} {' '.join(names)}" for word, names in lists.items() if names),
+        *([f"rate {', '.join(map(str, component.rates))}"] if component.rates else []),
+        *([f"approval {approval_of(component)}"] if approval_of(component) else []),
+    ]
+
+
+def approval_of(component: Component) -> str:
+    """Who has to approve each call: ``"caller"``, ``"staff"`` or nobody."""
+    return component.approval if isinstance(component, Tool) else ""
+
+
+def facts(component: Component) -> dict[str, Any]:
+    """The component as an entry of a JSON list."""
+    kind = kind_of(component)
+    address = {"uri": component.key} if isinstance(component, ReadableComponent) else {}
+    return {
+        "kind": kind.name,
+        "name": component.name,
+        **address,
+        "aliases": list(component.aliases),
+        "title": str(component.title),
+        "hints": component.hints if isinstance(component, Tool) else {},
+        "slow": component.slow,
+        "needs": list(component.needs),
+        "permission": guard_names(component.permission),
+        "scopes": list(component.scopes),
+        "rate": [str(rate) for rate in component.rates],
+        "approval": approval_of(component),
+        "estimated_tokens": estimated_tokens(kind.wire(component, LATEST)),
+    }
+
+
+def total_tokens(entries: Iterable[Mapping[str, Any]], instructions: str) -> int:
+    """What a client takes in that loads every list of a server, and its instructions."""
+    lists: int = sum(one["estimated_tokens"] for one in entries)
+    return lists + (estimated_tokens(instructions) if instructions else 0)
+
+
+# Addresses of the servers -------------------------------------------------------------------------
+
+# As far as the settings and the URLconf of this site say.
+
+# Where runserver listens; a site elsewhere says so with BASE_URL.
+LOCAL = "http://127.0.0.1:8000"
+
+
+def base_url() -> str:
+    """The site's own address: ``BASE_URL``, or where runserver listens."""
+    return get_settings().base_url or LOCAL
+
+
+def paths(server: MCPServer) -> list[str]:
+    """The paths at which the URLconf mounts a server; none if it does not, or needs arguments."""
+    try:
+        return [reverse(f"{server.namespace}:endpoint")]
+    except NoReverseMatch:
+        return []
+
+
+def urls(server: MCPServer) -> list[str]:
+    """The addresses of a server: whole ones if the site knows its own, else paths."""
+    base = get_settings().base_url
+    return [urljoin(base, path) for path in paths(server)]
+
+
+def endpoint_url(server: MCPServer) -> str:
+    """The address that a client is told.
+
+    Raises:
+        CommandError: the URLconf does not say; the way out is to give it.
+    """
+    try:
+        path = reverse(f"{server.namespace}:endpoint")
+    except NoReverseMatch:
+        raise CommandError(
+            f"The URLconf has no fixed address for server {server.name!r}; give it with --url, "
+            "or mount the server: path('mcp', server.urls)."
+        ) from None
+    return urljoin(base_url(), path)
+
+
+def check_url(url: str) -> str:
+    """The given address, if it is one.
+
+    Raises:
+        CommandError: it is no absolute HTTP address.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise CommandError(f"--url {url!r} is no address; write https://example.com/mcp.")
+    return url
+
+
+# The command that starts ``mcp stdio`` ------------------------------------------------------------
+
+# It works from anywhere on this machine.
+
+
+def stdio_command(*, server: str | None, user: str | None) -> tuple[str, ...]:
+    """This Python, this site's ``manage.py`` (or Django's own entry), and what to serve as whom."""
+    chosen = [*(["--server", server] if server else []), *(["--user", user] if user else [])]
+    return (sys.executable, *_entry_point(), "stdio", *chosen)
+
+
+def environment() -> dict[str, str]:
+    """What the process needs besides: the settings that are in force now."""
+    settings = os.environ.get(ENVIRONMENT_VARIABLE)
+    return {ENVIRONMENT_VARIABLE: settings} if settings else {}
+
+
+def _entry_point() -> tuple[str, ...]:
+    script = Path(sys.argv[0])
+    # python -m django, and the entry points that a test runner or an installer makes.
+    if script.suffix != ".py" or script.name == "__main__.py":
+        return ("-m", "django", "mcp", "--pythonpath", str(Path.cwd()))
+    return (str(script.resolve()), "mcp")
+
+
+# Access rules in words ----------------------------------------------------------------------------
+
+# The sentences are for the site owner.
+
+
+def guard_names(declared: object) -> list[str]:
+    """What was declared as a permission, by the names of its parts."""
+    return [_guard_name(one) for one in permissions(declared)]
+
+
+def _guard_name(guard: BasePermission) -> str:
+    return text_of(guard) or type(guard).__name__
+
+
+def may_enter(server: MCPServer, principal: Principal) -> bool:
+    """Whether a caller gets past the door of a server.
+
+    Raises:
+        CommandError: a permission of the server fails.
+    """
+    try:
+        with naming_permissions(server, None, principal):
+            admit_connection(server, principal)
+    except AccessRefused:
+        return False
+    return True
+
+
+def may_see(server: MCPServer, component: Component, principal: Principal) -> bool:
+    """Whether a caller whom the server lets in is told that a component exists.
+
+    Raises:
+        CommandError: a permission of the component fails, beyond closing it.
+    """
+    with naming_permissions(server, component, principal):
+        return visible(principal, component)
+
+
+@contextmanager
+def naming_permissions(
+    server: MCPServer, component: Component | None, principal: Principal
+) -> Iterator[None]:
+    """Name the permission that an exception comes from."""
+    try:
+        yield
+    except (AccessRefused, MCPError):
+        raise
+    except Exception as exc:
+        if failed := failed_permission(server, component, principal):
+            raise failed from exc
+        raise
+
+
+def failed_permission(
+    server: MCPServer, component: Component | None, principal: Principal
+) -> CommandError | None:
+    """Return the error that names the first permission which fails for this caller, if one does."""
+    owners = [(f"server {server.name!r}", guards_of_server(server))]
+    owners += [(str(component), (component.permission,))] if component is not None else []
+    for owner, declared in owners:
+        for guard, exc in _refusals(declared, principal):
+            if exc is not None:
+                name = _guard_name(guard)
+                return CommandError(
+                    f"The permission {name} of the {owner} raised {name_and_text(exc)}\n{SEE_WHERE}"
+                )
+    return None
+
+
+def _refusals(
+    declared: object, principal: Principal
+) -> Iterator[tuple[BasePermission, Exception | None]]:
+    """Return the permissions that do not say yes, each with what it raised if it failed."""
+    for guard in permissions(declared):
+        try:
+            if not guard.has_permission(principal):
+                yield guard, None
+        except (AccessRefused, MCPError):
+            yield guard, None
+        except Exception as exc:  # noqa: BLE001  # the site's own code, which is named
+            yield guard, exc
+
+
+def audience(server: MCPServer, component: Component) -> str:
+    """Who may see a component, as one sentence."""
+    of_server = guard_names(guards_of_server(server))
+    needed = list(dict.fromkeys(of_server + guard_names(component.permission)))
+    needed = [name for name in needed if name != "AllowAny"]
+    who = f"callers that pass {' and '.join(needed)}" if needed else "everybody"
+    if not component.scopes:
+        return f"Seen and used by {who}."
+    scopes = " ".join(component.scopes)
+    if get_settings().list_filter == "scopes":
+        return f"Seen and used by {who}, with a credential that holds: {scopes}."
+    return f"Seen by {who}; used with a credential that holds: {scopes}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether one caller may see a component, and what says no."""
+
+    is_visible: bool
+    refused_by: tuple[str, ...] = ()
+
+
+def verdict(server: MCPServer, component: Component, principal: Principal) -> Verdict:
+    """What the policy says of one caller and one component."""
+    if not server.offered.is_enabled or not is_offered(server, component):
+        return Verdict(is_visible=False, refused_by=("the admin, where it is switched off",))
+    if may_enter(server, principal) and may_see(server, component, principal):
+        return Verdict(is_visible=True)
+    guards = (*permissions(guards_of_server(server)), *permissions(component.permission))
+    refusing = [
+        _guard_name(guard) + (f", which raised {name_and_text(exc)}" if exc is not None else "")
+        for guard, exc in _refusals(guards, principal)
+    ]
+    return Verdict(is_visible=False, refused_by=tuple(dict.fromkeys(refusing or ["LIST_FILTER"])))

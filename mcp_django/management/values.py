@@ -1,4 +1,6 @@
-"""``key=value`` on the command line, read as the argument's schema says.
+"""Values on the command line: ``key=value`` arguments, and answers that are typed into a form.
+
+``key=value`` is read as the argument's schema says.
 
 ``key=value``   text as it is; numbers, yes and no by their words; arrays and objects as JSON
 ``key=@FILE``   the contents of a file, read likewise
@@ -12,13 +14,18 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
+from django.core.validators import validate_email
+from django.utils.dateparse import parse_date, parse_datetime
 
 from mcp_django.management.lookups import nearest
-from mcp_django.management.parameters import Schema, type_text
 from mcp_django.protocol.errors import clip
 
 TOO_DEEP = "the JSON is nested too deep; send fewer levels of arrays and objects"
@@ -80,7 +87,7 @@ def read_value(text: str, schema: Schema) -> Any:
         return _choice(text, schema.get("enum", [schema.get("const")]))
     for kind, member in sorted(_alternatives(schema), key=lambda one: LATE.get(one[0], 0)):
         try:
-            return _choice(text, member["enum"]) if "enum" in member else READERS[kind](text)
+            return _choice(text, member["enum"]) if "enum" in member else WORD_READERS[kind](text)
         except ValueError:
             continue
     raise ValueError(f"write {_article(type_text(schema))}")
@@ -212,7 +219,7 @@ def _any(text: str) -> Any:
         return text
 
 
-READERS: Mapping[str, Callable[[str], Any]] = {
+WORD_READERS: Mapping[str, Callable[[str], Any]] = {
     "integer": int,
     "number": _number,
     "boolean": _boolean,
@@ -226,3 +233,295 @@ READERS: Mapping[str, Callable[[str], Any]] = {
 
 def _article(noun: str) -> str:
     return noun if noun.startswith('"') else f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+# Fields of an elicitation form --------------------------------------------------------------------
+
+# What a field accepts, in words, and what a typed line means. The fields are those of elicitation
+# (MCP 2026-07-28, "Elicitation", requested schema). The server checks the whole answer again;
+# what is refused here saves a round.
+
+Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A named member of a form."""
+
+    name: str
+    schema: Schema
+    is_required: bool
+
+    @property
+    def label(self) -> str:
+        """What the form calls it."""
+        return str(self.schema.get("title") or self.name)
+
+    @property
+    def choices(self) -> list[tuple[Any, str]]:
+        """The values to choose from with their titles; empty where anything may be typed."""
+        schema = self.schema.get("items", {}) if self.is_multiple else self.schema
+        titled = schema.get("oneOf") or schema.get("anyOf")
+        if titled:
+            return [(one["const"], str(one.get("title", one["const"]))) for one in titled]
+        values = schema.get("enum", [])
+        titles = schema.get("enumNames") or values
+        return [(value, str(title)) for value, title in zip(values, titles, strict=False)]
+
+    @property
+    def is_multiple(self) -> bool:
+        """Whether several of the choices may be taken."""
+        return self.schema.get("type") == "array"
+
+    @property
+    def has_default(self) -> bool:
+        """Whether nothing typed means something."""
+        return "default" in self.schema
+
+    def with_default(self, value: Any) -> Field:
+        """The same field where nothing typed means this value."""
+        return replace(self, schema={**self.schema, "default": value})
+
+    def wants(self) -> str:
+        """What may be typed, in a few words."""
+        words = [_kind(self)]
+        words += [
+            text.format(self.schema[key]) for key, text in RULES.items() if key in self.schema
+        ]
+        if not self.is_required and not self.has_default:
+            words.append("may be empty")
+        return ", ".join(words)
+
+    def default_text(self) -> str:
+        """The default as it would be typed."""
+        default = self.schema["default"]
+        if isinstance(default, bool):
+            return "yes" if default else "no"
+        if isinstance(default, list):
+            return ", ".join(map(str, default))
+        return default if isinstance(default, str) else json.dumps(default)
+
+    def read(self, text: str) -> Any:
+        """Return the value that a line means: an empty one the default, or ``None`` for no value.
+
+        Raises:
+            UnfitText: it means none.
+        """
+        if not text:
+            return self._default()
+        if self.is_multiple:
+            return self._several(text)
+        if self.choices:
+            return self._chosen(text)
+        value = READERS[self.schema.get("type", "string")](text)
+        self._check(value)
+        return value
+
+    def _default(self) -> Any:
+        if self.is_required and not self.has_default:
+            raise UnfitText("A value is needed.")
+        return self.schema.get("default")
+
+    def _several(self, text: str) -> list[Any]:
+        chosen = list(dict.fromkeys(self._chosen(part) for part in _parts(text)))
+        low, high = self.schema.get("minItems", 0), self.schema.get("maxItems", math.inf)
+        if not low <= len(chosen) <= high:
+            raise UnfitText(f"Choose {self.wants()}.")
+        return chosen
+
+    def _chosen(self, text: str) -> Any:
+        """The choice by its number, its value or its title."""
+        text = text.strip()
+        for value, title in self.choices:
+            if text.lower() in (str(value).lower(), title.lower()):
+                return value
+        for number, (value, _) in enumerate(self.choices, start=1):
+            if text == str(number):
+                return value
+        titles = ", ".join(title for _, title in self.choices)
+        raise UnfitText(f"{clip(text)!r} is none of: {titles}.")
+
+    def _check(self, value: Any) -> None:
+        size = len(value) if isinstance(value, str) else value
+        low, high = ("minLength", "maxLength") if isinstance(value, str) else ("minimum", "maximum")
+        if isinstance(value, bool):
+            return
+        if not self.schema.get(low, -math.inf) <= size <= self.schema.get(high, math.inf):
+            raise UnfitText(f"Write {self.wants()}.")
+        check = FORMATS.get(self.schema.get("format", ""))
+        if check is not None and not check(value):
+            raise UnfitText(f"Write {self.wants()}.")
+
+
+def _parts(text: str) -> list[str]:
+    """Return the members of a list: with commas between, or of a JSON array."""
+    if text.lstrip().startswith("["):
+        with suppress(ValueError, RecursionError):
+            return [str(part) for part in load_json(text)]
+    return [part for part in text.split(",") if part.strip()]
+
+
+def fields_of(schema: Schema) -> list[Field]:
+    """The fields of a form, in its order."""
+    required = schema.get("required", ())
+    return [
+        Field(name=name, schema=member, is_required=name in required)
+        for name, member in schema.get("properties", {}).items()
+    ]
+
+
+RULES = {
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "minItems": "at least {}",
+    "maxItems": "at most {}",
+}
+KINDS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "yes or no",
+    "email": "an e-mail address",
+    "uri": "a URI",
+    "date": "a date (2026-03-01)",
+    "date-time": "a date and time (2026-03-01T14:30:00Z)",
+}
+
+
+def _kind(field: Field) -> str:
+    if field.choices:
+        return "some of these, with commas between" if field.is_multiple else "one of these"
+    kind = field.schema.get("type", "string")
+    return KINDS.get(field.schema.get("format", ""), KINDS.get(kind, "text"))
+
+
+# Typed text as a value ----------------------------------------------------------------------------
+
+
+class UnfitText(ValueError):
+    """What was typed is not what the field wants; the text says what would be."""
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UnfitText(f"{clip(text)!r} is no whole number.") from None
+
+
+def _answer_number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UnfitText(f"{clip(text)!r} is no number.")
+    return int(value) if value.is_integer() else value
+
+
+def _answer_boolean(text: str) -> bool:
+    words = {**WORDS, "y": True, "n": False}
+    if text.lower() not in words:
+        raise UnfitText(f"{clip(text)!r} is neither yes nor no.")
+    return words[text.lower()]
+
+
+READERS: Mapping[str, Callable[[str], Any]] = {
+    "string": str,
+    "integer": _integer,
+    "number": _answer_number,
+    "boolean": _answer_boolean,
+}
+
+
+def _is_email(text: str) -> bool:
+    try:
+        validate_email(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _is_parsed(parse: Callable[[str], Any]) -> Callable[[str], bool]:
+    def check(text: str) -> bool:
+        try:
+            return parse(text) is not None
+        except ValueError:
+            return False
+
+    return check
+
+
+FORMATS: Mapping[str, Callable[[str], bool]] = {
+    "email": _is_email,
+    "uri": lambda text: bool(urlsplit(text).scheme),
+    "date": _is_parsed(parse_date),
+    "date-time": _is_parsed(parse_datetime),
+}
+
+
+# The members of a schema as a table ---------------------------------------------------------------
+
+# The words need no knowledge of JSON Schema.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One member, in the words of a table."""
+
+    name: str
+    type: str
+    required: bool
+    default: Any = None
+    has_default: bool = False
+    description: str = ""
+
+    @property
+    def default_text(self) -> str:
+        """The default as somebody would write it, empty without one."""
+        return f"= {json.dumps(self.default, ensure_ascii=False)}" if self.has_default else ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as one JSON object."""
+        default = {"default": self.default} if self.has_default else {}
+        return {
+            "name": self.name,
+            "type": self.type,
+            "required": self.required,
+            **default,
+            "description": self.description,
+        }
+
+
+def parameters_of(schema: Schema) -> list[Parameter]:
+    """The members of a schema, in the declared order."""
+    required = schema.get("required", ())
+    return [
+        Parameter(
+            name=name,
+            type=type_text(member),
+            required=name in required,
+            default=member.get("default"),
+            has_default="default" in member,
+            description=str(member.get("description", "")),
+        )
+        for name, member in schema.get("properties", {}).items()
+    ]
+
+
+def type_text(schema: Schema) -> str:
+    """The type of a value in a few words: ``integer``, ``"early" or "late"``, ``date or null``."""
+    if "enum" in schema or "const" in schema:
+        values = schema.get("enum", [schema.get("const")])
+        return " or ".join(json.dumps(value, ensure_ascii=False) for value in values)
+    alternatives = schema.get("anyOf") or schema.get("oneOf")
+    if alternatives:
+        return " or ".join(dict.fromkeys(map(type_text, alternatives)))
+    declared = schema.get("type", "any")
+    if isinstance(declared, list):
+        return " or ".join(declared)
+    if declared == "array" and isinstance(schema.get("items"), Mapping):
+        return f"array of {type_text(schema['items'])}"
+    return str(schema.get("format", declared)) if declared == "string" else str(declared)

@@ -17,8 +17,8 @@ from oauth2_provider.models import get_application_model
 
 from mcp_django.auth.endpoints import canonical, origin_of
 from mcp_django.conf import ALGORITHMS
-from mcp_django.oauth.issuer import issuer_of
 from mcp_django.oauth.models import ClientProfile
+from mcp_django.oauth.responses import issuer_of
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -91,12 +91,12 @@ def import_signed() -> Any:
         ImproperlyConfigured: PyJWT is not installed.
     """
     try:
-        from mcp_django.oauth import signed
+        from mcp_django.oauth import assertion_jwts
     except ImportError as exc:
         raise ImproperlyConfigured(
             "Assertions are JWTs: install the extra 'jwt' (PyJWT with cryptography)."
         ) from exc
-    return signed
+    return assertion_jwts
 
 
 def _registered(client_id: Any, *, claimed: str | None) -> Any:

@@ -27,8 +27,8 @@ from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX
-from mcp_django.oauth.issuer import issuer_of
-from mcp_django.oauth.upstream import honoring
+from mcp_django.oauth.responses import issuer_of
+from mcp_django.oauth.upstream import bindings
 
 # What a principal's key may take up of a client's name: it goes into columns and counters.
 MAX_CLIENT_ID = 60
@@ -59,7 +59,7 @@ class OAuthBackend(BaseBackend):
         checksum = hashlib.sha256(bearer.encode("utf-8", "replace")).hexdigest()
         tokens = get_access_token_model()._default_manager.filter(token_checksum=checksum)
         related = ("user", "application", "refresh_token")
-        token = honoring.annotate(tokens.select_related(*related), credentials.upstream).first()
+        token = bindings.annotate(tokens.select_related(*related), credentials.upstream).first()
         if token is None:
             return None
         request, resource = credentials.request(), credentials.resource
@@ -67,7 +67,7 @@ class OAuthBackend(BaseBackend):
             raise AuthenticationRequired(
                 "The token is unknown, expired or revoked.", error="invalid_token"
             )
-        honoring.check(token, credentials.upstream)
+        bindings.check(token, credentials.upstream)
         _note_use(token)
         return _principal(token, audience=resource, issuer=issuer_of(request))
 

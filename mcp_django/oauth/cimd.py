@@ -25,7 +25,7 @@ from mcp_django.auth import outbound
 from mcp_django.auth.outbound import Answer, FetchFailed, Resolve, Target, Transport
 from mcp_django.conf import get_settings
 from mcp_django.oauth import redirects
-from mcp_django.oauth.parties import printable
+from mcp_django.oauth.clients import printable
 
 # Set by the authorization endpoint for as long as it answers, to whether its user is signed in;
 # ``None`` everywhere else.

@@ -74,7 +74,7 @@ def provider_settings(**overrides: Any) -> dict[str, Any]:
         "ID_TOKEN_ADMIN_CLASS": "mcp_django.oauth.toolkit_admin.IDTokenAdmin",
         "REFRESH_TOKEN_ADMIN_CLASS": "mcp_django.oauth.toolkit_admin.RefreshTokenAdmin",
         "OAUTH2_VALIDATOR_CLASS": "mcp_django.oauth.validator.Validator",
-        "SCOPES_BACKEND_CLASS": "mcp_django.oauth.scopes.Scopes",
+        "SCOPES_BACKEND_CLASS": "mcp_django.oauth.clients.Scopes",
         "SCOPES": DeclaredScopes(),
         "AUTHORIZATION_CODE_EXPIRE_SECONDS": 60,
         "ACCESS_TOKEN_EXPIRE_SECONDS": 3600,

@@ -1,23 +1,25 @@
-"""Ending access: one function for the user's own page, the admin and the revocation endpoint."""
+"""Revoking access: one function for the user's own page, the admin and the revocation endpoint.
+
+Whatever ends here is announced after the commit, so that open streams end as well.
+"""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.db import router, transaction
 from django.http import HttpRequest
-from oauth2_provider.models import (
-    get_access_token_model,
-    get_grant_model,
-    get_refresh_token_model,
-)
+from oauth2_provider.models import get_access_token_model, get_grant_model, get_refresh_token_model
 
 from mcp_django.auth import security_log
 from mcp_django.auth.endpoints import canonical
 from mcp_django.models import AuthEvent
-from mcp_django.oauth.families import end_family, end_token
 from mcp_django.oauth.models import Consent
-from mcp_django.oauth.upstream import honoring
+from mcp_django.oauth.upstream import bindings
+from mcp_django.storage.revocations import announce_revoked
 
 
 def revoke_access(
@@ -94,7 +96,7 @@ def _end_tokens(user: Any, client_id: str, resource: str | None) -> int:
     live = get_refresh_token_model().objects.filter(**theirs, revoked__isnull=True)
     refreshes = [one for one in live if _is_for(one, resource)]
     families = {one.token_family for one in refreshes} - {None}
-    honoring.release(families=families)
+    bindings.release(families=families)
     for family in families:
         end_family(family)
     for one in refreshes:
@@ -103,7 +105,7 @@ def _end_tokens(user: Any, client_id: str, resource: str | None) -> int:
     # What is left came without a refresh token, or outlived it.
     rest = get_access_token_model().objects.filter(**theirs)
     checksums = {one.token_checksum for one in rest if _is_for(one, resource)}
-    honoring.release(checksums=checksums)
+    bindings.release(checksums=checksums)
     for checksum in checksums:
         end_token(checksum)
     return len(families) + len(checksums)
@@ -111,3 +113,40 @@ def _end_tokens(user: Any, client_id: str, resource: str | None) -> int:
 
 def _is_for(row: Any, resource: str | None) -> bool:
     return resource is None or resource in {canonical(one) for one in row.resource}
+
+
+# Token families -----------------------------------------------------------------------------------
+
+# A family is every token that came of one sign-in.
+
+
+def is_live(family: uuid.UUID | None) -> bool:
+    """Whether a family can still be refreshed."""
+    tokens = get_refresh_token_model()._default_manager
+    return bool(family and tokens.filter(token_family=family, revoked=None).exists())
+
+
+def end_family(family: uuid.UUID) -> bool:
+    """End every token of a family; whether one could still be refreshed."""
+    was_live = is_live(family)
+    get_refresh_token_model().revoke_family(family)
+    _after_commit(partial(announce_revoked, f"family:{family}"))
+    return was_live
+
+
+def end_token(checksum: str) -> bool:
+    """End an access token without a family, by the SHA-256 of its value; whether there was one."""
+    found, _ = get_access_token_model()._default_manager.filter(token_checksum=checksum).delete()
+    _after_commit(partial(announce_revoked, f"checksum:{checksum}"))
+    return bool(found)
+
+
+def family_of(access_token: Any) -> uuid.UUID | None:
+    """The family that an access token belongs to, ``None`` for one that cannot be refreshed."""
+    refresh = getattr(access_token, "refresh_token", None)
+    found: uuid.UUID | None = refresh.token_family if refresh is not None else None
+    return found
+
+
+def _after_commit(do: Callable[[], None]) -> None:
+    transaction.on_commit(do, using=router.db_for_write(get_access_token_model()))

@@ -14,13 +14,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.urls import URLPattern, include, path, re_path, register_converter
 
 try:
-    from mcp_django.oauth.converters import IssuerPath, OIDCPath
-    from mcp_django.oauth.views.authorize import AuthorizeView
-    from mcp_django.oauth.views.connections import connections, disconnect
-    from mcp_django.oauth.views.metadata import authorization_server, jwks, openid_configuration
-    from mcp_django.oauth.views.register import register
-    from mcp_django.oauth.views.revoke import RevokeView
-    from mcp_django.oauth.views.token import TokenView
+    from mcp_django.oauth.authorize import AuthorizeView
+    from mcp_django.oauth.connections import connections, disconnect
+    from mcp_django.oauth.metadata import authorization_server, jwks, openid_configuration
+    from mcp_django.oauth.registration import register
+    from mcp_django.oauth.responses import IssuerPath, OIDCPath
+    from mcp_django.oauth.token import RevokeView, TokenView
 except RuntimeError as exc:
     # The toolkit's models complain of something else.
     if not apps.is_installed("oauth2_provider"):
@@ -63,21 +62,25 @@ well_known = [
 upstream_pages: list[URLPattern] = []
 # The client of a third party is an extra of its own: mcp_django[upstream].
 if find_spec("authlib"):
-    from mcp_django.oauth.views import upstream
+    from mcp_django.oauth.upstream import transactions
 
     upstream_pages = [
         path(
-            "oauth/upstream/<slug:provider>/callback", upstream.callback, name="upstream_callback"
+            "oauth/upstream/<slug:provider>/callback",
+            transactions.callback,
+            name="upstream_callback",
         ),
         path(
             "oauth/upstream/<slug:provider>/backchannel-logout",
-            upstream.backchannel_logout,
+            transactions.backchannel_logout,
             name="upstream_logout",
         ),
-        path("oauth/upstream/<slug:provider>/connect", upstream.connect, name="upstream_connect"),
+        path(
+            "oauth/upstream/<slug:provider>/connect", transactions.connect, name="upstream_connect"
+        ),
         path(
             "oauth/upstream/<slug:provider>/disconnect",
-            upstream.disconnect,
+            transactions.disconnect,
             name="upstream_disconnect",
         ),
     ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from mcp_django.oauth.views.authorize import AuthorizeView
-from mcp_django.oauth.views.register import register
-from mcp_django.oauth.views.token import TokenView
+from mcp_django.oauth.authorize import AuthorizeView
+from mcp_django.oauth.registration import register
+from mcp_django.oauth.token import TokenView
 
 urlpatterns = [
     re_path(r"^authorize/?$", AuthorizeView.as_view()),

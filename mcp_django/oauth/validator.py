@@ -27,11 +27,10 @@ from mcp_django.auth.permissions import can_connect
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import assertions
 from mcp_django.oauth.cimd import signed_in
-from mcp_django.oauth.clients import HandedOn
-from mcp_django.oauth.families import end_family, end_token, family_of, is_live
+from mcp_django.oauth.clients import HandedOn, note_use
 from mcp_django.oauth.models import RedeemedCode
-from mcp_django.oauth.upstream import honoring
-from mcp_django.oauth.usage import note_use
+from mcp_django.oauth.revoking import end_family, end_token, family_of, is_live
+from mcp_django.oauth.upstream import bindings
 
 CODE = "authorization_code"
 REFRESH = "refresh_token"
@@ -144,7 +143,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
             used = request.refresh_token_instance
             return _may_still_connect(
                 used.user, client, used.resource
-            ) and honoring.check_for_refresh(used.token_family)
+            ) and bindings.check_for_refresh(used.token_family)
         if was_live:
             # The toolkit has revoked the rows; streams are told, and so is the log.
             end_family(found.token_family)
@@ -195,7 +194,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
             redeemed.family, redeemed.checksum = family, checksum
             redeemed.save(update_fields=["family", "checksum"])
         if request.grant_type in (CODE, REFRESH):
-            honoring.bind(issued, family=family)
+            bindings.bind(issued, family=family)
             token["expires_in"] = seconds_left(issued)
             note_use(request.client.client_id)
             note_issue(issued, HandedOn(request), grant=request.grant_type)

@@ -9,8 +9,7 @@ pytest fixture ``mcp_client`` makes one.
 
 from __future__ import annotations
 
-from mcp_django.test.answering import ACCEPT, CANCEL, DECLINE
-from mcp_django.test.answers import CallResult, ErrorResponse, ToolFailed
+from mcp_django.test.answers import ACCEPT, CANCEL, DECLINE, CallResult, ErrorResponse, ToolFailed
 from mcp_django.test.client import MCPClient
 
 __all__ = ["ACCEPT", "CANCEL", "DECLINE", "CallResult", "ErrorResponse", "MCPClient", "ToolFailed"]

@@ -19,12 +19,14 @@ from mcp_django.protocol.errors import TASKS, required_extension
 from mcp_django.protocol.revisions import LATEST, REVISIONS
 from mcp_django.server import MCPServer, mcp
 from mcp_django.signals import component_failed
-from mcp_django.test.answering import EVERYTHING, next_round
-from mcp_django.test.answers import ErrorResponse, Recorder
-from mcp_django.test.channels import CHANNELS, check_transport
-from mcp_django.test.entrance import Entrance
-from mcp_django.test.remote import RemoteConnection
-from mcp_django.test.under_test import ServerUnderTest
+from mcp_django.test.answers import EVERYTHING, ErrorResponse, Recorder, next_round
+from mcp_django.test.transports import (
+    CHANNELS,
+    Entrance,
+    RemoteConnection,
+    ServerUnderTest,
+    check_transport,
+)
 from mcp_django.test.writes import WriteRecorder
 from mcp_django.transports.memory import MemoryConnection, Response
 from mcp_django.transports.outgoing import StreamPort

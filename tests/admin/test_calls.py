@@ -14,7 +14,7 @@ from django.db import connection, connections
 from django.test import AsyncClient
 from django.test.utils import CaptureQueriesContext
 
-from mcp_django.admin import calls_export, calls_filters
+from mcp_django.admin import base, calls
 from mcp_django.admin.calls import CallAdmin
 from mcp_django.models import Call, Component
 from mcp_django.storage import sessions
@@ -125,7 +125,7 @@ def test_calls_are_found(query: str, expected: list[str]) -> None:
 
 
 def test_more_than_can_be_counted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls_filters, "MAX_COUNTED", 5)
+    monkeypatch.setattr(base, "MAX_COUNTED", 5)
     called(times=5)
     client = superuser()
     assert "There are 5 calls or more" in text_of(client.get(LIST))
@@ -226,7 +226,7 @@ def body(response: Any) -> str:
 
 
 def test_an_export_has_the_rows_of_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls_export, "CHUNK", 2)
+    monkeypatch.setattr(calls, "CHUNK", 2)
     called("look", times=5)
     called("clear")
     client = superuser()

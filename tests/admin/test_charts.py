@@ -13,9 +13,8 @@ from django.contrib.staticfiles.storage import ManifestStaticFilesStorage
 from django.test import Client
 
 import mcp_django
-from mcp_django.admin import charts_numbers
-from mcp_django.admin.charts_histogram import BYTES, MILLISECONDS, NOT_COUNTED, Scale
-from mcp_django.admin.charts_numbers import RANGES, numbers
+from mcp_django.admin import statistics
+from mcp_django.admin.statistics import BYTES, MILLISECONDS, NOT_COUNTED, RANGES, Scale, numbers
 from mcp_django.models import Call, Server
 from tests.admin.calls import called
 from tests.admin.reading import has_inline_code, text_of
@@ -126,7 +125,7 @@ def test_bins_have_no_value_without_rows_and_the_last_one_has_its_bound() -> Non
 def test_of_a_busy_log_the_newest_are_counted_and_the_page_says_so(
     monkeypatch: pytest.MonkeyPatch, shelf_page: str
 ) -> None:
-    monkeypatch.setattr(charts_numbers, "MAX_CALLS", 5)
+    monkeypatch.setattr(statistics, "MAX_CALLS", 5)
     for seconds in range(1, 11):
         called(ago=60 * seconds)
     found = numbers(RANGES["hour"])
@@ -164,7 +163,7 @@ def test_a_page_costs_the_same_whatever_the_log_holds(
             response = client.get(f"{page}?range={slug}")
         assert response.status_code == 200
         assert not has_inline_code(response)
-        assert len(response.context["components"]) == charts_numbers.MAX_COMPONENTS
+        assert len(response.context["components"]) == statistics.MAX_COMPONENTS
 
 
 def test_the_tables_say_everything_without_a_script(shelf_page: str) -> None:

@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group
 from django.test import Client
 from django.utils import timezone
 
-from mcp_django.admin import figures
+from mcp_django.admin import statistics
 from mcp_django.models import Call, Component
 from mcp_django.overrides.sync import sync
 from mcp_django.storage.versions import Topic as ListTopic
@@ -139,7 +139,7 @@ def test_the_list_counts_calls_and_errors_of_the_last_day() -> None:
 
 
 def test_the_median_is_that_of_the_latest_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "SAMPLE", 5)
+    monkeypatch.setattr(statistics, "SAMPLE", 5)
     sync([shelf])
     calls(50)
     calls(1, component="clear")

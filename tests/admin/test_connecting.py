@@ -13,9 +13,9 @@ import pytest
 from django.test import Client
 
 from mcp_django import MCPServer
-from mcp_django.admin.connecting import recipes
+from mcp_django.admin.servers import recipes
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.management.clients.hosts import HOSTS
+from mcp_django.management.clients import HOSTS
 from mcp_django.models import AccessToken, Server
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.staff import staff, superuser
@@ -67,7 +67,7 @@ def test_a_server_without_an_address_is_told_apart(page: str, settings: Any) -> 
 
 
 def test_a_server_that_says_where_it_is_is_believed(rf: Any) -> None:
-    from mcp_django.admin.connecting import address_of
+    from mcp_django.admin.servers import address_of
 
     assert address_of(MCPServer("away", resource_url=URL), rf.get("/")) == URL
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from mcp_django.admin import charts_numbers, report_numbers
-from mcp_django.admin.report_numbers import Quality, report
+from mcp_django.admin import statistics
+from mcp_django.admin.statistics import Quality, report
 from mcp_django.models import Component, Server
 from mcp_django.overrides.sync import sync
 from tests.admin.calls import called
@@ -52,7 +52,7 @@ def test_what_nobody_called_is_told() -> None:
 
 
 def test_what_was_used_before_the_counted_calls_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts_numbers, "MAX_CALLS", 2)
+    monkeypatch.setattr(statistics, "MAX_CALLS", 2)
     called("clear", ago=3600)
     called("look", ago=60, times=2)
     called("look", ago=30, times=2)
@@ -91,7 +91,7 @@ def test_arguments_that_models_get_wrong_are_counted_once_for_each_call() -> Non
 def test_wrong_arguments_are_read_from_so_many_calls_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(report_numbers, "MAX_INVALID", 2)
+    monkeypatch.setattr(statistics, "MAX_INVALID", 2)
     called("look", "invalid", ago=60, times=2, problems=["new"])
     called("look", "invalid", ago=600, times=5, problems=["old"])
     assert [(path, n) for _, path, n in report(shelf, MONTH).wrong] == [("new", 2)]

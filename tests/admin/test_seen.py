@@ -14,7 +14,7 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client, override_settings
 
 from mcp_django import Context, MCPServer
-from mcp_django.admin.seen_lists import LISTS, Kind
+from mcp_django.admin.client_view import LISTS, Kind
 from mcp_django.auth.permissions import AllowAny, BasePermission, IsAuthenticated
 from mcp_django.auth.principal import Principal
 from mcp_django.core.resource import Entry, EntryPage

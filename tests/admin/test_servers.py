@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from mcp_django.admin.pages import PAGES
+from mcp_django.admin.base import PAGES
 from mcp_django.models import Call, Server, Topic
 from mcp_django.overrides.sync import sync
 from mcp_django.storage.versions import MANAGED, versions

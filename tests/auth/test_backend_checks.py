@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from mcp_django import MCPServer
 from mcp_django import server as server_module
-from mcp_django.checks import TAG, backends
+from mcp_django.checks import TAG, site
 
 ISSUER = {"ISSUER": "https://id.example"}
 ASKED = {**ISSUER, "URL": "https://id.example/i", "CLIENT_ID": "a", "CLIENT_SECRET": "b"}
@@ -52,7 +52,7 @@ def test_a_backend_without_an_issuer_or_its_function_is_found(
 ) -> None:
     server = MCPServer("inline", auth=auth)
     with override_settings(MCP_DJANGO=values):
-        assert ids(backends.check_issuers(None)) == ["mcp_django.E013"] * expected
+        assert ids(site.check_issuers(None)) == ["mcp_django.E013"] * expected
     assert server.auth == tuple(auth)
 
 
@@ -71,7 +71,7 @@ def test_an_issuer_that_is_listed_for_nobody_is_found(
 ) -> None:
     server = MCPServer("inline", auth=auth)
     with override_settings(MCP_DJANGO=values):
-        found = backends.check_entries(None)
+        found = site.check_entries(None)
     assert ids(found) == ["mcp_django.W014"] * bool(expected)
     assert all(expected in one.msg for one in found)
     assert all(repr(server.name) in one.hint for one in found if "SERVERS" in one.hint)
@@ -104,7 +104,7 @@ def test_tokens_that_never_end_are_found(
 ) -> None:
     server = MCPServer("inline", auth=auth)
     with override_settings(MCP_DJANGO={"DRF": named}):
-        assert ids(backends.check_rest_tokens(None)) == expected
+        assert ids(site.check_rest_tokens(None)) == expected
     assert server.auth == tuple(auth)
 
 
@@ -117,5 +117,5 @@ def test_tokens_of_the_toolkit_need_the_app_that_reads_them(
     server = MCPServer("inline", auth=["drf"])
     monkeypatch.setattr(apps, "is_installed", lambda name: installed)
     with override_settings(MCP_DJANGO={"DRF": [OAUTH]}):
-        assert ids(backends.check_rest_tokens(None)) == expected
+        assert ids(site.check_rest_tokens(None)) == expected
     assert server.auth == ("drf",)

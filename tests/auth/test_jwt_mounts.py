@@ -9,8 +9,7 @@ import pytest
 from django.core.cache import cache
 
 from mcp_django.exceptions import AuthenticationUnavailable, TooManyAttempts
-from mcp_django.test.asgi import Response
-from mcp_django.test.refusals import check_status
+from mcp_django.test.transports import Response, check_status
 from tests.drivers import message
 from tests.servers import person
 from tests.spec import spec

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from mcp_django.management.doctor.hosts import HOSTS
+from mcp_django.management.doctor_hosts import HOSTS
 from tests.drivers import headers_for, message
 from tests.interop.demo_site import DemoServer, run_manage, running_demo
 from tests.interop.wire import Wire

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from mcp_django.management.clients.hosts import HOSTS
-from mcp_django.management.clients.target import Credential, Target
-from mcp_django.management.clients.writing import document, text
+from mcp_django.management.clients import HOSTS, Credential, Target
+from mcp_django.management.connect import document, text
 from mcp_django.protocol.revisions import REVISIONS
 from tests.management.console import run
 

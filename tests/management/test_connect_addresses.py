@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mcp_django.management import lookups
-from mcp_django.management.clients.hosts import HOSTS
+from mcp_django.management.clients import HOSTS
 from tests.management.console import attempt, fails, run, server_of
 from tests.servers import person, token_for
 

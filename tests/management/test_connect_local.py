@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_django.management.clients.hosts import HOSTS
+from mcp_django.management.clients import HOSTS
 from mcp_django.protocol import envelope
 from tests.management.console import run
 from tests.servers import person

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.management import BaseCommand, load_command_class
 
-from mcp_django.management.clients.hosts import HOSTS
+from mcp_django.management.clients import HOSTS
 from tests.management.console import attempt
 from tests.servers import person
 

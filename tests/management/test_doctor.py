@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.core.management import load_command_class
 
-from mcp_django.management.doctor.hosts import HOSTS
-from mcp_django.management.parser import django_options
+from mcp_django.management.commands.mcp import django_options
+from mcp_django.management.doctor_hosts import HOSTS
 from tests.management.console import Outcome, attempt, fails, run
 
 pytest.importorskip("oauth2_provider")

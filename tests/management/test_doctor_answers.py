@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from mcp_django.management.doctor.chart import Chart, Step
-from mcp_django.management.doctor.examination import examine
-from mcp_django.management.doctor.hosts import HOSTS
-from mcp_django.management.doctor.messages import Answer, Request
+from mcp_django.management.doctor import examine
+from mcp_django.management.doctor_hosts import HOSTS
+from mcp_django.management.doctor_transport import Answer, Chart, Request, Step
 
 URL = "https://shop.example/mcp"
 ORIGIN = "https://shop.example"

@@ -14,7 +14,7 @@ import pytest
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
 from mcp_django.models import AuthEvent, ExternalIdentity
-from mcp_django.oauth import signed
+from mcp_django.oauth import assertion_jwts
 from mcp_django.oauth.models import RedeemedCode, RefreshReplay, UsedAssertion
 from mcp_django.oauth.validator import Validator
 from tests.oauth.exchanges import call, error_of, make_code, post, redeem, refresh, sign_in
@@ -112,7 +112,7 @@ def test_threat_25_of_one_assertion_twice_at_once_one_is_taken(
     ExternalIdentity.objects.create(
         issuer="https://login.company.example", subject="u-1", user=user
     )
-    together(monkeypatch, signed, "use")
+    together(monkeypatch, assertion_jwts, "use")
     assertion = word(client)
     won, lost = statuses(2, lambda _: bring(client, assertion))
     assert won.status_code == 200

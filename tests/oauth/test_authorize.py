@@ -408,7 +408,7 @@ def test_approval_comes_before_anything_upstream(
 ) -> None:
     from django.http import HttpResponseRedirect
 
-    from mcp_django.oauth.views.authorize import finish
+    from mcp_django.oauth.authorize import finish
 
     steps: list[Any] = []
 

@@ -17,8 +17,8 @@ from oauth2_provider.models import get_application_model, get_grant_model
 
 from mcp_django.models import Component
 from mcp_django.oauth.authorization_request import SALT, AuthorizationRequest
+from mcp_django.oauth.clients import destination_of, printable
 from mcp_django.oauth.models import Consent
-from mcp_django.oauth.parties import destination_of, printable
 from mcp_django.overrides.state import freshness
 from tests.oauth import parties
 from tests.oauth.asking import AUTHORIZE, CHALLENGE, answer, ask, signed, told

@@ -14,8 +14,7 @@ from django.utils import timezone
 from oauth2_provider.models import get_refresh_token_model
 
 from mcp_django.models import AuthEvent
-from mcp_django.oauth.families import end_family
-from mcp_django.oauth.revoking import revoke_access, revoke_client
+from mcp_django.oauth.revoking import end_family, revoke_access, revoke_client
 from mcp_django.transports import listen
 from tests.drivers import connect, message
 from tests.managed.site import decide_of_server_elsewhere

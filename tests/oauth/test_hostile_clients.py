@@ -17,12 +17,11 @@ from mcp_django.auth import limits
 from mcp_django.auth.credentials import source_of
 from mcp_django.auth.security_log import SOME_OF_ONE, sparingly
 from mcp_django.models import AuthEvent
+from mcp_django.oauth import registration, token
+from mcp_django.oauth.authorize import LIMIT
 from mcp_django.oauth.models import Consent
+from mcp_django.oauth.token import MAX_BODY_BYTES, RevokeView
 from mcp_django.oauth.validator import Validator
-from mcp_django.oauth.views import endpoint, register
-from mcp_django.oauth.views.authorize import LIMIT
-from mcp_django.oauth.views.endpoint import MAX_BODY_BYTES
-from mcp_django.oauth.views.revoke import RevokeView
 from tests.no_nul import refusing_nul
 from tests.oauth import parties
 from tests.oauth.asking import answer, ask, told
@@ -186,7 +185,7 @@ def _register(body: str, **more: Any) -> int:
 
 
 def test_threat_09_who_has_many_addresses_of_ipv6_registers_no_more_clients() -> None:
-    for number in range(register.PER_ADDRESS_PER_HOUR):
+    for number in range(registration.PER_ADDRESS_PER_HOUR):
         assert _register("{}", REMOTE_ADDR=f"2001:db8::{number + 1:x}") == 400
     assert _register("{}", REMOTE_ADDR="2001:db8::ffff:1") == 429
     assert _register("{}", REMOTE_ADDR="2001:db8:0:1::1") == 400
@@ -197,7 +196,7 @@ def test_threat_09_no_header_switches_the_limit_of_registrations_off(
 ) -> None:
     monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
     # An unmentioned proxy has many clients: they may more than one address.
-    for number in range(2 * register.PER_ADDRESS_PER_HOUR):
+    for number in range(2 * registration.PER_ADDRESS_PER_HOUR):
         found = _register("{}", REMOTE_ADDR="127.0.0.1", HTTP_X_FORWARDED_FOR=f"203.0.113.{number}")
         assert found == 400
     assert _register("{}", REMOTE_ADDR="10.0.0.2", HTTP_FORWARDED="for=198.51.100.9") == 429
@@ -209,7 +208,7 @@ def test_threat_27_no_header_switches_the_limit_of_failing_clients_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "UNKNOWN_FACTOR", 2)
-    monkeypatch.setattr(endpoint, "MAX_FAILURES_OF_ADDRESS", endpoint.MAX_FAILURES + 1)
+    monkeypatch.setattr(token, "MAX_FAILURES_OF_ADDRESS", token.MAX_FAILURES + 1)
 
     def fail(number: int) -> int:
         form = {"grant_type": "refresh_token", "refresh_token": "x", "client_id": "nobody"}
@@ -217,7 +216,7 @@ def test_threat_27_no_header_switches_the_limit_of_failing_clients_off(
         return Client().post(TOKEN, form, headers=headers).status_code
 
     # Not by the client that is named: it could be shut out for all others.
-    times = 2 * (endpoint.MAX_FAILURES + 1)
+    times = 2 * (token.MAX_FAILURES + 1)
     assert [fail(number) for number in range(times + 1)] == [401] * times + [429]
 
 

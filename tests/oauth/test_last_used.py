@@ -10,8 +10,8 @@ from django.test import Client
 from django.utils import timezone
 from oauth2_provider.models import get_access_token_model
 
+from mcp_django.oauth.connections import connections_of
 from mcp_django.oauth.models import Consent
-from mcp_django.oauth.views.connections import connections_of
 from tests.oauth import parties
 from tests.oauth.exchanges import call
 

@@ -22,8 +22,7 @@ from mcp_django import MCPServer
 from mcp_django import server as server_module
 from mcp_django.checks import site as core
 from mcp_django.oauth import checks, provider_settings
-from mcp_django.oauth.checks import clients, provider, site, upstream
-from mcp_django.oauth.scopes import Scopes
+from mcp_django.oauth.clients import Scopes
 from tests.oauth import urls
 from tests.oauth.parties import SETTINGS, make_app
 from tests.processes import REPOSITORY
@@ -66,11 +65,11 @@ def test_a_site_that_follows_the_page_passes(settings: Any, db: None) -> None:
 
 
 def test_the_toolkit_that_is_missing_is_found(settings: Any) -> None:
-    assert provider.check_toolkit(None) == []
+    assert checks.check_toolkit(None) == []
     without(settings, "oauth2_provider", "mcp_django.oauth")
-    assert ids(provider.check_toolkit(None)) == ["E001"]
+    assert ids(checks.check_toolkit(None)) == ["E001"]
     # The others leave the word to this one.
-    assert all(one(None) == [] for one in checks.ALL if one is not provider.check_toolkit)
+    assert all(one(None) == [] for one in checks.ALL if one is not checks.check_toolkit)
 
 
 @pytest.mark.usefixtures("no_servers")
@@ -89,59 +88,59 @@ def test_tokens_of_an_authorization_server_that_is_missing_are_found(settings: A
     assert "MCP_DJANGO['AUTH']" in found.msg
 
 
-@pytest.mark.parametrize("key", provider.OURS)
+@pytest.mark.parametrize("key", checks.OURS)
 @pytest.mark.parametrize("value", ["oauth2_provider.scopes.SettingsScopes", "no.such.module"])
 def test_a_class_that_is_not_ours_is_found(settings: Any, key: str, value: str) -> None:
     given: Any = (value,) if key.endswith("CLASSES") else value
     settings.OAUTH2_PROVIDER = provider_settings(**{key: given})
-    (found,) = provider.check_classes(None)
+    (found,) = checks.check_classes(None)
     assert ids([found]) == ["E003"]
     assert repr(key) in found.msg
 
 
 def test_a_site_that_did_not_call_provider_settings_is_found(settings: Any) -> None:
     settings.OAUTH2_PROVIDER = {"SCOPES": {"read": "Read"}}
-    assert ids(provider.check_classes(None)) == ["E003"] * 4
-    assert ids(provider.check_refresh_tokens(None)) == ["E004"]
-    assert ids(provider.check_gates(None)) == ["W005"] * 7
-    assert ids(provider.check_documents(None)) == ["W008"]
+    assert ids(checks.check_classes(None)) == ["E003"] * 4
+    assert ids(checks.check_refresh_tokens(None)) == ["E004"]
+    assert ids(checks.check_gates(None)) == ["W005"] * 7
+    assert ids(checks.check_documents(None)) == ["W008"]
 
 
 def test_a_class_made_of_ours_is_as_good(settings: Any) -> None:
     settings.OAUTH2_PROVIDER = provider_settings(SCOPES_BACKEND_CLASS=OwnScopes)
-    assert provider.check_classes(None) == []
+    assert checks.check_classes(None) == []
 
 
 @pytest.mark.parametrize("key", ["ROTATE_REFRESH_TOKEN", "REFRESH_TOKEN_REUSE_PROTECTION"])
 def test_refresh_tokens_that_can_be_stolen_unnoticed_are_found(settings: Any, key: str) -> None:
-    assert provider.check_refresh_tokens(None) == []
+    assert checks.check_refresh_tokens(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(**{key: False})
-    (found,) = provider.check_refresh_tokens(None)
+    (found,) = checks.check_refresh_tokens(None)
     assert ids([found]) == ["E004"]
     assert repr(key) in found.msg
 
 
-@pytest.mark.parametrize("key", [*provider.WEAKER, "ALLOW_URI_WILDCARDS"])
+@pytest.mark.parametrize("key", [*checks.WEAKER, "ALLOW_URI_WILDCARDS"])
 def test_each_gate_that_is_open_is_found(settings: Any, key: str) -> None:
-    assert provider.check_gates(None) == []
+    assert checks.check_gates(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(**{key: key == "ALLOW_URI_WILDCARDS"})
-    (found,) = provider.check_gates(None)
+    (found,) = checks.check_gates(None)
     assert ids([found]) == ["W005"]
     assert repr(key) in found.msg
 
 
 def test_the_registration_of_the_toolkit_is_found(settings: Any) -> None:
-    assert provider.check_toolkit_registration(None) == []
+    assert checks.check_toolkit_registration(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(DCR_ENABLED=True)
-    assert ids(provider.check_toolkit_registration(None)) == ["W007"]
+    assert ids(checks.check_toolkit_registration(None)) == ["W007"]
 
 
 def test_documents_that_are_promised_and_not_read_are_found(settings: Any) -> None:
-    assert provider.check_documents(None) == []
+    assert checks.check_documents(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(CIMD_ENABLED=False)
-    assert ids(provider.check_documents(None)) == ["W008"]
+    assert ids(checks.check_documents(None)) == ["W008"]
     configured(settings, CIMD=False)
-    assert provider.check_documents(None) == []
+    assert checks.check_documents(None) == []
 
 
 def anything(request: object, **kwargs: Any) -> HttpResponse:
@@ -169,7 +168,7 @@ def test_urls_that_lead_elsewhere_are_found(
     settings: Any, patterns: list[Any], expected: list[str]
 ) -> None:
     routed(settings, *patterns)
-    assert ids(site.check_urls(None)) == expected
+    assert ids(checks.check_urls(None)) == expected
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_a_sign_in_page_that_is_missing_is_found(
     settings: Any, url: str, expected: list[str]
 ) -> None:
     settings.LOGIN_URL = url
-    assert ids(site.check_login(None)) == expected
+    assert ids(checks.check_login(None)) == expected
 
 
 @pytest.mark.parametrize(
@@ -205,7 +204,7 @@ def test_middleware_that_is_missing_is_found(
 ) -> None:
     others = [one for one in settings.MIDDLEWARE if one != middleware]
     settings.MIDDLEWARE = [*others, "no.such.middleware"]
-    assert ids(site.check_middleware(None)) == expected
+    assert ids(checks.check_middleware(None)) == expected
 
 
 @pytest.mark.parametrize(
@@ -232,7 +231,7 @@ def test_an_issuer_that_identifies_nobody_is_found(
     settings: Any, issuer: str, expected: list[str]
 ) -> None:
     configured(settings, ISSUER=issuer)
-    assert ids(site.check_issuer(None)) == expected
+    assert ids(checks.check_issuer(None)) == expected
 
 
 def test_a_path_is_no_trouble_where_the_oldest_clients_are_not_served(settings: Any) -> None:
@@ -240,7 +239,7 @@ def test_a_path_is_no_trouble_where_the_oldest_clients_are_not_served(settings: 
         "PROTOCOL_VERSIONS": ["2025-11-25"],
         "OAUTH": {"ISSUER": "https://shop.example/o"},
     }
-    assert site.check_issuer(None) == []
+    assert checks.check_issuer(None) == []
 
 
 @pytest.mark.parametrize(
@@ -259,7 +258,7 @@ def test_tokens_that_can_be_read_on_their_way_are_found(
 ) -> None:
     settings.DEBUG = debug
     settings.MCP_DJANGO = values
-    assert ids(site.check_scheme(None)) == expected
+    assert ids(checks.check_scheme(None)) == expected
 
 
 @pytest.mark.parametrize(
@@ -276,34 +275,34 @@ def test_an_issuer_that_callers_decide_is_found(
 ) -> None:
     settings.ALLOWED_HOSTS = hosts
     settings.MCP_DJANGO = values
-    assert ids(site.check_hosts(None)) == expected
+    assert ids(checks.check_hosts(None)) == expected
 
 
 @pytest.mark.usefixtures("no_servers")
 def test_tokens_that_no_server_takes_are_found(settings: Any) -> None:
     first = MCPServer("first", auth=["tokens"])
-    assert ids(site.check_use(None)) == ["W004"]
+    assert ids(checks.check_use(None)) == ["W004"]
     second = MCPServer("second", resource_url="https://mcp.shop.example/second")
-    assert site.check_use(None) == []
+    assert checks.check_use(None) == []
     settings.MCP_DJANGO = {"AUTH": ["tokens"]}
-    assert ids(site.check_use(None)) == ["W004"]
+    assert ids(checks.check_use(None)) == ["W004"]
     assert {first.name, second.name} == {"first", "second"}
 
 
 @pytest.mark.usefixtures("no_servers")
 def test_a_server_that_no_url_leads_to_is_found(settings: Any) -> None:
     server = MCPServer("nowhere")
-    (found,) = site.check_use(None)
+    (found,) = checks.check_use(None)
     assert ids([found]) == ["W011"]
     assert "'nowhere'" in found.msg
     routed(settings, path("deep/", include([path("mcp", server.urls)])))
-    assert site.check_use(None) == []
+    assert checks.check_use(None) == []
 
 
 def test_a_key_that_the_toolkit_passes_over_is_found(settings: Any) -> None:
-    assert provider.check_keys(None) == []
+    assert checks.check_keys(None) == []
     settings.OAUTH2_PROVIDER = provider_settings(PKCE_REQURED=False, XYZZY=1)
-    first, second = provider.check_keys(None)
+    first, second = checks.check_keys(None)
     assert ids([first, second]) == ["W009", "W009"]
     assert "'PKCE_REQURED'" in first.msg
     assert first.hint == "Did you mean 'PKCE_REQUIRED'?"
@@ -311,17 +310,17 @@ def test_a_key_that_the_toolkit_passes_over_is_found(settings: Any) -> None:
 
 
 def test_pages_that_cannot_be_shown_are_found(settings: Any, tmp_path: Path) -> None:
-    assert site.check_templates(None) == []
+    assert checks.check_templates(None) == []
     (engine,) = settings.TEMPLATES
     settings.TEMPLATES = [{**engine, "APP_DIRS": False, "OPTIONS": {}}]
-    found = site.check_templates(None)
+    found = checks.check_templates(None)
     assert ids(found) == ["E016"] * 3
     assert "mcp_django/oauth/authorize.html is not found" in found[0].msg
     own = tmp_path / "mcp_django" / "oauth" / "error.html"
     own.parent.mkdir(parents=True)
     own.write_text("{% nothing %}")
     settings.TEMPLATES = [{**engine, "DIRS": [tmp_path]}]
-    (told,) = site.check_templates(None)
+    (told,) = checks.check_templates(None)
     # Django 6.1 names the file before it says what is wrong.
     assert "error.html fails: " in told.msg
     assert "Invalid block tag" in told.msg
@@ -340,7 +339,7 @@ def test_an_issuer_above_the_site_is_found(
 ) -> None:
     configured(settings, ISSUER=issuer)
     settings.FORCE_SCRIPT_NAME = prefix
-    found = site.check_issuer(None)
+    found = checks.check_issuer(None)
     assert ids(found) == expected
     assert all("https://shop.example/app" in str(one.hint) for one in found if "W010" in one.id)
 
@@ -348,20 +347,20 @@ def test_an_issuer_above_the_site_is_found(
 @pytest.mark.parametrize("url", [None, ""])
 def test_no_sign_in_page_at_all_is_found(settings: Any, url: str | None) -> None:
     settings.LOGIN_URL = url
-    assert ids(site.check_login(None)) == ["E008"]
+    assert ids(checks.check_login(None)) == ["E008"]
 
 
 def test_an_issuer_that_is_none_has_no_metadata_to_look_for(settings: Any) -> None:
     configured(settings, ISSUER="shop.example")
-    assert site.check_urls(None) == []
+    assert checks.check_urls(None) == []
 
 
 def test_a_third_party_without_keys_is_found(settings: Any) -> None:
-    assert clients.check_field_keys(None) == []
+    assert checks.check_field_keys(None) == []
     configured(settings, UPSTREAM={"acme": {}})
-    assert ids(clients.check_field_keys(None)) == ["E012"]
+    assert ids(checks.check_field_keys(None)) == ["E012"]
     configured(settings, UPSTREAM={"acme": {}}, FIELD_KEYS=["x" * 43 + "="])
-    assert clients.check_field_keys(None) == []
+    assert checks.check_field_keys(None) == []
 
 
 @pytest.mark.django_db
@@ -369,10 +368,10 @@ def test_a_third_party_without_keys_is_found(settings: Any) -> None:
 def test_threat_09_a_client_with_a_grant_that_asks_nobody_is_found(grant: str) -> None:
     make_app()
     make_app(registration_source="manual", authorization_grant_type=grant)
-    assert clients.check_clients(None, databases=["default"]) == []
+    assert checks.check_clients(None, databases=["default"]) == []
     made = make_app(authorization_grant_type=grant)
-    assert clients.check_clients(None) == []
-    (found,) = clients.check_clients(None, databases=["default"])
+    assert checks.check_clients(None) == []
+    (found,) = checks.check_clients(None, databases=["default"])
     assert ids([found]) == ["E013"]
     assert made.client_id in found.msg
     told = run_checks(tags=["database"], databases=["default"])
@@ -440,8 +439,8 @@ def test_the_urls_say_what_is_missing_before_anything_else_does() -> None:
 
 
 def test_the_checks_run_with_the_others() -> None:
-    ours = {*checks.ALL, site.check_scheme, clients.check_clients}
-    for module in (clients, provider, site, upstream):
+    ours = {*checks.ALL, checks.check_scheme, checks.check_clients}
+    for module in (checks, checks, checks, checks):
         assert ours >= {one for name, one in vars(module).items() if name.startswith("check_")}
     registry = django_checks.registry.registry
     assert ours <= set(registry.get_checks(include_deployment_checks=True))

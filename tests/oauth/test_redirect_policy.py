@@ -8,8 +8,7 @@ import pytest
 from django.core.checks import Error
 from oauth2_provider.settings import oauth2_settings
 
-from mcp_django.oauth import redirects
-from mcp_django.oauth.checks import clients
+from mcp_django.oauth import checks, redirects
 from mcp_django.oauth.conf import RedirectSchemes
 from tests.oauth.parties import SETTINGS, make_app
 
@@ -112,7 +111,7 @@ def test_an_address_of_an_application_is_accepted_once_it_is_listed(settings: An
 def test_an_application_address_that_can_never_be_used_is_told(settings: Any, uri: str) -> None:
     settings.MCP_DJANGO = {**SETTINGS, "OAUTH": {"APP_REDIRECTS": [uri]}}
     assert uri.startswith("http://localhost") or not redirects.is_allowed(uri) or "https" in uri
-    (found,) = clients.check_app_redirects(None)
+    (found,) = checks.check_app_redirects(None)
     assert isinstance(found, Error)
     assert found.id == "mcp_oauth.E011"
     # The toolkit's own check looks at the schemes, before or after that.

@@ -18,8 +18,8 @@ from oauth2_provider.models import (
 
 from mcp_django.models import AccessToken, AuthEvent
 from mcp_django.oauth import registration
+from mcp_django.oauth import registration as view
 from mcp_django.oauth.models import ClientProfile
-from mcp_django.oauth.views import register as view
 from tests.oauth.parties import SETTINGS, make_app, make_token
 
 pytestmark = pytest.mark.django_db

@@ -11,8 +11,8 @@ from oauth2_provider.scopes import get_scopes_backend
 from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.oauth import provider_settings
+from mcp_django.oauth.clients import Scopes, baseline, granted, requestable
 from mcp_django.oauth.conf import DeclaredScopes
-from mcp_django.oauth.scopes import Scopes, baseline, granted, requestable
 from tests.oauth.documents import CLIENT
 from tests.oauth.parties import RESOURCE, SETTINGS, make_app
 from tests.oauth.servers import billing, orders

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from mcp_django.oauth.views import endpoint
+from mcp_django.oauth import token
 from tests.oauth.exchanges import FORM, REVOKE, TOKEN, error_of, make_code, post, redeem
 from tests.oauth.parties import REDIRECT, make_app
 
@@ -49,7 +49,7 @@ def test_any_origin_may_ask_without_credentials(path: str) -> None:
         ("grant_type=authorization_code&code=a&code=b", 400),
         ("grant_type=refresh_token&client_id=a&client_id=b", 400),
         ("grant_type=refresh_token&client_id=a%00b&refresh_token=x", 400),
-        (f"grant_type={'x' * endpoint.MAX_BODY_BYTES}", 413),
+        (f"grant_type={'x' * token.MAX_BODY_BYTES}", 413),
         (b"\xff\xfe=%ff", 400),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_mistake_of_ours_is_told_in_json_without_what_was_sent(
     def fail(request: Any) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("mcp_django.oauth.views.token._name_resources", fail)
+    monkeypatch.setattr("mcp_django.oauth.token._name_resources", fail)
     code, verifier = make_code(user, app)
     assert error_of(redeem(app, code, verifier)) == (500, "server_error")
     assert "broken" in caplog.text
@@ -183,18 +183,18 @@ def test_threat_27_who_fails_too_often_waits(app: Any, path: str) -> None:
         "token": "x",
         "client_id": "nobody",
     }
-    for _ in range(endpoint.MAX_FAILURES):
+    for _ in range(token.MAX_FAILURES):
         assert post(form, path=path).status_code == 401
     response = post(form, path=path)
     assert error_of(response) == (429, "slow_down")
-    assert 0 < int(response["Retry-After"]) <= endpoint.WINDOW_SECONDS
+    assert 0 < int(response["Retry-After"]) <= token.WINDOW_SECONDS
     # Another client of the same office goes on.
     other = post(form | {"client_id": app.client_id}, path=path)
     assert other.status_code in (200, 400)
 
 
 def test_a_success_is_not_counted(user: Any, app: Any) -> None:
-    for _ in range(endpoint.MAX_FAILURES + 2):
+    for _ in range(token.MAX_FAILURES + 2):
         code, verifier = make_code(user, app)
         assert redeem(app, code, verifier).status_code == 200
 
@@ -209,4 +209,4 @@ def test_a_form_may_come_in_parts(user: Any, app: Any) -> None:
         "code_verifier": verifier,
     }
     assert Client().post(TOKEN, form).status_code == 200
-    assert FORM in endpoint.FORMS
+    assert FORM in token.FORMS

@@ -9,7 +9,7 @@ import pytest
 from mcp_django import Context, MCPServer
 from mcp_django.protocol import envelope
 from mcp_django.test import MCPClient
-from mcp_django.test.answering import next_round
+from mcp_django.test.answers import next_round
 from tests.servers import open_to_all
 from tests.spec import spec
 

@@ -11,7 +11,7 @@ from django.db import IntegrityError, connections, transaction
 
 from mcp_django import Context, MCPServer
 from mcp_django.test import MCPClient
-from mcp_django.test.answering import next_round
+from mcp_django.test.answers import next_round
 from tests.servers import open_to_all
 from tests.spec import spec
 

@@ -16,7 +16,7 @@ from mcp_django.auth.permissions import AllowAny
 from mcp_django.checks.components import check_descriptions
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.integrations import skills
-from mcp_django.management.source import source_of
+from mcp_django.management.inspect import source_of
 from tests.processes import REPOSITORY
 from tests.skills.shelf import FILES, fill, serving, skill
 from tests.spec import spec

@@ -9,7 +9,7 @@ import pytest
 
 from mcp_django import MCPServer
 from mcp_django import server as server_module
-from mcp_django.checks import tasks
+from mcp_django.checks import site
 from mcp_django.execution.task_worker import framework
 from tests.tasks.shop import make_backends
 
@@ -31,11 +31,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> MCPServer:
 
 
 def ids() -> list[str | None]:
-    return [one.id for one in tasks.check_task_backend(None)]
+    return [one.id for one in site.check_task_backend(None)]
 
 
 def test_threads_of_the_web_process_are_for_development(settings: Any, server: MCPServer) -> None:
-    (found,) = tasks.check_task_backend(None)
+    (found,) = site.check_task_backend(None)
     assert found.id == "mcp_django.W019"
     assert "work on desk" in found.msg
     settings.DEBUG = True
@@ -59,7 +59,7 @@ def test_a_backend_that_runs_nothing_elsewhere_is_an_error(
 ) -> None:
     settings.MCP_DJANGO = {"TASK_BACKEND": "slow"}
     backends(**{"slow" if backend else "other": {"BACKEND": f"{framework()}.backends.{backend}"}})
-    (found,) = tasks.check_task_backend(None)
+    (found,) = site.check_task_backend(None)
     assert found.id == "mcp_django.E017"
     assert word in f"{found.msg} {found.hint}"
     assert "'slow'" in found.msg
@@ -72,7 +72,7 @@ def test_a_backend_whose_app_is_not_installed_says_so(settings: Any, backends: A
         app for app in settings.INSTALLED_APPS if not app.startswith("django_tasks_db")
     ]
     backends(slow={"BACKEND": "django_tasks_db.DatabaseBackend"})
-    (found,) = tasks.check_task_backend(None)
+    (found,) = site.check_task_backend(None)
     # Django says so when the model is imported, and the package when it was before.
     assert "INSTALLED_APPS" in (found.hint or "")
 
@@ -81,6 +81,6 @@ def test_without_a_framework_the_extra_is_named(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.MCP_DJANGO = {"TASK_BACKEND": "slow"}
-    monkeypatch.setattr(tasks, "backends", lambda: None)
-    (found,) = tasks.check_task_backend(None)
+    monkeypatch.setattr(site, "backends", lambda: None)
+    (found,) = site.check_task_backend(None)
     assert "[tasks]" in (found.hint or "")

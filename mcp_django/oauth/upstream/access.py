@@ -20,11 +20,9 @@ from mcp_django.auth.endpoints import origin_of
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import ElicitationUnavailable, ToolError, UpstreamNotConnected
 from mcp_django.oauth.models import UpstreamGrant
+from mcp_django.oauth.upstream.bindings import UpstreamRefused, UpstreamUnavailable
 from mcp_django.oauth.upstream.conf import provider_settings
-from mcp_django.oauth.upstream.errors import UpstreamRefused, UpstreamUnavailable
-from mcp_django.oauth.upstream.grants import live_grant, renew
-from mcp_django.oauth.upstream.outside import outside
-from mcp_django.oauth.upstream.sealing import unseal
+from mcp_django.oauth.upstream.grants import live_grant, outside, renew, unseal
 
 if TYPE_CHECKING:
     from mcp_django.core.context import Context

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from mcp_django.oauth.upstream.errors import UpstreamUnavailable
+from mcp_django.oauth.upstream.bindings import UpstreamUnavailable
 
 DESCRIPTIONS = {
     "access_denied": "The user has not let this site in at the provider that the server needs.",
@@ -48,13 +48,13 @@ def next_step(
 def finished(request: HttpRequest, approved_request: dict[str, Any]) -> HttpResponse:
     """Go on with the client's authorization: it is validated anew and ends in a code."""
     # The views import this module.
-    from mcp_django.oauth.views import authorize
+    from mcp_django.oauth import authorize
 
     return authorize.finish(request, approved_request)
 
 
 def refused(request: HttpRequest, approved_request: dict[str, Any], error: str) -> HttpResponse:
     """Tell the client that it gets nothing (RFC 6749, section 4.1.2.1)."""
-    from mcp_django.oauth.views import authorize
+    from mcp_django.oauth import authorize
 
     return authorize.refuse(request, approved_request, error=error, description=DESCRIPTIONS[error])

@@ -1,29 +1,38 @@
-"""Upstream access in the database: whether it is fresh, and how it becomes fresh again.
+"""Upstream access in the database: whether it is fresh, how it is renewed, and how it ends.
 
-One process renews a grant and the others wait, on any database: whoever moves ``renewing_until``
-into the future by one conditional update has the lease. No transaction and no lock of the database
-is held while the provider is asked, and what it answers is committed at once.
+One process renews a grant and the others wait, on any database: the process that moves
+``renewing_until`` into the future by one conditional update has the lease. No transaction and no
+lock of the database is held while the provider is asked, and what it answers is committed at
+once.
 """
 
 from __future__ import annotations
 
+import logging
 import time
+import uuid
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
+from threading import Thread
+from typing import Any, TypeVar
 
-from django.db import router, transaction
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, router, transaction
 from django.db.models import Q
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
+from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
+from mcp_django.auth.security_log import record
 from mcp_django.conf import get_settings
-from mcp_django.oauth.models import UpstreamGrant
-from mcp_django.oauth.upstream import endings
+from mcp_django.models import AuthEvent
+from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant
+from mcp_django.oauth.upstream.bindings import RETRY_SECONDS, UpstreamRefused, UpstreamUnavailable
 from mcp_django.oauth.upstream.conf import provider_settings
-from mcp_django.oauth.upstream.errors import RETRY_SECONDS, UpstreamRefused, UpstreamUnavailable
-from mcp_django.oauth.upstream.outside import outside
 from mcp_django.oauth.upstream.provider import Provider, Tokens
-from mcp_django.oauth.upstream.sealing import seal, unseal
+from mcp_django.storage.revocations import announce_revoked
 
 # A token that is about to expire is renewed before the call that uses it.
 MARGIN_SECONDS = 30
@@ -79,7 +88,7 @@ def keep(user: Any, provider: str, tokens: Tokens, claims: Any) -> UpstreamGrant
     subject, now = str(claims.get("sub", ""))[:255], timezone.now()
     before = UpstreamGrant.objects.filter(user=user, provider=provider).first()
     if before is not None and before.subject and before.subject != subject:
-        endings.end(before, reason="another account")
+        end(before, reason="another account")
     grant, _ = UpstreamGrant.objects.update_or_create(
         user=user,
         provider=provider,
@@ -138,7 +147,7 @@ def _renew(pk: int) -> UpstreamGrant:
         if not _is_fresh(pk):
             _bring_up_to_date(grant)
     except UpstreamRefused:
-        endings.end(grant, reason="refused upstream")
+        end(grant, reason="refused upstream")
         raise
     except UpstreamUnavailable as exc:
         # Whoever waits is told so, and for a moment nobody tries again.
@@ -200,5 +209,192 @@ def _write(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> None:
     rows = UpstreamGrant.objects.filter(pk=grant.pk, status=UpstreamGrant.Status.LIVE)
     if not rows.update(**changes):
         # It was disconnected in the meantime, and is not to live on upstream.
-        endings.forget_upstream(provider, tokens.access_token, tokens.refresh_token)
+        forget_upstream(provider, tokens.access_token, tokens.refresh_token)
         raise UpstreamRefused("The access was revoked.")
+
+
+# Encryption of upstream tokens --------------------------------------------------------------------
+
+# What a provider issued is encrypted under ``OAUTH["FIELD_KEYS"]``. These keys are apart from
+# ``SECRET_KEY``, since they are rotated for other reasons: the first one encrypts, all of them
+# decrypt. A row that none of them opens is as good as revoked.
+
+
+@sensitive_variables()
+def seal(plaintext: str) -> bytes:
+    """The text, encrypted and authenticated."""
+    return _keys().encrypt(plaintext.encode())
+
+
+@sensitive_variables()
+def unseal(ciphertext: bytes | memoryview) -> str:
+    """What was sealed.
+
+    Raises:
+        UpstreamRefused: no key in force opens it.
+    """
+    try:
+        return _keys().decrypt(bytes(ciphertext)).decode()
+    except InvalidToken:
+        raise UpstreamRefused("No key of FIELD_KEYS opens what is stored.") from None
+
+
+def reseal(ciphertext: bytes | memoryview) -> bytes:
+    """The same, under the first key.
+
+    Raises:
+        UpstreamRefused: no key in force opens it.
+    """
+    try:
+        return _keys().rotate(bytes(ciphertext))
+    except InvalidToken:
+        raise UpstreamRefused("No key of FIELD_KEYS opens what is stored.") from None
+
+
+def _keys() -> MultiFernet:
+    return MultiFernet([Fernet(key) for key in get_settings().oauth.field_keys])
+
+
+# Work outside the caller's transaction ------------------------------------------------------------
+
+# It has to be committed whatever becomes of the transaction around it. A provider that rotates
+# refresh tokens has forgotten the old one by the time that transaction could be rolled back, and
+# a read-only tool may not write at all.
+
+# More than waiting for a renewal and doing one may take.
+MAX_SECONDS = 45
+T = TypeVar("T")
+
+
+def outside(work: Callable[[], T]) -> T:
+    """What the work returns, done in a thread that has database connections of its own.
+
+    Raises:
+        UpstreamUnavailable: it is not done within 45 seconds.
+    """
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as exc:  # noqa: BLE001 - raised again where it is waited for
+            failed.append(exc)
+        finally:
+            connections.close_all()
+
+    thread = Thread(target=run, name="mcp-upstream", daemon=True)
+    thread.start()
+    thread.join(MAX_SECONDS)
+    if thread.is_alive():
+        # It waits for a row that the transaction around us has locked.
+        raise UpstreamUnavailable("The database is busy.")
+    if failed:
+        raise failed[0]
+    return done[0]
+
+
+# The end of upstream access -----------------------------------------------------------------------
+
+# The tokens that depend on it end here, and it ends at the provider.
+
+logger = logging.getLogger("mcp_django.security")
+
+
+def end(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
+    """Revoke a grant here, with every token of ours that stands on it; open streams look again."""
+    with transaction.atomic(using=_database()):
+        bound = list(grant.bindings.values_list("family", "checksum"))
+        families = {family for family, _ in bound if family is not None}
+        checksums = {checksum for _, checksum in bound}
+        for family in families:
+            get_refresh_token_model().revoke_family(family)
+        get_access_token_model().objects.filter(token_checksum__in=checksums).delete()
+        grant.bindings.all().delete()
+        UpstreamGrant.objects.filter(pk=grant.pk).update(
+            status=UpstreamGrant.Status.REVOKED,
+            access_cipher=b"",
+            refresh_cipher=None,
+            renewing_until=None,
+            last_error=reason[:200],
+        )
+        record(
+            AuthEvent.Kind.UPSTREAM,
+            request=request,
+            user=grant.user,
+            provider=grant.provider,
+            change="ended",
+            reason=reason,
+        )
+        ended = [f"family:{one}" for one in families] + [f"checksum:{one}" for one in checksums]
+        transaction.on_commit(lambda: announce_revoked(*ended), using=_database(), robust=True)
+
+
+@sensitive_variables()
+def disconnect(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
+    """End a grant here and, as well as it goes, at the provider; within twenty seconds."""
+    access, refresh = _opened(grant.access_cipher), _opened(grant.refresh_cipher)
+    with transaction.atomic(using=_database()):
+        end(grant, reason=reason, request=request)
+        try:
+            provider = Provider(grant.provider)
+        except ImproperlyConfigured:
+            # Removed from the settings: it cannot be told, but access still ends here.
+            return
+        forget = partial(forget_upstream, provider, access, refresh)
+        transaction.on_commit(forget, using=_database(), robust=True)
+
+
+def end_released(*, families: Sequence[uuid.UUID], checksums: Sequence[str]) -> None:
+    """Disconnect the grants on which nothing stands but these tokens, which have ended."""
+    ended = Q(family__in=families) | Q(checksum__in=checksums)
+    with transaction.atomic(using=_database()):
+        grants = list(
+            UpstreamGrant.objects.filter(
+                bindings__in=UpstreamBinding.objects.filter(ended)
+            ).distinct()
+        )
+        UpstreamBinding.objects.filter(ended).delete()
+        for grant in grants:
+            if grant.status == UpstreamGrant.Status.LIVE and not _is_stood_on(grant):
+                disconnect(grant, reason="the last client was disconnected")
+
+
+@sensitive_variables()
+def forget_upstream(provider: Provider, access: str, refresh: str) -> None:
+    """End tokens at the provider. Its failure is logged: here they have ended already."""
+    named = [(refresh, "refresh_token"), (access, "access_token")]
+    for token, hint in named:
+        if token:
+            try:
+                provider.revoke(token, hint=hint)
+            except UpstreamUnavailable as exc:
+                logger.warning("Access could not be ended at %r: %s", provider.name, exc)
+                return
+
+
+def _database() -> str:
+    """Where grants are, and the tokens that stand on them."""
+    return router.db_for_write(UpstreamGrant)
+
+
+def _is_stood_on(grant: UpstreamGrant) -> bool:
+    """Whether a token of ours that still exists stands on it."""
+    bound = grant.bindings.values_list("family", "checksum")
+    families = {family for family, _ in bound if family is not None}
+    checksums = {checksum for _, checksum in bound}
+    refreshes = get_refresh_token_model().objects.filter(
+        token_family__in=families, revoked__isnull=True
+    )
+    accesses = get_access_token_model().objects.filter(token_checksum__in=checksums)
+    return bool(refreshes.exists() or accesses.exists())
+
+
+@sensitive_variables()
+def _opened(ciphertext: bytes | memoryview | None) -> str:
+    if not ciphertext or not get_settings().oauth.field_keys:
+        return ""
+    try:
+        return unseal(ciphertext)
+    except UpstreamRefused:
+        return ""

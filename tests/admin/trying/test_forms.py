@@ -9,7 +9,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import QueryDict
 
-from mcp_django.admin.trying.forms import SchemaForm
+from mcp_django.admin.playground.forms import SchemaForm
 from mcp_django.schema.structure import Schema
 
 TEXT: Schema = {"type": "string", "maxLength": 50}

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.admin.trying.attachments import safe_type
-from mcp_django.admin.trying.raw import shortened
+from mcp_django.admin.playground.answers import safe_type, shortened
 from tests.admin.trying.desk import NASTY, Trying, visitor
 
 pytestmark = pytest.mark.django_db

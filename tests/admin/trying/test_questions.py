@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.admin.trying.questions import Question, questions_of
+from mcp_django.admin.playground.questions import Question, questions_of
 from tests.admin.reading import has_inline_code, text_of
 from tests.admin.trying.desk import NASTY, Trying, visitor
 

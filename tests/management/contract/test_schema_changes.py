@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.management.contract.change import Level
-from mcp_django.management.contract.schema_changes import Direction, schema_changes
+from mcp_django.management.contract_schemas import Direction, Level, schema_changes
 
 STR, INT, NUM = {"type": "string"}, {"type": "integer"}, {"type": "number"}
 SAFE, APPROVAL, BREAKING = Level.SAFE, Level.APPROVAL, Level.BREAKING

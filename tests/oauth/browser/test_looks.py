@@ -108,7 +108,7 @@ def test_what_goes_wrong(looker: Any, program: Any, site: Any, monkeypatch: Any)
     site.MCP_DJANGO = site.MCP_DJANGO | {"OAUTH": {"CAN_CONNECT": f"{__name__}.nobody"}}
     visitor.connect(program)
     looker.look_at("error-account")
-    monkeypatch.setattr("mcp_django.oauth.views.authorize.LIMIT", 0)
+    monkeypatch.setattr("mcp_django.oauth.authorize.LIMIT", 0)
     visitor.connect(program)
     looker.look_at("error-limit")
     visitor.expect_statuses(400, 400, 403, 429)

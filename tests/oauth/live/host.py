@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 
-from mcp_django.management.doctor.discovery import resource_addresses, server_address
-from mcp_django.management.doctor.hosts import Host
-from mcp_django.management.doctor.messages import Answer
+from mcp_django.management.doctor_hosts import Host
+from mcp_django.management.doctor_oauth import resource_addresses, server_address
+from mcp_django.management.doctor_transport import Answer
 from tests.oauth.live.browser import Browser
 from tests.oauth.parties import pkce
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.management.doctor.hosts import HOSTS
+from mcp_django.management.doctor_hosts import HOSTS
 from tests.management.console import attempt
 from tests.oauth.live.site import Site
 from tests.processes import free_port

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mcp_django.management.doctor.hosts import HOSTS
+from mcp_django.management.doctor_hosts import HOSTS
 from tests.oauth.live import documents
 from tests.oauth.live.browser import Browser
 from tests.oauth.live.host import Connection

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx
 import pytest
 
-from mcp_django.management.doctor.hosts import HOSTS
+from mcp_django.management.doctor_hosts import HOSTS
 from tests.oauth.live.browser import Browser
 from tests.oauth.live.host import Connection, message
 from tests.oauth.live.site import Site

@@ -10,7 +10,7 @@ import pytest
 from django.db.backends.utils import CursorWrapper
 from oauth2_provider.models import get_refresh_token_model
 
-from mcp_django.oauth.families import end_family
+from mcp_django.oauth.revoking import end_family
 from tests.drivers import message
 from tests.oauth import vault
 from tests.oauth.vault_asking import LIST, VAULT, Holder, ask, call

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("authlib")
 
-from mcp_django.oauth.upstream import http
+from mcp_django.oauth.upstream import provider as http
 from tests.oauth.parties import SETTINGS
 from tests.oauth.servers import orders
 from tests.oauth.upstream.parties import FakeProvider, configured

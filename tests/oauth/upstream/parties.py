@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from django.utils import timezone
 
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant, UpstreamTransaction
-from mcp_django.oauth.upstream.sealing import seal
+from mcp_django.oauth.upstream.grants import seal
 
 ISSUER = "https://acme.example"
 KEYS = [Fernet.generate_key().decode(), Fernet.generate_key().decode()]

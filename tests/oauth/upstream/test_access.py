@@ -22,7 +22,7 @@ from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import anonymous, principal_for
 from mcp_django.exceptions import UpstreamNotConnected
 from mcp_django.oauth.models import UpstreamGrant
-from mcp_django.oauth.upstream.sealing import unseal
+from mcp_django.oauth.upstream.grants import unseal
 from mcp_django.test import ACCEPT, DECLINE, MCPClient
 from tests.oauth import urls
 from tests.oauth.exchanges import call

@@ -11,7 +11,7 @@ from django.test import Client
 from oauth2_provider.models import get_access_token_model
 
 from mcp_django.oauth.models import UpstreamGrant
-from mcp_django.oauth.upstream import honoring
+from mcp_django.oauth.upstream import bindings
 from tests.oauth.parties import SETTINGS, make_app, make_token, make_user
 from tests.oauth.upstream.parties import FakeProvider, configured, make_grant
 
@@ -30,7 +30,7 @@ def bound(user: Any) -> UpstreamGrant:
     """Access with a token of ours that stands on it."""
     grant = make_grant(user)
     make_token(user, make_app(), refresh=False)
-    honoring.bind(get_access_token_model().objects.latest("pk"))
+    bindings.bind(get_access_token_model().objects.latest("pk"))
     return grant
 
 

@@ -11,7 +11,7 @@ from django.urls import re_path
 from oauth2_provider.models import get_access_token_model
 
 from mcp_django.oauth.models import UpstreamGrant
-from mcp_django.oauth.upstream import honoring
+from mcp_django.oauth.upstream import bindings
 from tests.drivers import Connection, headers_for, message
 from tests.oauth.parties import OTHER_RESOURCE, RESOURCE, SETTINGS, make_app, make_token, make_user
 from tests.oauth.servers import billing, orders
@@ -27,7 +27,7 @@ BOTH = (RESOURCE, OTHER_RESOURCE)
 def bound(user: Any, app: Any, **more: Any) -> str:
     """A token that is tied to what its user has upstream, as the token endpoint does it."""
     plaintext = make_token(user, app, **more)
-    honoring.bind(get_access_token_model().objects.latest("pk"))
+    bindings.bind(get_access_token_model().objects.latest("pk"))
     return plaintext
 
 

@@ -19,7 +19,7 @@ from oauth2_provider.models import get_access_token_model, get_grant_model
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import Consent, UpstreamBinding, UpstreamGrant, UpstreamTransaction
 from mcp_django.oauth.upstream import transactions
-from mcp_django.oauth.upstream.sealing import unseal
+from mcp_django.oauth.upstream.grants import unseal
 from tests.oauth.parties import REDIRECT, RESOURCE, make_app, make_user, pkce
 from tests.oauth.upstream.parties import ISSUER, FakeProvider, asked_by, dumped, make_grant
 

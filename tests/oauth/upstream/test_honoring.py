@@ -18,8 +18,8 @@ from oauth2_provider.models import (
 
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant
-from mcp_django.oauth.upstream import honoring
-from mcp_django.oauth.upstream.sealing import seal, unseal
+from mcp_django.oauth.upstream import bindings
+from mcp_django.oauth.upstream.grants import seal, unseal
 from tests.drivers import message
 from tests.oauth.parties import RESOURCE, SETTINGS, make_app, make_token, make_user
 from tests.oauth.upstream.parties import FakeProvider, configured, dumped, make_grant
@@ -34,7 +34,7 @@ def bound_token(user: Any, app: Any) -> str:
     """A token for `orders`, tied to the user's access at Acme as the token endpoint does it."""
     plaintext = make_token(user, app)
     token = get_access_token_model().objects.latest("pk")
-    honoring.bind(token, family=token.refresh_token.token_family)
+    bindings.bind(token, family=token.refresh_token.token_family)
     return plaintext
 
 
@@ -101,12 +101,12 @@ def test_threat_26_access_revoked_upstream_ends_our_tokens(
 def test_ended_access_is_announced_for_open_streams(
     acme: FakeProvider, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mcp_django.oauth.upstream import endings
+    from mcp_django.oauth.upstream import grants
 
     told: list[str] = []
-    monkeypatch.setattr(endings, "announce_revoked", lambda *ended: told.extend(ended))
+    monkeypatch.setattr(grants, "announce_revoked", lambda *ended: told.extend(ended))
     family = get_refresh_token_model().objects.get().token_family
-    endings.end(UpstreamGrant.objects.get(), reason="test")
+    grants.end(UpstreamGrant.objects.get(), reason="test")
     assert f"family:{family}" in told
 
 
@@ -225,7 +225,7 @@ def test_rotation_moves_the_binding(acme: FakeProvider, token: str) -> None:
     refresh = get_refresh_token_model().objects.get()
     make_token(refresh.user, refresh.application, refresh=False)
     rotated = get_access_token_model().objects.latest("pk")
-    honoring.bind(rotated, family=refresh.token_family)
+    bindings.bind(rotated, family=refresh.token_family)
     assert UpstreamBinding.objects.get().checksum == rotated.token_checksum
 
 
@@ -259,12 +259,12 @@ def test_last_client_that_is_disconnected_ends_the_access_upstream(
     refresh = get_refresh_token_model().objects.get()
     other = bound_token(refresh.user, refresh.application)
     get_refresh_token_model().revoke_family(refresh.token_family)
-    honoring.release(families=[refresh.token_family])
+    bindings.release(families=[refresh.token_family])
     assert acme.count("/revoke") == 0
     assert call(other).status_code == 200
     last = UpstreamBinding.objects.get().family
     get_refresh_token_model().revoke_family(last)
-    honoring.release(families=[last])
+    bindings.release(families=[last])
     assert [one["token"] for one in acme.forms] == ["refresh-1", "access-0"]
     assert UpstreamGrant.objects.get().status == UpstreamGrant.Status.REVOKED
 
@@ -274,10 +274,10 @@ def test_nothing_is_looked_at_without_a_provider(site: Any, django_assert_num_qu
     with django_assert_num_queries(1):
         assert call(token).status_code == 200
     with django_assert_num_queries(0):
-        assert honoring.check_for_refresh(get_refresh_token_model()().token_family)
-        honoring.look_before_refresh("anything")
-        honoring.bind(get_access_token_model()(resource=[RESOURCE]))
-        honoring.release(checksums=["x"])
+        assert bindings.check_for_refresh(get_refresh_token_model()().token_family)
+        bindings.look_before_refresh("anything")
+        bindings.bind(get_access_token_model()(resource=[RESOURCE]))
+        bindings.release(checksums=["x"])
 
 
 @pytest.mark.spec("AUT-31")

@@ -11,8 +11,8 @@ from django.test import Client
 
 from mcp_django.auth import outbound
 from mcp_django.oauth.models import UpstreamGrant
-from mcp_django.oauth.upstream import endings
-from mcp_django.oauth.upstream.identity import LOGOUT_EVENT
+from mcp_django.oauth.upstream import grants
+from mcp_django.oauth.upstream.provider import LOGOUT_EVENT
 from tests.oauth.parties import make_user
 from tests.oauth.upstream.parties import ISSUER, FakeProvider, configured, make_grant
 
@@ -109,7 +109,7 @@ def test_threat_26_logout_that_fails_may_be_told_again(
     token = logout(acme)
     client = Client(raise_request_exception=False)
     with monkeypatch.context() as patch:
-        patch.setattr(endings, "get_access_token_model", None)
+        patch.setattr(grants, "get_access_token_model", None)
         assert client.post(URL, {"logout_token": token}).status_code == 500
     assert statuses() == {"session-1": "live"}
     assert send(token).status_code == 200

@@ -22,7 +22,7 @@ from oauth2_provider.models import get_access_token_model, get_refresh_token_mod
 
 from mcp_django import Context
 from mcp_django.oauth.models import UpstreamGrant
-from mcp_django.oauth.upstream.sealing import unseal
+from mcp_django.oauth.upstream.grants import unseal
 from tests.drivers import message
 from tests.oauth.parties import REDIRECT, RESOURCE, SETTINGS, make_user, pkce
 from tests.oauth.servers import orders

@@ -13,12 +13,12 @@ from django.core.management import call_command
 from django.utils import timezone
 from oauth2_provider.models import get_access_token_model
 
-from mcp_django.oauth.checks.upstream import check_providers, check_servers
+from mcp_django.oauth.checks import check_providers, check_servers
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant, UpstreamTransaction
+from mcp_django.oauth.upstream.bindings import UpstreamRefused
 from mcp_django.oauth.upstream.conf import problems, provider_settings
-from mcp_django.oauth.upstream.discovery import endpoints_of
-from mcp_django.oauth.upstream.errors import UpstreamRefused
-from mcp_django.oauth.upstream.sealing import unseal
+from mcp_django.oauth.upstream.grants import unseal
+from mcp_django.oauth.upstream.provider import endpoints_of
 from mcp_django.storage.cleanup import prune
 from tests.oauth.parties import make_app, make_token, make_user
 from tests.oauth.upstream.parties import ACME, KEYS, FakeProvider, configured, make_grant

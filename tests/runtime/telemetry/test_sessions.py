@@ -10,8 +10,7 @@ from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_tra
 
 from mcp_django.models import Session
 from mcp_django.test import DECLINE, MCPClient
-from mcp_django.test.http import HTTPChannel
-from mcp_django.test.shared import LineChannel
+from mcp_django.test.transports import HTTPChannel, LineChannel
 from tests.runtime.telemetry.conftest import Told
 from tests.runtime.telemetry.site import PATH, RECEIVED, TRACE_ID, traced
 from tests.sessions.handshakes import B, D, Peer, initialize, opened, request

@@ -11,7 +11,7 @@ from django.views.generic import FormView
 
 from mcp_django import MCPServer
 from mcp_django.auth.permissions import AllowAny, IsAuthenticated
-from mcp_django.management.source import source_of
+from mcp_django.management.inspect import source_of
 from mcp_django.test import MCPClient
 from tests.servers import person
 from tests.sources.models.building import customer, holder, order

@@ -1,0 +1,380 @@
+"""What several screens share: server pages, links, forms and filters, *Update from code*.
+
+A page of one server registers itself with ``page``. A page of the slug ``try`` is at
+``…/mcp_django/server/PK/try/`` and everything below, is reversed as
+``admin:mcp_django_server_try``, and has a button on the page of its server.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.contrib.admin.utils import quote
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db import connections, router, transaction
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponseBase, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import get_text_list
+from django.utils.translation import gettext, ngettext_lazy
+from django.utils.translation import gettext_lazy as _
+
+from mcp_django.admin_base import Base
+from mcp_django.exceptions import Busy
+from mcp_django.models import Call, Component, Server
+from mcp_django.overrides.sync import Difference, compare, sync
+from mcp_django.server import MCPServer, all_servers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """A request for a page of one server, by somebody who has its permission.
+
+    ``rest`` is what follows the slug in the path, without slashes around it; ``context`` is what
+    every page of the admin site has, with ``title``, ``opts`` and ``row`` of this one.
+    """
+
+    request: HttpRequest
+    row: Server
+    server: MCPServer
+    rest: str
+    context: dict[str, Any]
+
+
+View = Callable[[Visit], HttpResponseBase]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page of each server; ``permission`` is a codename of this app, as ``view_call``."""
+
+    slug: str
+    title: Any
+    permission: str
+    view: View
+
+
+PAGES: dict[str, Page] = {}
+"""By slug, in the order of their buttons."""
+
+
+def page(slug: str, *, title: Any, permission: str) -> Callable[[View], View]:
+    """Make a function a page of each server."""
+
+    def decorator(view: View) -> View:
+        PAGES[slug] = Page(slug=slug, title=title, permission=permission, view=view)
+        return view
+
+    return decorator
+
+
+# Links to rows on other screens -------------------------------------------------------------------
+
+
+def linked(model: str, pk: Any, text: str) -> SafeString | str:
+    """The text, and the way to the row if there is one."""
+    if pk is None:
+        return text
+    url = reverse(f"admin:mcp_django_{model}_change", args=[quote(pk)])
+    return format_html('<a href="{}">{}</a>', url, text)
+
+
+# Forms that detect concurrent edits ---------------------------------------------------------------
+
+# A form sends every field, also those that its user never touched. A form that was opened before
+# a tool was switched off would switch it on again.
+
+# What says who may do what; a model has some of these columns.
+COLUMNS = ("is_enabled", "groups", "permissions", "scopes", "rate", "approval", "options")
+
+if TYPE_CHECKING:
+    ModelForm = forms.ModelForm[Any]
+else:
+    # Generic in the stubs only.
+    ModelForm = forms.ModelForm
+
+
+class MeanwhileForm(ModelForm):
+    """A form that is refused once when its row was narrowed otherwise since it was opened.
+
+    ``meanwhile`` is not among the fieldsets: the templates of the forms put it at their top.
+    """
+
+    is_kept = True
+    """Whether what it says is to be saved, and not only looked at."""
+
+    meanwhile = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._now = mark_of(self.instance)
+        self.fields["meanwhile"].initial = self._now
+
+    def clean(self) -> Any:
+        """See that nobody was faster."""
+        cleaned = super().clean() or self.cleaned_data
+        seen = cleaned.get("meanwhile")
+        if self.is_kept and self.instance.pk is not None and seen and seen != self._now:
+            # Whoever saves once more has read this.
+            self.data = self.data.copy()  # type: ignore[attr-defined]
+            self.data[self.add_prefix("meanwhile")] = self._now  # type: ignore[index]
+            message = gettext(
+                "Somebody else has changed meanwhile who may use this, and nothing of yours was "
+                "saved. Look at it in another tab, and take over what you need. If you save again, "
+                "yours replaces it."
+            )
+            self.add_error(None, message)
+        return cleaned
+
+
+def mark_of(row: Any) -> str:
+    """What a row says of who may do what, as a text to compare."""
+    said = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
+    return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+
+
+# Filters and paginator of the call log ------------------------------------------------------------
+
+# The call log can have millions of rows, so no filter asks the database which values there are,
+# and the paginator counts only the newest rows.
+
+if TYPE_CHECKING:
+    Pages = Paginator[Call]
+else:
+    Pages = Paginator
+
+MAX_COUNTED = 10_000
+LAST_CHARACTER = "\U0010ffff"
+TRACE_ID = re.compile(r"[0-9a-f]{32}")
+KINDS = {
+    "tool": _("tool"),
+    "resource": _("resource"),
+    "resource template": _("resource template"),
+    "prompt": _("prompt"),
+}
+RANGES = {
+    "hour": (_("Past hour"), timedelta(hours=1)),
+    "day": (_("Past 24 hours"), timedelta(days=1)),
+    "week": (_("Past 7 days"), timedelta(days=7)),
+    "month": (_("Past 30 days"), timedelta(days=30)),
+}
+
+
+class CappedPaginator(Pages):
+    """Pages of the newest rows; a million of them is not counted."""
+
+    @cached_property
+    def count(self) -> int:
+        """How many there are, or that there are too many."""
+        newest: Any = self.object_list
+        return min(int(newest.order_by()[: MAX_COUNTED + 1].count()), MAX_COUNTED)
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether there may be more rows than are counted."""
+        return self.count == MAX_COUNTED
+
+
+class _ExactFilter(admin.SimpleListFilter):
+    """One value of a column, of those that are known without asking for them."""
+
+    parameter_name = ""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows with this value."""
+        value = self.value()
+        return queryset if value is None else queryset.filter(**{self.parameter_name: value})
+
+
+class ServerFilter(_ExactFilter):
+    """One server of the site."""
+
+    title = _("server")
+    parameter_name = "server__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """Those that there are; the one that is asked for may be gone."""
+        names = [one.name for one in all_servers()]
+        asked = request.GET.get(self.parameter_name)
+        return [(name, name) for name in dict.fromkeys([*names, *([asked] if asked else [])])]
+
+
+class KindFilter(_ExactFilter):
+    """One kind of component."""
+
+    title = _("kind")
+    parameter_name = "kind__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """Every kind."""
+        return list(KINDS.items())
+
+
+class TimeFilter(admin.SimpleListFilter):
+    """The last while."""
+
+    title = _("time")
+    parameter_name = "since"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """How long that may be."""
+        return [(name, title) for name, (title, _length) in RANGES.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows that are not older."""
+        found = RANGES.get(self.value() or "")
+        return queryset if found is None else queryset.filter(at__gte=timezone.now() - found[1])
+
+
+def searched(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
+    """The rows that name this, or begin with it if a star follows; each way by an index.
+
+    A word may be a component, a user, a client or a trace. Which of them it is is asked first, in
+    queries that end at one row: alternatives over several columns would be sorted as a whole.
+    """
+    text = text.strip()
+    if not text:
+        return queryset
+    if TRACE_ID.fullmatch(text.lower()):
+        return queryset.filter(trace_id=text.lower())
+    if text.endswith("*") and text != "*":
+        wanted = [_begins(queryset.db, name, text[:-1]) for name in PREFIXED]
+    else:
+        wanted = [Q(**{name: text}) for name in (*PREFIXED, "client_id", "user_key")]
+    every = Call._default_manager.using(queryset.db)
+    found = [one for one in wanted if every.filter(one).order_by().exists()]
+    if not found:
+        return queryset.none()
+    first, *others = found
+    for one in others:
+        first |= one
+    return queryset.filter(first)
+
+
+PREFIXED = ("component", "user_name", "client")
+
+
+def _begins(using: str, name: str, beginning: str) -> Q:
+    if connections[using].vendor == "sqlite":
+        # LIKE uses no index there.
+        return Q(**{f"{name}__gte": beginning, f"{name}__lt": beginning + LAST_CHARACTER})
+    return Q(**{f"{name}__startswith": beginning})
+
+
+# *Update from code* -------------------------------------------------------------------------------
+
+# The rows of these lists are made from code, and the lists say where they are behind it. Looking
+# at a list writes nothing; ``overrides.sync`` says what else writes the rows.
+
+LACKING: Mapping[str, Any] = {
+    "servers": ngettext_lazy("%d new server", "%d new servers"),
+    "added": ngettext_lazy("%d new component", "%d new components"),
+    "changed": ngettext_lazy("%d changed component", "%d changed components"),
+    "missing": ngettext_lazy("%d component that is gone", "%d components that are gone"),
+}
+DONE: Mapping[str, Any] = {
+    "servers": ngettext_lazy("%d server added", "%d servers added"),
+    "added": ngettext_lazy("%d component added", "%d components added"),
+    "changed": ngettext_lazy("%d component changed", "%d components changed"),
+    "missing": ngettext_lazy("%d component marked as missing", "%d components marked as missing"),
+}
+
+
+class UpdatedFromCode(Base):
+    """A list with a row for each thing that code declares."""
+
+    change_list_template = "admin/mcp_django/from_code_list.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        """With the page that updates the rows."""
+        view = self.admin_site.admin_view(self.update_view)
+        return [path("update/", view, name=self._update_name), *super().get_urls()]
+
+    @property
+    def _update_name(self) -> str:
+        return f"{self.opts.app_label}_{self.opts.model_name}_update"
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        """The list, with what it lacks."""
+        extra = dict(extra_context or {})
+        if request.method != "POST" and self.has_view_or_change_permission(request):
+            extra["mcp_behind"] = self._lacking()
+            extra["mcp_may_update"] = self.has_change_permission(request)
+            extra["mcp_update_url"] = f"admin:{self._update_name}"
+        return super().changelist_view(request, extra)
+
+    def _lacking(self) -> str:
+        try:
+            return _list(LACKING, compare(all_servers()))
+        except Busy:
+            # The list itself can be read; what the admin adds to the catalog cannot.
+            return ""
+
+    def update_view(self, request: HttpRequest) -> HttpResponseBase:
+        """Make the rows of all servers and components what code declares."""
+        if not self.has_change_permission(request):
+            raise PermissionDenied
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        self._update(request)
+        return redirect(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+
+    def _update(self, request: HttpRequest) -> None:
+        try:
+            found = sync(all_servers())
+        except Busy as exc:
+            told = gettext("Nothing was updated: %(why)s") % {"why": exc.message}
+            self.message_user(request, told, messages.ERROR)
+            return
+        _log(request, found)
+        if found:
+            told = gettext("Updated from code: %(what)s.") % {"what": _list(DONE, found)}
+        else:
+            told = gettext("There is nothing to update: the rows say what code says.")
+        self.message_user(request, told, messages.SUCCESS)
+
+
+def _list(words: Mapping[str, Any], found: Difference) -> str:
+    """One phrase, as "1 new server, 2 new components and …"; empty if nothing is different."""
+    counted = [(text, len(getattr(found, name))) for name, text in words.items()]
+    return get_text_list([str(text % count) for text, count in counted if count], gettext("and"))
+
+
+def _log(request: HttpRequest, found: Difference) -> None:
+    """A line in the history of each row; those that are new have their keys by now."""
+    alias = router.db_for_write(Component)
+    servers = Server._default_manager.using(alias)
+    components = Component._default_manager.using(alias)
+    added = {(row.server, row.kind, row.key) for row in found.added}
+    names = {row.server for row in found.added}
+    rows = components.filter(server__in=names).iterator() if added else ()
+    new = [row for row in rows if (row.server, row.kind, row.key) in added]
+    new_servers = servers.filter(name__in=[row.name for row in found.servers])
+    user: Any = request.user
+    with transaction.atomic(using=router.db_for_write(LogEntry)):
+        for changed, flag, text in (
+            ([*new_servers, *new], ADDITION, gettext("Added from code.")),
+            (found.changed, CHANGE, gettext("Updated from code.")),
+            (found.missing, CHANGE, gettext("Code has it no more.")),
+        ):
+            if changed:
+                LogEntry.objects.log_actions(
+                    user_id=user.pk, queryset=changed, action_flag=flag, change_message=text
+                )

@@ -1,0 +1,547 @@
+"""What a client sees: the exact lists of one server, for any user, client, scopes and revision.
+
+The lists come from the same handlers that serve clients, through a connection in this process,
+and the reasons why a component is hidden come from the policy that hides it. Of the functions of
+the site only the permissions run: the rows that the other user may see are not fetched here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from django import forms
+from django.apps import apps
+from django.conf import settings as django_settings
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase, QueryDict
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from mcp_django import __version__
+from mcp_django.admin.base import Visit, page
+from mcp_django.auth.endpoints import all_resources
+from mcp_django.auth.permissions import BasePermission, HasCodename, InGroups, IsAuthenticated
+from mcp_django.auth.principal import (
+    Principal,
+    anonymous,
+    key_of,
+    missing,
+    principal_for,
+    user_named,
+)
+from mcp_django.conf import get_settings
+from mcp_django.core.catalog import Offered, Server
+from mcp_django.core.component import Component
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import AccessRefused, MCPError
+from mcp_django.execution.call import Awaiting, Invocation, Listening
+from mcp_django.execution.handlers.resources import FIXED, Book, are_shown
+from mcp_django.execution.pipeline import respond
+from mcp_django.execution.policy import Reason, barriers, hindrances
+from mcp_django.management.lookups import estimated_tokens
+from mcp_django.models import PromptText
+from mcp_django.protocol import envelope
+from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
+from mcp_django.server import MCPServer
+from mcp_django.transports.memory import MemoryConnection
+
+
+@page("seen", title=gettext_lazy("What a client sees"), permission="view_server")
+def seen(visit: Visit) -> HttpResponseBase:
+    """The choice, and what comes of it; looking as somebody else is noted in the history."""
+    if visit.rest:
+        raise Http404
+    request = visit.request
+    me: Any = request.user
+    refuse_another(request)
+    form = ViewpointForm(request, visit.server)
+    context = {**visit.context, "form": form, "clients": form.suggested_clients()}
+    if form.is_valid():
+        viewpoint = form.viewpoint()
+        if viewpoint.other:
+            # Before anything is shown: it is a look at what somebody else may do.
+            text = _("Looked at what clients of the user “%(user)s” see.")
+            message = text % {"user": viewpoint.other}
+            LogEntry.objects.log_actions(me.pk, [visit.row], CHANGE, message, single_object=True)
+        context |= {"viewpoint": viewpoint, "sight": sight(visit.server, viewpoint)}
+    return TemplateResponse(request, "admin/mcp_django/seen.html", context)
+
+
+# Lists, and what is hidden from them --------------------------------------------------------------
+
+logger = logging.getLogger("mcp_django")
+
+CLIENT = {"name": "admin", "version": __version__}
+# The four lists: the kind of component, the method, its member, and what identifies an entry.
+LISTS = (
+    ("tool", "tools/list", "tools", "name"),
+    ("resource", "resources/list", "resources", "uri"),
+    ("resource template", "resources/templates/list", "resourceTemplates", "uriTemplate"),
+    ("prompt", "prompts/list", "prompts", "name"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One entry of a list, and what a call of it would still need."""
+
+    key: str
+    title: str
+    entry: str
+    size: int
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hidden:
+    """One component that is not on the list."""
+
+    key: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One list; ``rows`` are the templates whose own entries follow when a client asks."""
+
+    kind: str
+    label: str
+    shown: tuple[Shown, ...]
+    hidden: tuple[Hidden, ...]
+    rows: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def size(self) -> int:
+        """What the entries take, about."""
+        return sum(one.size for one in self.shown)
+
+
+class OnePage:
+    """A server as it is at this moment, whose lists have one page."""
+
+    page_size = 1_000_000
+
+    def __init__(self, server: MCPServer) -> None:
+        server.refresh(is_list=True)
+        self._server = server
+        self.offered = server.offered
+        self.available = server.available
+
+    def refresh(self, *, is_list: bool = False) -> None:
+        """It stays as it is, so that lists and reasons are of the same moment."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What a caller sees: nothing at all for the reasons of ``closed``, or the lists."""
+
+    closed: tuple[str, ...]
+    kinds: tuple[Kind, ...] = ()
+    instructions: int = 0
+
+    @property
+    def size(self) -> int:
+        """What a client takes in that loads everything."""
+        return self.instructions + sum(one.size for one in self.kinds)
+
+
+def sight(server: MCPServer, viewpoint: Viewpoint) -> Sight:
+    """What a server shows to somebody."""
+    still = OnePage(server)
+    closed = _closed(still, viewpoint)
+    if closed:
+        return Sight(closed=closed)
+    served = _Served(still, viewpoint)
+    off = _switched_off(server.name)
+    instructions = server.instructions
+    return Sight(
+        closed=(),
+        kinds=tuple(
+            _kind(still, viewpoint, served, *one, off=off if one[0] == "prompt" else ())
+            for one in LISTS
+        ),
+        instructions=estimated_tokens(instructions) if instructions else 0,
+    )
+
+
+def _closed(server: OnePage, viewpoint: Viewpoint) -> tuple[str, ...]:
+    principal = viewpoint.principal
+    if viewpoint.is_inactive:
+        return (_("The user is not active, so none of his credentials is taken."),)
+    try:
+        return tuple(reasons_in_words(barriers(cast(Server, server), principal), principal))
+    except (AccessRefused, MCPError) as exc:
+        return (str(exc),)
+    except Exception:
+        # The site's own permission, which would answer a client with an error.
+        logger.exception("A permission of the server %r failed.", server._server.name)
+        return (_("A permission of the server failed; the log says why."),)
+
+
+class _Served:
+    """The answers of the list methods to one client."""
+
+    def __init__(self, server: OnePage, viewpoint: Viewpoint) -> None:
+        self._revision = viewpoint.revision
+        self._connection = MemoryConnection(
+            cast(Server, server), viewpoint.principal, origin="admin"
+        )
+        if not self._revision.stateless:
+            self._connection.open(_initialize(self._revision))
+
+    def entries(self, method: str, member: str) -> tuple[list[Mapping[str, Any]], str]:
+        """The entries of a list, and what went wrong if anything did."""
+        opened = self._connection.open(_request(method, self._revision))
+        if isinstance(opened, Invocation):
+            opened = _without_rows(opened)
+        assert not isinstance(opened, (Listening, Awaiting))
+        if "error" not in opened:
+            return list(opened["result"][member]), ""
+        # A server without such components does not have the method.
+        is_missing = opened["error"]["code"] == -32601
+        return [], "" if is_missing else str(opened["error"]["message"])
+
+
+def _without_rows(call: Invocation) -> dict[str, Any]:
+    """The fixed resources of a list that goes on with rows, which only their owner is to see."""
+    book: Book = call.arguments["book"]
+    found, _after = book.part(call.context(), FIXED, None, OnePage.page_size)
+    result = {"resources": found, "ttlMs": 0, "cacheScope": "private"}
+    decoded: dict[str, Any] = json.loads(respond(call.incoming, result))
+    return decoded
+
+
+def _kind(
+    server: OnePage,
+    viewpoint: Viewpoint,
+    served: _Served,
+    kind: str,
+    method: str,
+    member: str,
+    identity: str,
+    *,
+    off: tuple[str, ...],
+) -> Kind:
+    entries, error = served.entries(method, member)
+    offered: Mapping[str, Component] = server.offered.tables[kind]
+    shown = [_shown(one, offered[one[identity]], viewpoint) for one in entries]
+    if viewpoint.biggest_first:
+        shown.sort(key=lambda one: -one.size)
+    keys = {one.key for one in shown}
+    rows = _row_templates(server.offered, viewpoint) if kind == "resource" else ()
+    return Kind(
+        kind=kind,
+        label=_label(kind),
+        shown=tuple(shown),
+        hidden=tuple(_hidden(server, viewpoint, kind, keys, off)),
+        rows=rows,
+        error=error,
+    )
+
+
+def _label(kind: str) -> str:
+    return {
+        "tool": _("Tools"),
+        "resource": _("Resources"),
+        "resource template": _("Resource templates"),
+        "prompt": _("Prompts"),
+    }[kind]
+
+
+def _shown(entry: Mapping[str, Any], component: Component, viewpoint: Viewpoint) -> Shown:
+    return Shown(
+        key=component.key,
+        title=str(component.title),
+        entry=json.dumps(entry, indent=2, ensure_ascii=False),
+        size=estimated_tokens(entry),
+        needs=tuple(needs_in_words(component, viewpoint.principal)),
+    )
+
+
+def _hidden(
+    server: OnePage, viewpoint: Viewpoint, kind: str, shown: set[str], off: tuple[str, ...]
+) -> Iterator[Hidden]:
+    offered = server.offered.tables[kind]
+    available = server.available.tables[kind]
+    switched_off = (_("It is switched off in the admin."),)
+    for key in sorted({*available, *off} - shown):
+        component = offered.get(key)
+        if component is None:
+            yield Hidden(key=key, reasons=switched_off)
+            continue
+        found = hindrances(viewpoint.principal, component)
+        yield Hidden(key=key, reasons=tuple(reasons_in_words(found, viewpoint.principal)))
+
+
+def _row_templates(offered: Offered, viewpoint: Viewpoint) -> tuple[str, ...]:
+    """The templates whose rows a client is given in its list of resources."""
+    templates = offered.templates.values()
+    shown = [one for one in templates if one.entries is not None]
+    return tuple(sorted(one.key for one in shown if are_shown(viewpoint.principal, one)))
+
+
+def _switched_off(server: str) -> tuple[str, ...]:
+    """The written prompts that are not even there while they are switched off: one query."""
+    rows = PromptText._default_manager.filter(server=server, is_enabled=False)
+    return tuple(rows.values_list("name", flat=True))
+
+
+def _request(method: str, revision: Revision) -> dict[str, Any]:
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}
+    if revision.stateless:
+        message["params"]["_meta"] = {
+            envelope.PROTOCOL_VERSION: revision.version,
+            envelope.CLIENT_INFO: CLIENT,
+            envelope.CLIENT_CAPABILITIES: {},
+        }
+    return message
+
+
+def _initialize(revision: Revision) -> dict[str, Any]:
+    params = {"protocolVersion": revision.version, "capabilities": {}, "clientInfo": CLIENT}
+    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+
+
+# User, credential, scopes and revision ------------------------------------------------------------
+
+AS_ANOTHER = "mcp_django.view_as_another"
+MAX_SUGGESTED_CLIENTS = 100
+# What a principal's key has room for.
+_MAX_CLIENT = 60
+
+ME, ANONYMOUS, ANOTHER = "me", "anonymous", "user"
+LOGIN, TOKEN, OAUTH_CLIENT = "login", "token", "client"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewpoint:
+    """The caller as the server would know him; ``other`` is his name if he is somebody else."""
+
+    principal: Principal
+    revision: Revision
+    biggest_first: bool
+    other: str = ""
+
+    @property
+    def is_inactive(self) -> bool:
+        """Whether no credential of the user would be taken."""
+        user = self.principal.user
+        return bool(user.is_authenticated and not user.is_active)
+
+
+class ViewpointForm(forms.Form):
+    """The choice, in the address: whoever is sent it sees the same, if he may."""
+
+    who = forms.ChoiceField(label=gettext_lazy("Who"), widget=forms.RadioSelect)
+    user = forms.CharField(
+        label=gettext_lazy("Name of the other user"), required=False, max_length=255
+    )
+    credential = forms.ChoiceField(
+        label=gettext_lazy("With"),
+        help_text=gettext_lazy("A login is held back by no scope."),
+    )
+    client = forms.CharField(
+        label=gettext_lazy("Client id"),
+        required=False,
+        max_length=255,
+        widget=forms.TextInput(attrs={"list": "seen-clients", "dir": "ltr"}),
+    )
+    scopes = forms.MultipleChoiceField(
+        label=gettext_lazy("Scopes of the token"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+    revision = forms.ChoiceField(label=gettext_lazy("Revision of the protocol"))
+    order = forms.ChoiceField(
+        label=gettext_lazy("Order"),
+        choices=[
+            ("list", gettext_lazy("as in the list")),
+            ("size", gettext_lazy("biggest first")),
+        ],
+    )
+
+    def __init__(self, request: HttpRequest, server: MCPServer) -> None:
+        versions = server.protocol_versions
+        newest = LATEST.version if LATEST.version in versions else next(iter(versions), "")
+        defaults = {"who": ME, "credential": LOGIN, "revision": newest, "order": "list"}
+        super().__init__(_with_defaults(request.GET, defaults), prefix=None)
+        self._request, self._server = request, server
+        self.may_be_another = request.user.has_perm(AS_ANOTHER)
+        self._offer("who", self._people())
+        self._offer("credential", self._credentials())
+        self._offer("scopes", [(scope, scope) for scope in scopes_of(server)])
+        self._offer("revision", [(one, one) for one in REVISIONS if one in versions])
+        if not self.may_be_another:
+            del self.fields["user"]
+        if not self._has_clients:
+            del self.fields["client"]
+
+    def _offer(self, name: str, choices: list[tuple[str, Any]]) -> None:
+        self.fields[name].choices = choices  # type: ignore[attr-defined]
+
+    def _people(self) -> list[tuple[str, Any]]:
+        found = [(ME, _("Yourself")), (ANONYMOUS, _("Nobody, without credentials"))]
+        return [*found, (ANOTHER, _("Another user"))] if self.may_be_another else found
+
+    def _credentials(self) -> list[tuple[str, Any]]:
+        found = [(LOGIN, _("a login of this site")), (TOKEN, _("an access token"))]
+        return [*found, (OAUTH_CLIENT, _("an OAuth client"))] if self._has_clients else found
+
+    @property
+    def _has_clients(self) -> bool:
+        return apps.is_installed("oauth2_provider")
+
+    def suggested_clients(self) -> list[tuple[str, str]]:
+        """The newest clients by id, with their names; there may be thousands that came by once."""
+        if not self._has_clients:
+            return []
+        rows = _applications().order_by("-pk").values_list("client_id", "name")
+        return list(rows[:MAX_SUGGESTED_CLIENTS])
+
+    def clean(self) -> dict[str, Any]:
+        """Ask for what the choices need, and find whom they name."""
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        cleaned["found_user"] = self._found_user(cleaned)
+        cleaned["found_client"] = None
+        if cleaned.get("credential") == OAUTH_CLIENT and "client" in cleaned:
+            found = _applications().filter(client_id=cleaned["client"]).first()
+            if found is None:
+                self.add_error("client", _("No client of this id is registered."))
+            cleaned["found_client"] = found
+        return cleaned
+
+    def _found_user(self, cleaned: dict[str, Any]) -> Any:
+        me: Any = self._request.user
+        if cleaned.get("who") != ANOTHER:
+            return me
+        found = user_named(cleaned.get("user", ""))
+        # An administrator and nobody look alike: a single permission tells of no other.
+        if found is None or (found.is_superuser and not me.is_superuser):
+            self.add_error("user", _("There is no such user to look as."))
+            return None
+        return found
+
+    def viewpoint(self) -> Viewpoint:
+        """What was chosen; only of a form that is valid."""
+        chosen, me = self.cleaned_data, self._request.user
+        user = chosen["found_user"]
+        is_other = chosen["who"] == ANOTHER and user.pk != me.pk
+        return Viewpoint(
+            principal=anonymous() if chosen["who"] == ANONYMOUS else self._principal(user),
+            revision=REVISIONS[chosen["revision"]],
+            biggest_first=chosen["order"] == "size",
+            other=user.get_username() if is_other else "",
+        )
+
+    def _principal(self, user: Any) -> Principal:
+        chosen = self.cleaned_data
+        if chosen["credential"] == LOGIN:
+            return principal_for(user)
+        scopes = frozenset(chosen["scopes"])
+        if chosen["credential"] == TOKEN:
+            return principal_for(
+                user, key=f"{key_of(user)}@token:0", backend="tokens", scopes=scopes
+            )
+        client = chosen["found_client"]
+        return principal_for(
+            user,
+            key=f"{key_of(user)}@{client.client_id[:_MAX_CLIENT]}",
+            backend="oauth",
+            scopes=scopes,
+            client_id=client.client_id,
+            client_name=client.name,
+            audience=self._audience(),
+        )
+
+    def _audience(self) -> str:
+        """What a token for this server would be good for; never empty, as with such a token."""
+        found = all_resources(self._request).items()
+        urls = (url for url, server in found if server.name == self._server.name)
+        return self._server.resource_url or next(urls, "unmounted:")
+
+
+def refuse_another(request: HttpRequest) -> None:
+    """See that only who may looks through the eyes of another, whether there is such a user or not.
+
+    Raises:
+        PermissionDenied: he may not.
+    """
+    if request.GET.get("who") == ANOTHER and not request.user.has_perm(AS_ANOTHER):
+        raise PermissionDenied
+
+
+def scopes_of(server: MCPServer) -> list[str]:
+    """Every scope that makes a difference here, and those that the site declares."""
+    needed = [scope for one in server.available for scope in one.scopes]
+    return sorted({*get_settings().scopes, *server.scopes, *needed})
+
+
+def _applications() -> Any:
+    name = getattr(django_settings, "OAUTH2_PROVIDER_APPLICATION_MODEL", "")
+    return apps.get_model(name or "oauth2_provider.Application")._default_manager.all()
+
+
+def _with_defaults(given: QueryDict, defaults: dict[str, str]) -> QueryDict:
+    data = given.copy()
+    for name, value in defaults.items():
+        if name not in data:
+            data[name] = value
+    return data
+
+
+# Reasons in words ---------------------------------------------------------------------------------
+
+# The sentences are for the site owner.
+
+
+def reasons_in_words(reasons: Iterable[Reason], principal: Principal) -> Iterator[str]:
+    """A sentence for each reason."""
+    for reason in reasons:
+        if reason.kind == "disabled":
+            yield _("The server is switched off in the admin.")
+        elif reason.kind == "rule":
+            yield _("OAUTH['CAN_CONNECT'] refuses this user with this client.")
+        elif reason.kind == "scopes":
+            text = _("The token lacks the scopes: %(scopes)s.")
+            yield text % {"scopes": " ".join(reason.scopes)}
+        elif reason.guard is not None:
+            yield _guard_in_words(reason.guard, principal)
+
+
+def _guard_in_words(guard: BasePermission, principal: Principal) -> str:
+    if not principal.is_authenticated and isinstance(guard, IsAuthenticated):
+        return _("Credentials are needed (%(guard)s).") % {"guard": guard}
+    if isinstance(guard, InGroups):
+        names = ", ".join(sorted(guard.names))
+        return _("The user is in none of the groups: %(names)s.") % {"names": names}
+    if isinstance(guard, HasCodename):
+        return _("The user lacks the permission %(codename)s.") % {"codename": guard.codename}
+    return _("The permission %(guard)s says no.") % {"guard": guard}
+
+
+def needs_in_words(component: Component, principal: Principal) -> Iterator[str]:
+    """What a call would still need of somebody who sees the component."""
+    if lacking := missing(principal.scopes, component.scopes):
+        if principal.is_authenticated:
+            text = _("a token with the scopes: %(scopes)s")
+        else:
+            text = _("credentials with the scopes: %(scopes)s")
+        yield text % {"scopes": " ".join(lacking)}
+    if component.needs:
+        yield _("a client that can: %(needs)s") % {"needs": ", ".join(component.needs)}
+    if isinstance(component, Tool) and component.task == "required" and not component.handle:
+        yield _("a client that can follow tasks")
+    if isinstance(component, Tool) and component.approval == "caller":
+        yield _("the approval of the caller, for each call")
+    elif isinstance(component, Tool) and component.approval == "staff":
+        yield _("the approval of staff, for each call")

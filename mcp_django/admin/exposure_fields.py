@@ -1,0 +1,249 @@
+"""The field paths of a model that an exposure can use, and the table of checkboxes to choose them.
+
+For each path the form says what it can be used for; it also says which paths are left out, and
+why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ImproperlyConfigured
+from django.db.models import ManyToManyField, Model
+from django.utils.datastructures import MultiValueDict
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from mcp_django.integrations.models.columns import Column, FieldPath, own_names, resolve
+from mcp_django.integrations.models.exposed_fields import is_short
+from mcp_django.overrides.exposure_rules import closed_path
+from mcp_django.overrides.exposures import Scratch
+
+USES = ("fields", "filter_fields", "search_fields", "ordering_fields", "write_fields")
+"""The options that name paths, in the order of their columns in a form."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathRow:
+    """One path, in words, and the options that it can be named in."""
+
+    path: str
+    label: str
+    uses: frozenset[str]
+    behind: str = ""
+    """The relation that it follows, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Paths that are not offered, for one reason: the end of a sentence about each."""
+
+    paths: tuple[str, ...]
+    reason: str
+
+
+def rows_of(
+    model: type[Model], scratch: Scratch, chosen: Iterable[str] = ()
+) -> tuple[list[PathRow], list[LeftOut]]:
+    """What is offered, and what is not: own columns and relations, then those behind a relation.
+
+    What was chosen and cannot be any more is offered, so that it is seen and taken back.
+    """
+    closed: dict[str, list[str]] = {}
+
+    def offered(names: Iterable[str]) -> Iterator[FieldPath]:
+        for name in names:
+            try:
+                path = resolve(model, name, what="")
+            except ImproperlyConfigured:
+                # As the target of a generic relation.
+                reason = gettext("is neither a column nor a relation to one model.")
+                closed.setdefault(reason, []).append(name)
+                continue
+            if reason := closed_path(path, scratch.shown_by_code):
+                closed.setdefault(reason, []).append(name)
+            else:
+                yield path
+
+    found = [*offered(_names(model))]
+    relations = [path for path in found if path.is_relation]
+    found += offered(name for relation in relations for name in _columns_behind(relation))
+    rows = [_row(path) for path in found]
+    known = {row.path for row in rows}
+    gone = [name for name in dict.fromkeys(chosen) if name not in known]
+    rows += [PathRow(path=name, label=name, uses=frozenset(USES)) for name in gone]
+    return rows, [LeftOut(paths=tuple(names), reason=why) for why, names in closed.items()]
+
+
+def _names(model: type[Model]) -> list[str]:
+    """What can be offered of a model, then whatever else it has a name for."""
+    names = own_names(model)
+    every = [one.name for one in model._meta.get_fields() if not getattr(one, "hidden", False)]
+    return [*names, *(name for name in every if name not in names)]
+
+
+def _columns_behind(relation: FieldPath) -> Iterator[str]:
+    """The columns one relation further; the relation itself shows the key of what is behind it."""
+    behind = relation.field.related_model
+    for name in own_names(behind):
+        if not behind._meta.get_field(name).is_relation:
+            yield f"{relation.text}__{name}"
+
+
+def _row(path: FieldPath) -> PathRow:
+    return PathRow(
+        path=path.text,
+        label=_words(path.field),
+        uses=frozenset(_uses(path)),
+        behind=_words(path.hops[-1]) if path.hops else "",
+    )
+
+
+def _words(field: Any) -> str:
+    """What a person calls a field; what points here is called after its model."""
+    words = getattr(field, "verbose_name", None)
+    if words is None:
+        options = field.related_model._meta
+        words = options.verbose_name if field.one_to_one else options.verbose_name_plural
+    return str(words)
+
+
+def _uses(path: FieldPath) -> Iterator[str]:
+    yield "fields"
+    column = Column(path.column)
+    if column.is_comparable:
+        yield "filter_fields"
+    if column.kind == "text" and not path.is_relation:
+        yield "search_fields"
+    is_own = not path.is_relation or path.field.concrete
+    if column.is_comparable and is_own and not path.is_many and is_short(path.column):
+        yield "ordering_fields"
+    field = path.field
+    is_stored = isinstance(field, ManyToManyField) or getattr(field, "concrete", False)
+    if not path.hops and is_stored and getattr(field, "editable", False) and not field.auto_created:
+        yield "write_fields"
+
+
+# ``FieldTable`` and its widget --------------------------------------------------------------------
+
+# One table of checkboxes says what each path of a model is used for.
+
+HEADINGS: Mapping[str, Any] = {
+    "fields": _("Shown"),
+    "filter_fields": _("Filter"),
+    "search_fields": _("Search"),
+    "ordering_fields": _("Order"),
+    "write_fields": _("Written"),
+}
+# What callers narrow and order by, and so could guess at.
+READS = ("filter_fields", "search_fields", "ordering_fields")
+
+
+class FieldTableWidget(forms.Widget):
+    """A row for each path, a column for each use; a checkbox where the path can be used so."""
+
+    template_name = "admin/mcp_django/exposures/field_table.html"
+    rows: Sequence[PathRow] = ()
+    left_out: Sequence[LeftOut] = ()
+
+    def use_required_attribute(self, initial: Any) -> bool:
+        """No checkbox of many is required."""
+        return False
+
+    def id_for_label(self, id_: str) -> str:
+        """A table has no one field that a label could point to."""
+        return ""
+
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> dict[str, list[str]]:
+        """The chosen paths by their use."""
+        return {use: _all(data, f"{name}-{use}") for use in USES}
+
+    def value_omitted_from_data(self, data: Any, files: Any, name: str) -> bool:
+        """A form without a tick sends nothing."""
+        return False
+
+    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
+        """What the template shows."""
+        chosen = {use: set((value or {}).get(use) or ()) for use in USES}
+        lines = [
+            {
+                "row": row,
+                "cells": [
+                    {
+                        "use": use,
+                        "heading": HEADINGS[use],
+                        "is_open": use in row.uses,
+                        "is_ticked": row.path in chosen[use],
+                    }
+                    for use in USES
+                ],
+            }
+            for row in self.rows
+        ]
+        return {
+            **super().get_context(name, value, attrs),
+            "headings": list(HEADINGS.values()),
+            "lines": lines,
+            "left_out": self.left_out,
+            "left_out_count": sum(len(one.paths) for one in self.left_out),
+        }
+
+
+class FieldTable(forms.Field):
+    """The paths that a model exposure names, by option."""
+
+    widget = FieldTableWidget
+
+    def offer(self, rows: Sequence[PathRow], left_out: Sequence[LeftOut]) -> None:
+        """Offer these paths, and say which others there are."""
+        self.rows = rows
+        self.widget.rows = rows
+        self.widget.left_out = left_out
+
+    def clean(self, value: Any) -> dict[str, tuple[str, ...]]:
+        """The paths by option, those alone that were offered.
+
+        Raises:
+            ValidationError: something else was sent.
+        """
+        known = {row.path: row.uses for row in self.rows}
+        found: dict[str, tuple[str, ...]] = {}
+        for use in USES:
+            names = tuple(dict.fromkeys(value.get(use) or ()))
+            for name in names:
+                if use not in known.get(name, ()):
+                    raise forms.ValidationError(
+                        _("%(heading)s: %(name)s is not among what can be chosen."),
+                        params={"heading": HEADINGS[use], "name": name[:80]},
+                    )
+            found[use] = names
+        if not found["fields"]:
+            raise forms.ValidationError(
+                _("Choose at least one field that is shown: nothing else leaves the site.")
+            )
+        for use in READS:
+            for name in found[use]:
+                if name not in found["fields"]:
+                    raise forms.ValidationError(
+                        _(
+                            "%(heading)s: %(name)s is not shown, and answers would tell of it; "
+                            "tick it under Shown as well."
+                        ),
+                        params={"heading": HEADINGS[use], "name": name},
+                    )
+        return found
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Whether any tick is another."""
+        before = {use: set((initial or {}).get(use) or ()) for use in USES}
+        return before != {use: set((data or {}).get(use) or ()) for use in USES}
+
+
+def _all(data: Any, name: str) -> list[str]:
+    if isinstance(data, MultiValueDict):
+        return [str(one) for one in data.getlist(name)]
+    found = data.get(name) or []
+    return [found] if isinstance(found, str) else list(found)

@@ -1,0 +1,537 @@
+"""Forms for overrides of servers and components: their fields, and what code and admin say.
+
+Groups, permissions and scopes are kept by name, not by key. A name that does not exist any more
+stays in the row, stays visible in the form, and gives no access.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.apps import apps
+from django.contrib.admin.widgets import FilteredSelectMultiple
+from django.contrib.auth.models import Group, Permission
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator
+from django.db import router, transaction
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext_lazy as _
+
+from mcp_django.admin.base import MeanwhileForm
+from mcp_django.auth.challenges import OFFLINE_ACCESS
+from mcp_django.auth.permissions import permissions
+from mcp_django.conf import parse_all
+from mcp_django.core import component as components
+from mcp_django.core.component import SCOPE
+from mcp_django.core.component import Component as CodeComponent
+from mcp_django.core.resource import UIResource
+from mcp_django.core.tool import UI, Tool
+from mcp_django.management.lookups import estimated_tokens, kind_of
+from mcp_django.models import Component, Server
+from mcp_django.overrides.override_values import Override, guards_of, is_names, narrowed
+from mcp_django.overrides.state import (
+    COMPONENT_NARROWING,
+    LISTS,
+    NARROWING,
+    decided,
+    decisions_of,
+    override_of,
+)
+from mcp_django.protocol.revisions import LATEST
+from mcp_django.server import MCPServer, known_scopes
+
+Choice = tuple[str, str]
+
+UNREADABLE = gettext_lazy(
+    "What was written here past the admin means nothing, so nobody is served. "
+    "Choose anew, and save."
+)
+
+
+def names_in(value: Any) -> list[str]:
+    """The names in a column; none where somebody wrote something else there."""
+    return list(value) if is_names(value) else []
+
+
+def means_nothing(value: Any) -> bool:
+    """Whether what a column has is neither empty nor names."""
+    return value is not None and value != [] and not is_names(value)
+
+
+class NamesWidget(FilteredSelectMultiple):
+    """Two lists side by side, in the element in which the script of the admin expects them.
+
+    Without it the script puts them before their own label.
+    """
+
+    def render(self, *args: Any, **options: Any) -> SafeString:
+        """The list as it is without scripts."""
+        inner = super().render(*args, **options)
+        return format_html('<div class="related-widget-wrapper">{}</div>', inner)
+
+
+class NamesField(forms.MultipleChoiceField):
+    """Names out of those that there are, and those that were chosen when they still were."""
+
+    def __init__(self, *, label: Any, help_text: Any = "") -> None:
+        widget = NamesWidget(label, is_stacked=False)
+        super().__init__(required=False, label=label, help_text=help_text, widget=widget)
+
+    def offer(self, chosen: Any) -> None:
+        """Offer what there is now, and what was chosen already; asks the database."""
+        known = self.known()
+        names = {name for name, _label in known}
+        gone = [name for name in names_in(chosen) if name not in names]
+        self.choices = [*known, *((name, self.gone(name)) for name in gone)]
+        if means_nothing(chosen):
+            self.help_text = UNREADABLE
+
+    def prepare_value(self, value: Any) -> Any:
+        """The names."""
+        return names_in(value)
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Whether they are others."""
+        return means_nothing(initial) or super().has_changed(names_in(initial), data)
+
+    @abstractmethod
+    def known(self) -> list[Choice]:
+        """Every name that means something now, with its label."""
+
+    def gone(self, name: str) -> str:
+        """The label of a name that means nothing any more."""
+        return gettext("%(name)s (does not exist any more)") % {"name": name}
+
+
+class GroupsField(NamesField):
+    """Names of groups."""
+
+    def known(self) -> list[Choice]:
+        """Every group."""
+        names = Group.objects.order_by("name").values_list("name", flat=True)
+        return [(name, name) for name in names]
+
+
+class PermissionsField(NamesField):
+    """Codenames of permissions, as ``shop.refund_order``."""
+
+    def known(self) -> list[Choice]:
+        """Every permission, by its app as the admin shows it."""
+        rows = Permission.objects.order_by("content_type__app_label", "codename").values_list(
+            "content_type__app_label", "codename", "name"
+        )
+        found = {f"{app}.{codename}": name for app, codename, name in rows if _is_installed(app)}
+        return [(codename, f"{codename}: {name}") for codename, name in found.items()]
+
+
+def _is_installed(label: str) -> bool:
+    return label in apps.app_configs
+
+
+class ScopesField(forms.CharField):
+    """Scopes, with spaces or commas in between; kept as a list."""
+
+    def __init__(self, **options: Any) -> None:
+        defaults: dict[str, Any] = {
+            "required": False,
+            "label": gettext_lazy("Scopes"),
+            "widget": forms.TextInput(attrs={"class": "vTextField", "dir": "ltr"}),
+        }
+        super().__init__(**{**defaults, **options})
+
+    def prepare_value(self, value: Any) -> Any:
+        """The list as it is written."""
+        return value if isinstance(value, str) else " ".join(names_in(value))
+
+    def to_python(self, value: Any) -> Any:
+        """The list."""
+        given = super().to_python(self.prepare_value(value)) or ""
+        return list(dict.fromkeys(given.replace(",", " ").split()))
+
+    def validate(self, value: Any) -> None:
+        """Refuse what no token can hold.
+
+        Raises:
+            ValidationError: naming it.
+        """
+        for scope in value:
+            if not SCOPE.fullmatch(scope) or scope == OFFLINE_ACCESS:
+                message = gettext(
+                    "%(scope)r is no scope for a component: write printable ASCII without quotes "
+                    "and \\, and leave %(other)s to clients."
+                )
+                raise ValidationError(message % {"scope": scope, "other": OFFLINE_ACCESS})
+
+    def run_validators(self, value: Any) -> None:
+        """Those of a text do not fit a list."""
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Whether the list is another one."""
+        return means_nothing(initial) or bool(self.to_python(initial) != self.to_python(data))
+
+
+class RateField(forms.CharField):
+    """Rates, with commas in between."""
+
+    def __init__(self, **options: Any) -> None:
+        defaults: dict[str, Any] = {
+            "required": False,
+            "max_length": 200,
+            "label": gettext_lazy("Rate"),
+            "help_text": gettext_lazy(
+                "As 100/h for each user, client: 10/30s for each client of a user, "
+                "or all: 10000/d for everybody together; several with commas in between."
+            ),
+            "widget": forms.TextInput(attrs={"class": "vTextField", "dir": "ltr"}),
+        }
+        super().__init__(**{**defaults, **options})
+
+    def clean(self, value: Any) -> str:
+        """The rates as they are written shortest.
+
+        Raises:
+            ValidationError: one of them is none, or lets nothing through; the message says what to
+                write.
+        """
+        text = super().clean(value)
+        try:
+            rates = parse_all(text)
+        except ValueError as exc:
+            raise ValidationError(str(exc)) from None
+        for rate in rates:
+            if not rate.count:
+                message = gettext(
+                    "%(rate)s lets nothing through: write a count of 1 or more, or switch it off."
+                )
+                raise ValidationError(message % {"rate": rate})
+        return ", ".join(map(str, rates))
+
+
+def unknown_names(field: NamesField, names: Sequence[str]) -> list[str]:
+    """Those among the names that mean nothing any more."""
+    known = {name for name, _label in field.known()}
+    return [name for name in names if name not in known]
+
+
+# Forms of a server and a component ----------------------------------------------------------------
+
+if TYPE_CHECKING:
+    ModelForm = forms.ModelForm[Any]
+else:
+    # Generic in the stubs only.
+    ModelForm = forms.ModelForm
+
+
+# Every client is sent it with each list, and it is a part of each model's context.
+MAX_TEXT = 10_000
+
+
+class NarrowingForm(MeanwhileForm):
+    """Groups, permissions and a rate, beside the plain columns."""
+
+    groups = GroupsField(
+        label=_("Groups"),
+        help_text=_("Only who is in one of them, beside what code asks for."),
+    )
+    permissions = PermissionsField(
+        label=_("Permissions"),
+        help_text=_("Only who holds all of them, beside what code asks for."),
+    )
+    rate = RateField()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, field in self.fields.items():
+            if isinstance(field, NamesField):
+                field.offer(getattr(self.instance, name))
+            elif name in ("description", "instructions"):
+                field.validators = [*field.validators, MaxLengthValidator(MAX_TEXT)]
+                field.widget.attrs["maxlength"] = MAX_TEXT
+
+
+class ServerForm(NarrowingForm):
+    """What narrows a server."""
+
+    class Meta:
+        model = Server
+        fields = ["is_enabled", "title", "instructions", "groups", "permissions", "rate"]
+        help_texts = {
+            "is_enabled": _("A server that is switched off lets nobody in."),
+            "title": _("Empty: as in code."),
+            "instructions": _("Empty: as in code."),
+        }
+
+
+class ListedForm(ModelForm):
+    """One row of the list, whose switch says what it switches."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # What somebody else switched off meanwhile is not switched on by whoever did not touch it.
+        self.fields["is_enabled"].show_hidden_initial = True
+        switch = self.fields["is_enabled"].widget
+        switch.attrs["aria-label"] = gettext("%(component)s is enabled") % {
+            "component": self.instance
+        }
+
+
+class ComponentForm(NarrowingForm):
+    """What narrows a component."""
+
+    def clean_scopes(self) -> list[str]:
+        """Scopes that some token may have, and those that were chosen when they still were.
+
+        Raises:
+            ValidationError: no token can have one, so no client could use the component.
+        """
+        scopes: list[str] = self.cleaned_data["scopes"]
+        known = known_scopes()
+        for scope in scopes:
+            if scope not in known and scope not in names_in(self.instance.scopes):
+                nearest = get_close_matches(scope, known, n=1)
+                raise ValidationError(
+                    gettext("There is no scope %(scope)r here, so no token could have it. %(hint)s")
+                    % {
+                        "scope": scope,
+                        "hint": gettext("Did you mean %(scope)r?") % {"scope": nearest[0]}
+                        if nearest
+                        else gettext("Known: %(scopes)s.") % {"scopes": ", ".join(sorted(known))},
+                    }
+                )
+        return scopes
+
+    scopes = ScopesField(
+        help_text=_("What a token needs beside the scopes in code; with spaces in between.")
+    )
+
+    class Meta:
+        model = Component
+        fields = [
+            *("is_enabled", "title", "description"),
+            *("groups", "permissions", "scopes", "rate", "approval"),
+        ]
+        help_texts = {
+            "is_enabled": _("To clients, what is switched off does not exist."),
+            "title": _("Empty: as in code."),
+            "description": _("What a model is told; empty: as in code."),
+            "approval": _("What code asks for stays; staff is more than the caller."),
+        }
+
+
+# Publishing changes once per request --------------------------------------------------------------
+
+# A request publishes its changes once, however many rows it changed.
+
+# What callers find in the lists; rates and approvals they notice when they call.
+LISTED = frozenset(
+    {"is_enabled", "title", "description", "groups", "permissions", "scopes"},
+)
+ATTRIBUTE = "_mcp_decided"
+
+
+def decided_once(request: HttpRequest, lists: Iterable[tuple[str, str]]) -> None:
+    """Tell of these lists once the transaction of the request commits, with those told before."""
+    alias = router.db_for_write(Component)
+    if not transaction.get_connection(alias).in_atomic_block:
+        decided(lists)
+        return
+    pending: dict[tuple[str, str], None] | None = getattr(request, ATTRIBUTE, None)
+    if pending is None:
+        pending = {}
+        setattr(request, ATTRIBUTE, pending)
+        decided(pending)
+    pending.update(dict.fromkeys(lists))
+
+
+def lists_of(rows: Iterable[Component]) -> list[tuple[str, str]]:
+    """The lists that components are in; a kind that there is not is in none."""
+    return list(dict.fromkeys((row.server, LISTS[row.kind]) for row in rows if row.kind in LISTS))
+
+
+# Code, override and effect as a table -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One thing that can be narrowed; an empty text stands for nothing said."""
+
+    label: str
+    code: str
+    admin: str
+    effect: str
+
+
+def find(server: MCPServer | None, row: Component) -> components.Component | None:
+    """What code has under the name of a row."""
+    return server.available.tables.get(row.kind, {}).get(row.key) if server is not None else None
+
+
+def is_readable(row: Component) -> bool:
+    """Whether what a row says can be meant; one that cannot switches its component off."""
+    return _override(row).is_enabled
+
+
+def _override(row: Component) -> Override:
+    """What a row says, but for whether it is switched on."""
+    said = {name: getattr(row, name) for name in (*NARROWING, *COMPONENT_NARROWING)}
+    return override_of({**said, "is_enabled": True}, name=row.key)
+
+
+def component_lines(declared: components.Component, row: Component) -> list[Line]:
+    """The lines of one component; the effect is that of being enabled."""
+    override = _override(row)
+    effect = narrowed(declared, override)
+    if effect is None:
+        return [_unreadable()]
+    found = [
+        _text(gettext("title"), declared.title, row.title, effect.title),
+        _text(gettext("description"), declared.description, row.description, effect.description),
+        Line(
+            label=gettext("permissions"),
+            code=_guards(declared.permission),
+            admin=_guards(guards_of(override.groups, override.permissions)),
+            effect=_guards(effect.permission),
+        ),
+        _list(gettext("scopes"), declared.scopes, override.scopes, effect.scopes),
+        _list(gettext("rate"), declared.rates, override.rates, effect.rates),
+    ]
+    if isinstance(declared, Tool) and isinstance(effect, Tool):
+        found.append(
+            _text(
+                gettext("approval"),
+                _approval(declared.approval),
+                _approval(row.approval),
+                _approval(effect.approval),
+            )
+        )
+        if declared.task:
+            found.append(_text(gettext("runs"), _task(declared), "", _task(effect)))
+    found.extend(
+        Line(label=label, code=text, admin="", effect=text) for label, text in view_lines(declared)
+    )
+    sizes = [_size(one) for one in (declared, effect)]
+    found.append(Line(label=gettext("size in a list"), code=sizes[0], admin="", effect=sizes[1]))
+    return found
+
+
+def server_lines(server: MCPServer, row: Server) -> list[Line]:
+    """The lines of one server; the effect is that of being enabled."""
+    title, instructions = server.title_in_code, server.instructions_in_code
+    said = {name: getattr(row, name) for name in ("name", "instructions", *NARROWING)}
+    decisions = decisions_of({**said, "is_enabled": True}, {})
+    if not decisions.is_enabled:
+        return [_unreadable()]
+    in_admin = guards_of(decisions.groups, decisions.permissions)
+    return [
+        _text(gettext("title"), title, row.title, row.title or title),
+        _text(
+            gettext("instructions"),
+            instructions,
+            row.instructions,
+            row.instructions or instructions,
+        ),
+        Line(
+            label=gettext("permissions"),
+            code=_guards(server.permission),
+            admin=_guards(in_admin),
+            effect=_guards((server.permission, *in_admin)),
+        ),
+        _list(
+            gettext("rate"),
+            server.rates_in_code,
+            decisions.rates,
+            (*server.rates_in_code, *decisions.rates),
+        ),
+    ]
+
+
+def _unreadable() -> Line:
+    return Line(
+        label=gettext("everything"),
+        code="",
+        admin=gettext("cannot be read"),
+        effect=gettext("switched off"),
+    )
+
+
+def _text(label: str, code: Any, admin: Any, effect: Any) -> Line:
+    return Line(label=label, code=str(code), admin=str(admin), effect=str(effect))
+
+
+def _list(label: str, code: Iterable[Any], admin: Sequence[Any], effect: Iterable[Any]) -> Line:
+    texts = [", ".join(map(str, one)) for one in (code, admin, effect)]
+    return Line(label=label, code=texts[0], admin=texts[1], effect=texts[2])
+
+
+def _guards(declared: Any) -> str:
+    return gettext(" and ").join(dict.fromkeys(map(str, permissions(declared))))
+
+
+def _approval(value: str) -> str:
+    return str(Component.Approval(value).label) if value else ""
+
+
+def _task(tool: Tool) -> str:
+    asks = (
+        gettext("asks before the task") if tool.ask == "before" else gettext("asks during the task")
+    )
+    if tool.task == "optional":
+        ways = gettext("as a task where the client can")
+    elif tool.handle:
+        ways = gettext("only as a task, with a handle for other clients")
+    else:
+        ways = gettext("only as a task")
+    return f"{ways}, {asks}"
+
+
+def _size(component: components.Component) -> str:
+    wire = kind_of(component).wire(component, LATEST)
+    return gettext("about %(count)s tokens") % {"count": f"{estimated_tokens(wire):,}"}
+
+
+# The MCP App on a component page ------------------------------------------------------------------
+
+# The page says where the app is served and what hosts let it do. It does so in words alone:
+# nothing of the app itself runs or is shown within the admin.
+
+
+def view_lines(component: CodeComponent) -> list[tuple[str, str]]:
+    """Labels with texts; none for a component that has no view and is none."""
+    if isinstance(component, UIResource):
+        return [(gettext("view of the tool"), component.tool), *_of_page(component.ui)]
+    if isinstance(component, Tool) and component.ui is not None:
+        return [*_of_tool(component.ui)]
+    return []
+
+
+def _of_tool(ui: UI) -> Iterator[tuple[str, str]]:
+    if ui.uri:
+        yield gettext("view"), ui.uri
+    if ui.visibility:
+        yield gettext("may be called by"), ", ".join(ui.visibility)
+    if ui.template:
+        yield from _of_page(ui)
+
+
+def _of_page(ui: UI) -> Iterator[tuple[str, str]]:
+    yield gettext("template"), ui.template
+    named = {
+        gettext("may connect to"): ui.connect,
+        gettext("may load from"): ui.resources,
+        gettext("may show frames of"): ui.frames,
+        gettext("base addresses"): ui.base_uris,
+        gettext("may use"): ui.allow,
+    }
+    for label, values in named.items():
+        if values:
+            yield label, ", ".join(values)
+    if ui.domain:
+        yield gettext("origin of its own"), ui.domain

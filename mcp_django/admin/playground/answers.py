@@ -1,0 +1,358 @@
+"""The result of a playground call as the page shows it: parts, attachments and raw messages.
+
+Text of a component is never shown as markup, and is cut where it is long.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import mimetypes
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.db.models.functions import Now
+from django.http import Http404, HttpResponse
+
+from mcp_django.admin.base import Visit
+from mcp_django.admin.playground.playground import Round, Trial, base_url, url_for
+from mcp_django.admin.playground.questions import owner_of
+from mcp_django.models import Attachment
+from mcp_django.schema.secrets import is_secret
+from mcp_django.schema.structure import Path
+from mcp_django.storage.databases import after, rows
+
+Wire = Mapping[str, Any]
+
+# More than a person reads; the rest is in the download.
+MAX_SHOWN = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part: text, an image, a sound, a file or a link.
+
+    ``source`` is where its content is and ``trial`` leads to the form for what it names.
+    """
+
+    kind: str
+    role: str = ""
+    text: str = ""
+    is_cut: bool = False
+    source: str = ""
+    size: int = 0
+    name: str = ""
+    uri: str = ""
+    media_type: str = ""
+    trial: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Progress, or a log message."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a round."""
+
+    refusal: str = ""
+    error: Wire = field(default_factory=dict)
+    error_data: str = ""
+    is_error: bool = False
+    parts: Sequence[Part] = ()
+    structured: Part | None = None
+    notes: Sequence[Note] = ()
+    dropped: int = 0
+
+
+def answer_of(trial: Trial, came: Round, keeper: Keeper) -> Answer:
+    """The answer in a round that asks nothing more."""
+    error, result = came.response.get("error") or {}, came.result
+    structured = result.get("structuredContent")
+    return Answer(
+        refusal=came.refusal,
+        error=error,
+        error_data=indented(error["data"]) if error.get("data") is not None else "",
+        is_error=bool(result.get("isError")),
+        parts=[_part(trial, block, role, keeper) for block, role in _blocks(result)],
+        structured=None if structured is None else _text(indented(structured), keeper),
+        notes=[note_of(one) for one in came.notes.kept],
+        dropped=came.notes.dropped,
+    )
+
+
+def note_of(message: Wire) -> Note:
+    """A notification in words."""
+    params = message.get("params") or {}
+    if message.get("method") == "notifications/progress":
+        total = f" / {params['total']:g}" if "total" in params else ""
+        said = f" {params['message']}" if params.get("message") else ""
+        return Note(kind="progress", text=f"{params.get('progress', 0):g}{total}{said}")
+    data = params.get("data")
+    logger = f"{params['logger']}: " if params.get("logger") else ""
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    return Note(kind=str(params.get("level", "")), text=f"{logger}{text}"[:MAX_SHOWN])
+
+
+def indented(value: Any) -> str:
+    """A JSON value to be read."""
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _blocks(result: Wire) -> Iterator[tuple[Wire, str]]:
+    for block in result.get("content", ()):
+        yield block, ""
+    for contents in result.get("contents", ()):
+        yield {"type": "resource", "resource": contents}, ""
+    for message in result.get("messages", ()):
+        yield message["content"], str(message["role"])
+
+
+def _part(trial: Trial, block: Wire, role: str, keeper: Keeper) -> Part:
+    kind = block.get("type")
+    if kind == "text":
+        return _text(str(block.get("text", "")), keeper, role=role)
+    if kind in ("image", "audio"):
+        return _media(str(block.get("mimeType", "")), block.get("data"), keeper, role=role)
+    if kind == "resource":
+        inner = block.get("resource") or {}
+        uri, media_type = str(inner.get("uri", "")), str(inner.get("mimeType", ""))
+        details = {"role": role, "uri": uri, "trial": _trial(trial, uri)}
+        if "blob" in inner:
+            return _media(media_type, inner["blob"], keeper, **details)
+        text = _readable(str(inner.get("text", "")), media_type)
+        return _text(text, keeper, media_type=media_type, **details)
+    if kind == "resource_link":
+        uri = str(block.get("uri", ""))
+        return Part(
+            kind="link",
+            role=role,
+            uri=uri,
+            name=str(block.get("title") or block.get("name") or uri),
+            text=str(block.get("description", "")),
+            media_type=str(block.get("mimeType", "")),
+            trial=_trial(trial, uri),
+        )
+    return _text(indented(block), keeper, role=role)
+
+
+def _text(text: str, keeper: Keeper, **details: Any) -> Part:
+    if len(text) <= MAX_SHOWN:
+        return Part(kind="text", text=text, size=len(text), **details)
+    content = text.encode(errors="replace")
+    return Part(
+        kind="text",
+        text=text[:MAX_SHOWN],
+        is_cut=True,
+        size=len(text),
+        source=keeper.keep(content, PLAIN),
+        **details,
+    )
+
+
+def _media(media_type: str, encoded: Any, keeper: Keeper, **details: Any) -> Part:
+    source, size = keeper.keep_encoded(encoded, media_type)
+    base = media_type.partition(";")[0].strip().lower()
+    kind = "image" if base in IMAGES else "audio" if base in SOUNDS else "file"
+    return Part(kind=kind, source=source, size=size, media_type=media_type, **details)
+
+
+def _readable(text: str, media_type: str) -> str:
+    """JSON indented; anything else as it is."""
+    if not media_type.partition(";")[0].strip().endswith("json"):
+        return text
+    try:
+        return indented(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _trial(trial: Trial, uri: str) -> str:
+    """A link to the form for a resource of this server, empty for what no server here has."""
+    try:
+        scheme = urlsplit(uri).scheme
+    except ValueError:
+        return ""
+    if not scheme or trial.visit.server.offered.find_resource(uri) is None:
+        return ""
+    return url_for(trial.visit, trial.caller, trial.revision, kind="resource", key=uri)
+
+
+# Attachments at their own addresses ---------------------------------------------------------------
+
+# Images, audio and long texts of an answer. A strict content security policy shows no ``data:``
+# URLs, so the page links to them: for ten minutes, for the user and the session that the answer
+# was for. They are served as downloads, in a sandbox and with a type of which browsers run
+# nothing, whatever type the component states.
+
+SECONDS = 600
+MAX_BYTES = 10 * 1024 * 1024
+MAX_COUNT = 30
+PREFIX = "attachment/"
+# What browsers show and do not run.
+IMAGES = frozenset(
+    {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"}
+)
+SOUNDS = frozenset(
+    {"audio/mpeg", "audio/mp4", "audio/ogg", "audio/wav", "audio/x-wav", "audio/webm", "audio/flac"}
+)
+PLAIN = "text/plain"
+UNKNOWN = "application/octet-stream"
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "private, no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_ODD = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class Keeper:
+    """Keeps what one answer has beside its text, as far as that goes."""
+
+    def __init__(self, visit: Visit, name: str) -> None:
+        self._visit = visit
+        self._name = _ODD.sub("-", name).strip("-")[:60] or "answer"
+        self._count = self._size = 0
+
+    def keep_encoded(self, encoded: object, media_type: str) -> tuple[str, int]:
+        """The address of what is given in base64, and its size; no address for what is too much."""
+        try:
+            content = base64.b64decode(str(encoded))
+        except (ValueError, binascii.Error):
+            return "", 0
+        return self.keep(content, media_type), len(content)
+
+    def keep(self, content: bytes, media_type: str) -> str:
+        """The address of some content, empty for what is too much."""
+        self._count += 1
+        self._size += len(content)
+        if self._count > MAX_COUNT or self._size > MAX_BYTES:
+            return ""
+        kind = safe_type(media_type)
+        row = Attachment(
+            owner=owner_of(self._visit.request),
+            media_type=kind,
+            name=f"{self._name}-{self._count}{_extension(kind)}",
+            content=content,
+            expires_at=after(SECONDS),
+        )
+        rows(Attachment).bulk_create([row])
+        return f"{base_url(self._visit)}{PREFIX}{row.code}"
+
+
+def safe_type(media_type: str) -> str:
+    """The type to answer with: one that nothing is run of."""
+    kind = media_type.partition(";")[0].strip().lower()
+    return kind if kind in IMAGES | SOUNDS | {PLAIN} else UNKNOWN
+
+
+def serve(visit: Visit, code: str) -> HttpResponse:
+    """One attachment of an answer that this user got in this session.
+
+    Raises:
+        Http404: it is over, belongs to somebody else or never was.
+    """
+    found = rows(Attachment).filter(code=code, owner=owner_of(visit.request), expires_at__gt=Now())
+    row = found.first()
+    if row is None:
+        raise Http404
+    response = HttpResponse(bytes(row.content), content_type=row.media_type, headers=dict(HEADERS))
+    response["Content-Disposition"] = f'attachment; filename="{row.name}"'
+    return response
+
+
+def _extension(kind: str) -> str:
+    return ".txt" if kind == PLAIN else mimetypes.guess_extension(kind) or ".bin"
+
+
+# The JSON-RPC messages of a round -----------------------------------------------------------------
+
+# Long values are cut, and secrets are hidden.
+
+MAX_TEXT = 2000
+MAX_MEMBERS = 200
+# Deeper than any answer in good faith.
+MAX_DEPTH = 80
+HIDDEN = "•••"
+
+
+def shown_params(trial: Trial, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a request as they are shown: without secrets, and cut where it is long."""
+    # Cut first: what is not shown needs no look.
+    shown: dict[str, Any] = shortened(params)
+    if isinstance(arguments := shown.get("arguments"), Mapping):
+        shown["arguments"] = _masked(arguments, (), _hides(trial))
+    return shown
+
+
+def without_secrets(trial: Trial, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for a form that is filled in anew: who typed a secret types it again."""
+    found: dict[str, Any] = _left(values, (), _hides(trial))
+    return found
+
+
+def _hides(trial: Trial) -> Callable[[Path], bool]:
+    return partial(is_secret, trial.schema, sensitive=trial.component.sensitive)
+
+
+def _left(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
+    if isinstance(value, Mapping):
+        inner = {name: (*path, name) for name in value}
+        return {name: _left(value[name], at, hides) for name, at in inner.items() if not hides(at)}
+    if isinstance(value, list):
+        inner_items = [((*path, n), one) for n, one in enumerate(value)]
+        return [_left(one, at, hides) for at, one in inner_items if not hides(at)]
+    return value
+
+
+def _masked(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
+    """A value without its secrets."""
+    if path and hides(path):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {name: _masked(one, (*path, name), hides) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_masked(one, (*path, n), hides) for n, one in enumerate(value)]
+    return value
+
+
+def shown_arguments(trial: Trial, params: Mapping[str, Any]) -> str:
+    """The arguments of a request as somebody confirms them."""
+    shown = shown_params(trial, params)
+    return indented(shown.get("arguments", {}))
+
+
+def shown_exchanges(trial: Trial, exchanges: Iterable[tuple[Any, Any]]) -> list[list[str]]:
+    """Requests with their responses as text."""
+    return [
+        [
+            indented({**request, "params": shown_params(trial, request["params"])}),
+            indented(shortened(response)),
+        ]
+        for request, response in exchanges
+    ]
+
+
+def shortened(value: Any, depth: int = 0) -> Any:
+    """A JSON value with long texts and lists cut."""
+    if isinstance(value, str) and len(value) > MAX_TEXT:
+        return f"{value[:MAX_TEXT]}… ({len(value)})"
+    if depth > MAX_DEPTH:
+        return "…"
+    if isinstance(value, list):
+        cut = [shortened(one, depth + 1) for one in value[:MAX_MEMBERS]]
+        return cut if len(value) <= MAX_MEMBERS else [*cut, f"… ({len(value)})"]
+    if isinstance(value, Mapping):
+        found = {key: shortened(one, depth + 1) for key, one in list(value.items())[:MAX_MEMBERS]}
+        return found if len(value) <= MAX_MEMBERS else {**found, "…": f"({len(value)})"}
+    return value

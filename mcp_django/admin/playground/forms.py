@@ -1,0 +1,596 @@
+"""``SchemaForm``: a Django form for the arguments of a component, made from its JSON Schema.
+
+An argument that is left out, ``null`` and empty text are three things. Where an empty field could
+mean several of them, a second field beside it says which.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.forms.boundfield import BoundField
+from django.forms.utils import ErrorDict
+from django.http import QueryDict
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from mcp_django.protocol.jsonrpc import encode
+from mcp_django.schema.form_fields import Shape, bounds, number_in, reader_of, shape_of, title_of
+from mcp_django.schema.structure import Schema
+
+# Form fields for the shapes of values -------------------------------------------------------------
+
+# They are Django's form fields, and they also show a value that is there already.
+
+LEAVE, NULL, EMPTY = "leave", "null", "empty"
+BLANK = object()
+"""Stands for a field that was left empty, where empty text is a value that can be typed."""
+# A choice is marked, so that no value of the site's is taken for one of the words above.
+MARK = "="
+MAX_FILE_BYTES = 5 * 1024 * 1024
+
+
+class TextInput(forms.CharField):
+    """Text as it was typed, with one kind of line ends."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(strip=False, required=False, **options)
+
+    def to_python(self, value: Any) -> str:
+        """Browsers end the lines of a text area in two characters."""
+        text = super().to_python(value) or ""
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+class ParsedInput(TextInput):
+    """Text that stands for something else."""
+
+    def __init__(self, read: Callable[[str], Any], **options: Any) -> None:
+        super().__init__(**options)
+        self._read = read
+
+    def clean(self, value: Any) -> Any:
+        """What the text stands for, ``BLANK`` without any.
+
+        Raises:
+            ValidationError: it stands for nothing of the kind.
+        """
+        text = super().clean(value)
+        return self._read(text) if text.strip() else BLANK
+
+
+class FileInput(forms.FileField):
+    """A file as text in base64."""
+
+    def clean(self, data: Any, initial: Any = None) -> Any:
+        """The content of the file, or empty text without one.
+
+        Raises:
+            ValidationError: it is too large.
+        """
+        uploaded = super().clean(data, initial)
+        if not uploaded:
+            return ""
+        if uploaded.size > MAX_FILE_BYTES:
+            raise ValidationError(_("The file is too large to be sent from here."))
+        return base64.b64encode(uploaded.read()).decode()
+
+
+def input_for(shape: Shape, *, meanings: tuple[str, ...] = ()) -> forms.Field:
+    """The field for a shape; ``meanings`` are those that a choice has beside its values."""
+    if shape.kind in ("choice", "boolean"):
+        return forms.ChoiceField(required=False, choices=[*_words(meanings), *options_of(shape)])
+    if shape.kind == "choices":
+        return forms.MultipleChoiceField(
+            required=False, choices=options_of(shape), widget=forms.CheckboxSelectMultiple
+        )
+    if shape.kind == "file":
+        return FileInput(required=False, allow_empty_file=True)
+    if shape.kind in WIDGETS:
+        kind, attrs = WIDGETS[shape.kind]
+        widget = kind(attrs={**attrs, **_limits(shape)})
+        return TextInput(
+            widget=widget,
+            min_length=_natural(shape, "minLength"),
+            max_length=_natural(shape, "maxLength"),
+        )
+    return ParsedInput(reader_of(shape), widget=_widget(shape))
+
+
+def options_of(shape: Shape) -> list[tuple[str, Any]]:
+    """The options of a choice, marked."""
+    if shape.kind == "boolean":
+        return [(f"{MARK}true", _("Yes")), (f"{MARK}false", _("No"))]
+    return [(option_of(value), title) for value, title in shape.choices]
+
+
+def option_of(value: Any) -> str:
+    """How a value is written as an option."""
+    return MARK + (value if isinstance(value, str) else json.dumps(value))
+
+
+def chosen_value(shape: Shape, option: str) -> Any:
+    """The value of an option."""
+    if shape.kind == "boolean":
+        return option == f"{MARK}true"
+    return next(value for value, _title in shape.choices if option_of(value) == option)
+
+
+def _words(meanings: tuple[str, ...]) -> list[tuple[str, Any]]:
+    # Without one the first value would be chosen by whoever looks at nothing.
+    words = {LEAVE: _("(left out)"), NULL: _("(null)")}
+    return [(one, words[one]) for one in meanings] or [("", _("(choose)"))]
+
+
+WIDGETS: Mapping[str, tuple[Callable[..., forms.Widget], dict[str, Any]]] = {
+    "text": (forms.TextInput, {"class": "vTextField", "autocomplete": "off", "dir": "auto"}),
+    "long": (forms.Textarea, {"class": "vLargeTextField mcp-growing", "rows": 1, "dir": "auto"}),
+    "secret": (forms.PasswordInput, {"class": "vTextField", "autocomplete": "new-password"}),
+}
+
+
+class _Typed(forms.TextInput):
+    """An input of a type that browsers have a control for."""
+
+    def __init__(self, input_type: str, **attrs: Any) -> None:
+        super().__init__(attrs={"class": "mcp-typed", **attrs})
+        self.input_type = input_type
+
+
+def _widget(shape: Shape) -> forms.Widget:
+    if shape.kind in ("json", "whole"):
+        return forms.Textarea(
+            {"class": "vLargeTextField mcp-json", "rows": 5, "spellcheck": "false", "dir": "ltr"}
+        )
+    if shape.kind == "lines":
+        return forms.Textarea({"class": "vLargeTextField mcp-growing", "rows": 3, "dir": "auto"})
+    if shape.kind in ("integer", "number"):
+        return _Typed("number", **_number_limits(shape))
+    types = {"date": "date", "datetime": "datetime-local", "time": "time"}
+    types |= {"email": "email", "uri": "url"}
+    # Browsers leave out seconds unless they are asked for them.
+    step = {"step": "1"} if shape.kind in ("datetime", "time") else {}
+    return _Typed(types.get(shape.kind, "text"), **step)
+
+
+def _limits(shape: Shape) -> dict[str, Any]:
+    return {
+        name.lower(): shape.schema[name]
+        for name in ("minLength", "maxLength")
+        if _natural(shape, name) is not None
+    }
+
+
+def _natural(shape: Shape, keyword: str) -> int | None:
+    value = shape.schema.get(keyword)
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _number_limits(shape: Shape) -> dict[str, Any]:
+    low, high = bounds(shape)
+    step = number_in(shape.schema, "multipleOf", 0)
+    found: dict[str, Any] = {"step": step or ("1" if shape.kind == "integer" else "any")}
+    if math.isfinite(low):
+        found["min"] = low
+    if math.isfinite(high):
+        found["max"] = high
+    return found
+
+
+def typed(shape: Shape, value: Any) -> Any:
+    """A value as the field for its shape shows it."""
+    if shape.kind in ("choice", "boolean"):
+        return option_of(value)
+    if shape.kind == "choices" and isinstance(value, list):
+        return [option_of(one) for one in value]
+    if shape.kind == "lines" and isinstance(value, list):
+        return "\n".join(title_of(one) for one in value)
+    if shape.kind in ("json", "whole", "mixed"):
+        plain = value if shape.kind == "mixed" and isinstance(value, str) else None
+        return plain or json.dumps(value, ensure_ascii=False, indent=2)
+    if shape.kind == "datetime":
+        return _local(str(value))
+    return "" if shape.kind in ("secret", "file") else title_of(value)
+
+
+def _local(text: str) -> str:
+    try:
+        found: datetime | None = parse_datetime(text)
+    except ValueError:
+        found = None
+    if found is None:
+        return text
+    if settings.USE_TZ and timezone.is_aware(found):
+        found = timezone.make_naive(found)
+    return found.isoformat(timespec="seconds")
+
+
+# ``Control``: one argument of a form --------------------------------------------------------------
+
+LEFT_OUT = object()
+"""Stands for an argument that is not sent."""
+MEANINGS: Mapping[str, Any] = {LEAVE: _("leave it out"), NULL: _("send null")}
+EMPTY_ONES: Mapping[str, Any] = {
+    "lines": _("send an empty list"),
+    "choices": _("send an empty list"),
+    "object": _("send an empty object"),
+}
+REQUIRED = _("This argument is required.")
+
+
+@dataclass(frozen=True)
+class Control:
+    """A named member of an object, as one field of a form or, for an object, several."""
+
+    name: str
+    shape: Shape
+    is_required: bool
+    prefix: str
+
+    @property
+    def key(self) -> str:
+        """The name of its field; a dot stands between an object and its member."""
+        return f"{self.prefix}.{self.name.replace('~', '~0').replace('.', '~1')}"
+
+    @property
+    def empty_key(self) -> str:
+        """The name of the field that says what empty means."""
+        return f"{self.key}:empty"
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return str(self.shape.schema.get("title") or self.name)
+
+    @cached_property
+    def members(self) -> list[Control]:
+        """The controls of an object's members; none for anything else."""
+        required = self.shape.schema.get("required", ())
+        return [
+            Control(name, shape, is_required=name in required, prefix=self.key)
+            for name, shape in (self.shape.members or {}).items()
+        ]
+
+    @property
+    def meanings(self) -> tuple[str, ...]:
+        """What an empty field may mean, the first unless something else is chosen."""
+        found: tuple[str, ...] = () if self.is_required else (LEAVE,)
+        found += (NULL,) if self.shape.is_nullable else ()
+        if self.shape.is_text or self.shape.kind in EMPTY_ONES:
+            found += (EMPTY,)
+        return found
+
+    @property
+    def asks_about_empty(self) -> bool:
+        """Whether it has a field for that; a choice has its meanings among its options."""
+        return not self.is_choice and len(self.meanings) > 1
+
+    # Fields -----------------------------------------------------------------------------------
+
+    def fields(self) -> dict[str, forms.Field]:
+        """The fields by name."""
+        found: dict[str, forms.Field] = {}
+        for member in self.members:
+            found |= member.fields()
+        if not self.members:
+            field = input_for(self.shape, meanings=self.meanings)
+            field.label = self.label
+            field.help_text = self.help_text
+            found[self.key] = field
+        if self.asks_about_empty:
+            words = {**MEANINGS, EMPTY: EMPTY_ONES.get(self.shape.kind, _("send empty text"))}
+            found[self.empty_key] = forms.ChoiceField(
+                required=False,
+                label=_("If %(name)s is empty") % {"name": self.label},
+                choices=[(one, words[one]) for one in self.meanings],
+            )
+        return found
+
+    @property
+    def help_text(self) -> str:
+        """What the author says of it, and what may be typed."""
+        said, hint = str(self.shape.schema.get("description", "")).strip(), self.hint
+        if said and hint and said[-1] not in ".!?:;":
+            said += "."
+        return f"{said} {hint}".strip()
+
+    @property
+    def hint(self) -> str:
+        """The rules that can be said in words."""
+        schema, words = self.shape.schema, []
+        if self.shape.kind == "lines":
+            words.append(gettext("One per line."))
+        if self.shape.kind in ("integer", "number"):
+            low, high = bounds(self.shape)
+            words += [gettext("At least %s.") % low] if low > float("-inf") else []
+            words += [gettext("At most %s.") % high] if high < float("inf") else []
+        elif self.shape.kind == "text" and "format" in schema:
+            words.append(gettext("Format: %s.") % schema["format"])
+        if "pattern" in schema:
+            words.append(gettext("Pattern: %s.") % schema["pattern"])
+        if "default" in schema and not self.is_required:
+            default = json.dumps(schema["default"], ensure_ascii=False)
+            words.append(gettext("If left out: %s.") % default)
+        return " ".join(words)
+
+    @property
+    def shown_schema(self) -> str:
+        """The schema of what has to be written as JSON, empty for the rest."""
+        if self.shape.kind not in ("json", "whole"):
+            return ""
+        return json.dumps(self.shape.schema, ensure_ascii=False, indent=2)
+
+    # Values -----------------------------------------------------------------------------------
+
+    def read(self, cleaned: Mapping[str, Any]) -> Any:
+        """The value that was entered, or ``LEFT_OUT``.
+
+        Raises:
+            ValidationError: it may not be left empty; by the name of the field.
+        """
+        if self.members:
+            return self._read_members(cleaned)
+        value = cleaned.get(self.key)
+        if self.is_choice:
+            return self._read_choice(str(value or ""))
+        if self.key not in cleaned or self._is_blank(value):
+            return self._meant(cleaned)
+        return self._listed(value)
+
+    def _is_blank(self, value: Any) -> bool:
+        if self.is_choice:
+            return value in ("", LEAVE)
+        if value is BLANK:
+            return True
+        return (self.shape.is_text and value == "") or (self.shape.kind == "choices" and not value)
+
+    def _read_choice(self, option: str) -> Any:
+        if option in (LEAVE, NULL):
+            return LEFT_OUT if option == LEAVE else None
+        if not option and LEAVE in self.meanings:
+            return LEFT_OUT
+        if not option:
+            raise ValidationError({self.key: REQUIRED})
+        return chosen_value(self.shape, option)
+
+    def _listed(self, value: Any) -> Any:
+        if self.shape.kind != "choices":
+            return value
+        return [chosen_value(self.shape, option) for option in value]
+
+    def _meant(self, cleaned: Mapping[str, Any]) -> Any:
+        """What an empty field means."""
+        if not self.meanings:
+            raise ValidationError({self.key: REQUIRED})
+        chosen = cleaned.get(self.empty_key) if self.asks_about_empty else None
+        meaning = chosen if chosen in self.meanings else self.meanings[0]
+        if meaning == EMPTY:
+            return {"lines": [], "choices": [], "object": {}}.get(self.shape.kind, "")
+        return LEFT_OUT if meaning == LEAVE else None
+
+    def _read_members(self, cleaned: Mapping[str, Any]) -> Any:
+        blanks = [one.key in cleaned and one._is_blank(cleaned[one.key]) for one in self.members]
+        if all(blanks) and (meant := self._meant(cleaned)) != {}:
+            return meant
+        found, problems = read_controls(self.members, cleaned)
+        if problems:
+            raise ValidationError(problems)
+        return found
+
+    def initial(self, value: Any) -> dict[str, Any]:
+        """A value as its fields show it; for one that is there and empty, that it is."""
+        if self.members and isinstance(value, dict):
+            found: dict[str, Any] = {} if value else {self.empty_key: EMPTY}
+            for member in self.members:
+                found |= member.initial(value.get(member.name, LEFT_OUT))
+            return found
+        if value is LEFT_OUT:
+            return {}
+        if value is None:
+            return (
+                {self.key: NULL, self.empty_key: NULL} if self.is_choice else {self.empty_key: NULL}
+            )
+        if value in ("", [], {}) and self.shape.kind not in ("json", "whole"):
+            return {self.empty_key: EMPTY}
+        return {self.key: typed(self.shape, value)}
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether it has options, marked as such."""
+        return self.shape.kind in ("choice", "boolean")
+
+
+def read_controls(
+    controls: list[Control], cleaned: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values of controls by their names, and what is wrong by the names of fields."""
+    found: dict[str, Any] = {}
+    problems: dict[str, Any] = {}
+    for control in controls:
+        try:
+            value = control.read(cleaned)
+        except ValidationError as exc:
+            problems |= exc.error_dict
+            continue
+        if value is not LEFT_OUT:
+            found[control.name] = value
+    return found, problems
+
+
+# Forms --------------------------------------------------------------------------------------------
+
+SUGGESTED = ":suggested"
+# Django itself refuses a page with more fields than that many.
+MAX_CONTROLS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A control as the template shows it: its field, or the rows of its members."""
+
+    control: Control
+    field: BoundField | None = None
+    empty: BoundField | None = None
+    rows: tuple[Row, ...] = ()
+    has_completion: bool = False
+    suggestions: BoundField | None = None
+
+
+class SchemaForm(forms.Form):
+    """A form whose ``values`` are those of an object of this schema.
+
+    ``given`` are values to begin with; ``leave`` names members that are none of the form's
+    affair; ``is_prefilled`` puts defaults into the fields. ``is_whole`` takes the object as JSON
+    altogether; one that ``is_unfinished`` is shown again without complaints. ``completed`` names
+    members that suggestions can be had for, and ``suggestions`` those that were found.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        data: QueryDict | None = None,
+        files: Any = None,
+        *,
+        name: str = "arg",
+        given: Mapping[str, Any] | None = None,
+        leave: Sequence[str] = (),
+        is_prefilled: bool = False,
+        is_whole: bool = False,
+        is_unfinished: bool = False,
+        completed: Sequence[str] = (),
+        suggestions: Mapping[str, Sequence[str]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(None if data is None else folded(data), files, **kwargs)
+        self._completed = frozenset(completed)
+        self.is_unfinished = is_unfinished
+        self._suggestions = dict(suggestions or {})
+        self.values: dict[str, Any] = {}
+        self.controls = controls_of(schema, prefix=name, leave=leave)
+        self.is_whole = is_whole or not _has_controls(schema, self.controls)
+        if self.is_whole:
+            shape = Shape(kind="whole", schema=schema)
+            self.controls = [Control("arguments", shape, is_required=True, prefix=f"{name}-json")]
+            given = {"arguments": dict(given or {})}
+        for control in self.controls:
+            self.fields.update(control.fields())
+            if control.name in self._suggestions:
+                self.fields[self._suggestion_key(control)] = forms.ChoiceField(
+                    required=False,
+                    label=_("Suggestions for %(name)s") % {"name": control.label},
+                    choices=[
+                        ("", _("as typed")),
+                        *((v, v) for v in self._suggestions[control.name]),
+                    ],
+                    widget=forms.RadioSelect,
+                )
+            self.initial.update(control.initial(self._start(control, given, is_prefilled)))
+
+    def _start(
+        self,
+        control: Control,
+        given: Mapping[str, Any] | None,
+        is_prefilled: bool,  # noqa: FBT001
+    ) -> Any:
+        if given is not None:
+            return given.get(control.name, LEFT_OUT)
+        return control.shape.schema.get("default", LEFT_OUT) if is_prefilled else LEFT_OUT
+
+    def _suggestion_key(self, control: Control) -> str:
+        return f"{control.key}{SUGGESTED}"
+
+    def full_clean(self) -> None:
+        """Check what was entered, unless the form is not finished and is only shown again."""
+        if not self.is_unfinished:
+            super().full_clean()
+            return
+        self._errors = ErrorDict()
+        self.cleaned_data: dict[str, Any] = {}
+
+    def clean(self) -> dict[str, Any]:
+        """Read the values; what is missing is said beside its field."""
+        cleaned = dict(self.cleaned_data)
+        found, problems = read_controls(self.controls, cleaned)
+        for key, errors in problems.items():
+            if key not in self.errors:
+                self.add_error(key, errors)
+        if self.is_whole and "arguments" in found and not isinstance(found["arguments"], dict):
+            self.add_error(self.controls[0].key, _("Enter a JSON object."))
+        elif not self.errors:
+            self.values = found["arguments"] if self.is_whole else found
+            self._check_sendable()
+        return cleaned
+
+    def _check_sendable(self) -> None:
+        try:
+            encode(self.values)
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            raise ValidationError(_("These arguments cannot be written as JSON.")) from None
+
+    def typed_text(self, name: str) -> str:
+        """What stands in the field of a member now, read or not."""
+        control = next((one for one in self.controls if one.name == name), None)
+        entered = str(self.data.get(control.key, "")) if control is not None else ""
+        if control is None or not control.is_choice:
+            return entered
+        known = {option for option, _title in options_of(control.shape)}
+        return title_of(chosen_value(control.shape, entered)) if entered in known else ""
+
+    def rows(self) -> Iterator[Row]:
+        """What the template shows, in the order of the schema."""
+        for control in self.controls:
+            yield self._row(control)
+
+    def _row(self, control: Control) -> Row:
+        key = self._suggestion_key(control)
+        return Row(
+            control=control,
+            field=self[control.key] if control.key in self.fields else None,
+            empty=self[control.empty_key] if control.empty_key in self.fields else None,
+            rows=tuple(self._row(member) for member in control.members),
+            has_completion=control.name in self._completed,
+            suggestions=self[key] if key in self.fields else None,
+        )
+
+
+def folded(data: QueryDict) -> QueryDict:
+    """What was entered, with the suggestions that were taken in the fields that they are for."""
+    entered = data.copy()
+    for key in data:
+        if key.endswith(SUGGESTED):
+            if taken := str(data[key]):
+                entered[key.removesuffix(SUGGESTED)] = taken
+            del entered[key]
+    return entered
+
+
+def controls_of(schema: Schema, *, prefix: str, leave: Sequence[str] = ()) -> list[Control]:
+    """The controls for the members of an object, in its order."""
+    properties = schema.get("properties")
+    required = schema.get("required", ())
+    return [
+        Control(name, shape_of(member, schema), is_required=name in required, prefix=prefix)
+        for name, member in (properties if isinstance(properties, dict) else {}).items()
+        if name not in leave
+    ]
+
+
+def _has_controls(schema: Schema, controls: list[Control]) -> bool:
+    """Whether the members are all that can be sent, and not too many."""
+    if any(schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf", "$ref")):
+        return False
+    others = schema.get("additionalProperties", "properties" not in schema)
+    is_open = others is not False and not schema.get("properties")
+    return not is_open and sum(1 + len(one.members) for one in controls) <= MAX_CONTROLS

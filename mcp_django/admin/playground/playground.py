@@ -1,0 +1,477 @@
+"""``Trial``: one component of one server, one caller and one revision, as the address names them.
+
+Also who the caller is, how a request is made from what was entered and sent as a client would
+send it, and what the admin's history says of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from mcp_django import __version__
+from mcp_django.admin.base import Visit
+from mcp_django.auth.principal import Principal, principal_for, user_named
+from mcp_django.core.catalog import Offered
+from mcp_django.core.component import Component, Prompt
+from mcp_django.core.resource import ReadableComponent, Resource, ResourceTemplate
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import AccessRefused, MCPError
+from mcp_django.execution.call import Incoming
+from mcp_django.execution.policy import visible
+from mcp_django.management.terminal import CAPABILITIES
+from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.envelope import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+)
+from mcp_django.protocol.errors import TASKS, error_object, required_extension
+from mcp_django.protocol.revisions import LATEST, REVISIONS, Revision
+from mcp_django.schema.secrets import is_secret
+from mcp_django.schema.structure import Schema
+from mcp_django.transports.memory import MemoryConnection
+from mcp_django.transports.outgoing import StreamPort
+
+# From a form to a client's request ----------------------------------------------------------------
+
+Request = tuple[str, dict[str, Any]]
+
+
+def request_for(trial: Trial, values: Mapping[str, Any]) -> Request:
+    """The method that uses the component, and its parameters.
+
+    Raises:
+        ValidationError: there is no such URI.
+    """
+    component = trial.component
+    if isinstance(component, Tool):
+        return "tools/call", {"name": component.name, "arguments": dict(values)}
+    if isinstance(component, Prompt):
+        return "prompts/get", {"name": component.name, "arguments": as_texts(values)}
+    assert isinstance(component, ReadableComponent)
+    if isinstance(component, ResourceTemplate):
+        return "resources/read", {"uri": _expanded(component, as_texts(values))}
+    return "resources/read", {"uri": component.key}
+
+
+def completion_request(trial: Trial, name: str, typed: str, others: Mapping[str, str]) -> Request:
+    """The request for suggestions for one argument."""
+    is_prompt = isinstance(trial.component, Prompt)
+    ref = {"type": "ref/prompt", "name": trial.component.name}
+    if not is_prompt:
+        ref = {"type": "ref/resource", "uri": trial.key}
+    params: dict[str, Any] = {"ref": ref, "argument": {"name": name, "value": typed}}
+    if others and trial.revision.completion_context:
+        params["context"] = {"arguments": dict(others)}
+    return "completion/complete", params
+
+
+def as_texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Arguments as prompts and templates have them: text on the wire."""
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _expanded(component: ResourceTemplate, values: Mapping[str, str]) -> str:
+    try:
+        return component.template.expand(values)
+    except ValueError as exc:
+        raise ValidationError(str(exc)) from None
+
+
+# The caller ---------------------------------------------------------------------------------------
+
+# The caller is the signed-in user, or another user if the signed-in one has the permission
+# ``mcp_django.try_as_another``.
+
+AS_ANOTHER = "mcp_django.try_as_another"
+
+
+class NoSuchUser(Exception):
+    """There is none that may be tried as; the text is for the page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who calls, and who really does: ``acting`` is empty for oneself."""
+
+    principal: Principal
+    name: str
+    acting: str = ""
+
+
+def caller_for(request: HttpRequest, username: str) -> Caller:
+    """The caller of this name; oneself without one.
+
+    Raises:
+        PermissionDenied: somebody else was named without the permission for that.
+        NoSuchUser: nobody, nobody that is let in, or somebody who may more than that.
+    """
+    me: Any = request.user
+    my_name = me.get_username()
+    if not username or username == my_name:
+        return Caller(principal=principal_for(me), name=my_name)
+    if not may_act_as_others(request):
+        raise PermissionDenied
+    user = user_named(username)
+    # An administrator and nobody look alike: whoever has a single permission learns of no other.
+    if user is None or not user.is_active or (user.is_superuser and not me.is_superuser):
+        raise NoSuchUser(gettext("There is no user “%s” to try as.") % username)
+    return Caller(principal=principal_for(user), name=user.get_username(), acting=my_name)
+
+
+def may_act_as_others(request: HttpRequest) -> bool:
+    """Whether whoever is signed in may try as another user."""
+    user: Any = request.user
+    return bool(user.has_perm(AS_ANOTHER))
+
+
+# Playground ---------------------------------------------------------------------------------------
+
+KINDS: Mapping[str, str] = {
+    "tool": "tool",
+    "resource": "resource",
+    "template": "resource template",
+    "prompt": "prompt",
+}
+"""As links name them, and as the specification does."""
+TITLES: Mapping[str, Any] = {
+    "tool": _("Tools"),
+    "resource": _("Resources"),
+    "template": _("Resource templates"),
+    "prompt": _("Prompts"),
+}
+PREVIEW = "preview"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What is tried, by whom, and in which revision; ``values`` are known from a link already."""
+
+    visit: Visit
+    caller: Caller
+    revision: Revision
+    kind: str
+    component: Component
+    values: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        """What links name the component by."""
+        return self.component.key
+
+    @property
+    def url(self) -> str:
+        """A link to this form."""
+        return url_for(self.visit, self.caller, self.revision, kind=self.kind, key=self.key)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of what may be entered."""
+        component = self.component
+        if isinstance(component, Tool):
+            for_caller = getattr(component.arguments, "for_caller", None)
+            source = for_caller(self.caller.principal) if for_caller else component.arguments
+            return dict(source.json_schema)
+        if isinstance(component, Prompt):
+            return dict(component.arguments.json_schema)
+        if isinstance(component, ResourceTemplate):
+            return _of_variables(component)
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+
+    @property
+    def form_schema(self) -> Schema:
+        """The same for a form, whose fields do not show the secrets that are typed into them."""
+        schema = self.schema
+        members = {
+            name: {**member, "writeOnly": True}
+            if isinstance(member, dict)
+            and member.get("type") == "string"
+            and is_secret(schema, (name,), sensitive=self.component.sensitive)
+            else member
+            for name, member in schema.get("properties", {}).items()
+        }
+        return {**schema, "properties": members} if members else schema
+
+    @property
+    def may_write(self) -> bool:
+        """Whether running it is asked about once more."""
+        return isinstance(self.component, Tool) and self.component.read_only is not True
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it runs as a task alone; what may or may not is run as any other is."""
+        component = self.component
+        return isinstance(component, Tool) and component.task == "required" and not component.handle
+
+    @property
+    def has_preview(self) -> bool:
+        """Whether it can be run dry, as the write tools of models can.
+
+        What others mean by an argument of that name is not known, and may well write.
+        """
+        component = self.component
+        is_known = isinstance(component, Tool) and component.dry_run is not None
+        return self.may_write and is_known and PREVIEW in self.schema.get("properties", {})
+
+    @property
+    def completed(self) -> list[str]:
+        """The arguments that the server has suggestions for."""
+        known = self.visit.server.offered.completions
+        kind = KINDS[self.kind]
+        names = self.schema.get("properties", {})
+        return [name for name in names if (kind, self.key, name) in known]
+
+
+def _of_variables(template: ResourceTemplate) -> Schema:
+    """The variables of a template, which alone are in its URI."""
+    schema = template.arguments.json_schema
+    known = schema.get("properties", {})
+    properties = {name: known.get(name, {"type": "string"}) for name in template.template.variables}
+    required = [name for name in schema.get("required", ()) if name in properties]
+    rest = {key: value for key, value in schema.items() if key in ("$defs", "definitions")}
+    return {**rest, "type": "object", "properties": properties, "required": required}
+
+
+def find(offered: Offered, kind: str, key: str) -> tuple[str, Component, dict[str, str]] | None:
+    """The component that a link names; a URI is that of a resource or fits a template."""
+    if kind not in KINDS:
+        return None
+    found = offered.tables[KINDS[kind]].get(key)
+    if found is not None:
+        return kind, found, {}
+    if kind != "resource":
+        return None
+    readable = offered.find_resource(key)
+    if readable is None:
+        return None
+    component, values = readable
+    return ("resource" if isinstance(component, Resource) else "template"), component, values
+
+
+def shown_components(offered: Offered, caller: Caller, sought: str) -> dict[str, list[Component]]:
+    """What the caller may see by kind, of what has the sought text in its name or title."""
+    text = sought.casefold()
+    return {
+        kind: sorted(
+            (
+                one
+                for one in offered.tables[KINDS[kind]].values()
+                if text in f"{one.key} {one.name} {one.title}".casefold()
+                and visible(caller.principal, one)
+            ),
+            key=lambda one: one.key,
+        )
+        for kind in KINDS
+    }
+
+
+def revision_named(versions: tuple[str, ...], name: str) -> Revision:
+    """A served revision; the newest without handshake, or the first, for any other name."""
+    if name in versions and name in REVISIONS:
+        return REVISIONS[name]
+    return LATEST if LATEST.version in versions else REVISIONS[versions[0]]
+
+
+def url_for(visit: Visit, caller: Caller, revision: Revision, **query: str) -> str:
+    """A link to this page that keeps who tries and in which revision."""
+    if caller.acting:
+        query["user"] = caller.name
+    if revision is not LATEST:
+        query["revision"] = revision.version
+    return f"{base_url(visit)}?{urlencode(query)}"
+
+
+def base_url(visit: Visit) -> str:
+    """Where the page is."""
+    site = getattr(visit.request, "current_app", None)
+    return reverse("admin:mcp_django_server_try", args=[visit.row.pk], current_app=site)
+
+
+def entered(request: HttpRequest) -> dict[str, str]:
+    """What a link says."""
+    return {name: request.GET.get(name, "") for name in ("kind", "key", "user", "revision", "q")}
+
+
+# One round: request and response ------------------------------------------------------------------
+
+# A client of 2026-07-28 sends the answers with its request. One of a handshake revision is asked
+# while its request runs, so what it said in earlier rounds is said again, and the function runs
+# from its beginning as it does in every round.
+
+Wire = dict[str, Any]
+
+CLIENT = {"name": "mcp_django.admin", "title": "Try it", "version": __version__}
+# A page is no place for more.
+MAX_NOTES = 200
+
+
+@dataclass(slots=True)
+class Notes:
+    """Progress and log messages of a running call, the first ones of many."""
+
+    kept: list[Wire] = field(default_factory=list)
+    dropped: int = 0
+
+    def post(self, message: Any, *, key: Hashable = None) -> None:
+        """Keep a notification."""
+        if len(self.kept) < MAX_NOTES:
+            self.kept.append(message)
+        else:
+            self.dropped += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What came of a request; ``refusal`` says why it was not even looked at."""
+
+    exchanges: Sequence[tuple[Wire, Wire]]
+    notes: Notes
+    refusal: str = ""
+
+    @property
+    def response(self) -> Wire:
+        """The last response, empty if there was none."""
+        return self.exchanges[-1][1] if self.exchanges else {}
+
+    @property
+    def result(self) -> Wire:
+        """The result in it, empty if it is an error."""
+        found: Wire = self.response.get("result", {})
+        return found
+
+    @property
+    def questions(self) -> Wire:
+        """What is asked, by key."""
+        asks = self.result.get("resultType") == "input_required"
+        return dict(self.result.get("inputRequests", {})) if asks else {}
+
+
+class Runner:
+    """Sends requests of a trial; ``answers`` are those of the user, round by round."""
+
+    def __init__(
+        self, trial: Trial, *, answers: Sequence[Mapping[str, Any]] = (), state: str = ""
+    ) -> None:
+        self._trial, self._state = trial, state
+        self._answers = list(answers)
+        self._left = list(answers)
+        self._notes = Notes()
+        self._exchanges: list[tuple[Wire, Wire]] = []
+        self._connection = MemoryConnection(
+            trial.visit.server,
+            trial.caller.principal,
+            make_port=self._port,
+            answer=self._answer,
+            origin="admin",
+            acting=trial.caller.acting,
+        )
+
+    def run(self, request: Request) -> Round:
+        """Send a request and wait for what comes of it."""
+        refusal = ""
+        try:
+            if not self._trial.revision.stateless:
+                self._shake_hands()
+            self._send(*request)
+        except AccessRefused as exc:
+            refusal = exc.message
+        return Round(exchanges=self._exchanges, notes=self._notes, refusal=refusal)
+
+    def _shake_hands(self) -> None:
+        version = self._trial.revision.version
+        params = {
+            "protocolVersion": version,
+            "capabilities": CAPABILITIES,
+            "clientInfo": CLIENT,
+        }
+        self._exchange("initialize", params)
+        self._exchange("logging/setLevel", {"level": "debug"})
+
+    def _send(self, method: str, params: Mapping[str, Any]) -> None:
+        if not self._trial.revision.stateless:
+            wish: Wire = (
+                {"task": {}} if self._is_task(method) and self._trial.revision.tasks else {}
+            )
+            self._exchange(method, {**params, **wish, "_meta": {PROGRESS_TOKEN: "try"}})
+            return
+        more: Wire = {}
+        if self._answers:
+            more["inputResponses"] = self._answers[-1]
+        if self._state:
+            more["requestState"] = self._state
+        envelope = {
+            PROTOCOL_VERSION: self._trial.revision.version,
+            CLIENT_CAPABILITIES: self._capabilities(method),
+            CLIENT_INFO: CLIENT,
+            PROGRESS_TOKEN: "try",
+            LOG_LEVEL: "debug",
+        }
+        self._exchange(method, {**params, **more, "_meta": envelope})
+
+    def _is_task(self, method: str) -> bool:
+        return method == "tools/call" and self._trial.is_task
+
+    def _capabilities(self, method: str) -> Mapping[str, Any]:
+        if self._is_task(method) or method.startswith("tasks/"):
+            return {**CAPABILITIES, **required_extension(TASKS)}
+        return CAPABILITIES
+
+    def _exchange(self, method: str, params: Mapping[str, Any]) -> None:
+        message = jsonrpc.request(len(self._exchanges) + 1, method, dict(params))
+        try:
+            response = self._connection.request(message)
+        except MCPError as exc:
+            error = error_object(exc, self._trial.revision)
+            response = jsonrpc.error_message(message["id"], error)
+        self._exchanges.append((message, response))
+
+    def _answer(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What was said in this round of an earlier run, if it was asked the same."""
+        if not self._left or set(self._left[0]) != set(questions):
+            self._left = []
+            return None
+        return self._left.pop(0)
+
+    def _port(self, incoming: Incoming) -> StreamPort:
+        return StreamPort(incoming, self._notes)
+
+
+# ``LogEntry`` rows --------------------------------------------------------------------------------
+
+# One row is written, before it runs, for each call that may write and is not a preview, and for
+# each call as another user.
+
+
+def record(trial: Trial) -> None:
+    """Leave an entry in the history of the server before something runs; values are not in it."""
+    visit, caller = trial.visit, trial.caller
+    text = gettext("Tried the %(kind)s “%(key)s”.")
+    if caller.acting:
+        text = gettext("Tried the %(kind)s “%(key)s” as the user “%(user)s”.")
+    named = {"kind": trial.component.kind, "key": trial.key[:200], "user": caller.name}
+    LogEntry.objects.create(
+        user_id=str(visit.request.user.pk),
+        content_type_id=ContentType.objects.get_for_model(visit.row).pk,
+        object_id=str(visit.row.pk),
+        object_repr=str(visit.row)[:200],
+        action_flag=CHANGE,
+        change_message=text % named,
+    )

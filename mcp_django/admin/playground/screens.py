@@ -1,0 +1,276 @@
+"""The templates of the playground's steps, and the context that each is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpResponseBase
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+
+from mcp_django.admin.base import Visit
+from mcp_django.admin.playground.answers import (
+    Keeper,
+    answer_of,
+    note_of,
+    shown_arguments,
+    shown_exchanges,
+)
+from mcp_django.admin.playground.forms import SchemaForm
+from mcp_django.admin.playground.playground import (
+    PREVIEW,
+    TITLES,
+    Caller,
+    Request,
+    Round,
+    Trial,
+    base_url,
+    may_act_as_others,
+    revision_named,
+    shown_components,
+    url_for,
+)
+from mcp_django.admin.playground.questions import ASK, FOLLOW, Question, State, TooLarge, owner_of
+from mcp_django.models import Task
+
+FOLDER = "admin/mcp_django"
+# Of each kind; more are found by their names.
+MAX_LISTED = 100
+
+
+def choosing(
+    visit: Visit,
+    caller: Caller,
+    chosen: Mapping[str, str],
+    *,
+    problem: str = "",
+    status: int = 200,
+) -> HttpResponseBase:
+    """What there is to try, for this caller; nothing of it if there is a problem at the door."""
+    revision = revision_named(visit.server.protocol_versions, chosen.get("revision", ""))
+    found = {} if problem else shown_components(visit.server.offered, caller, chosen.get("q", ""))
+    groups = [
+        {
+            "kind": kind,
+            "title": TITLES[kind],
+            "more": max(0, len(components) - MAX_LISTED),
+            "components": [
+                (one, url_for(visit, caller, revision, kind=kind, key=one.key))
+                for one in components[:MAX_LISTED]
+            ],
+        }
+        for kind, components in found.items()
+        if components
+    ]
+    context = {
+        "groups": groups,
+        "problem": problem,
+        "chosen": chosen,
+        "caller": caller,
+        "revision": revision,
+        "revisions": visit.server.protocol_versions,
+        "may_act_as_others": may_act_as_others(visit.request),
+        "base_url": base_url(visit),
+    }
+    return _shown(visit, "try.html", context, status=status)
+
+
+def form(
+    trial: Trial, entered: SchemaForm, *, came: Round | None = None, suggested: str = ""
+) -> HttpResponseBase:
+    """The form of a component; ``came`` of suggestions, if some were asked for."""
+    context = {**_about(trial), "form": entered, "suggested": suggested}
+    if came is not None:
+        context["raw"] = shown_exchanges(trial, came.exchanges)
+        context["has_suggestions"] = bool(came.result.get("completion", {}).get("values"))
+    return _shown(trial.visit, "try_form.html", context)
+
+
+def confirming(trial: Trial, state: State) -> HttpResponseBase:
+    """What is about to run, to be looked at once more."""
+    context = {
+        **_about(trial),
+        **_signed(state),
+        "arguments": shown_arguments(trial, state.params),
+        "is_destructive": getattr(trial.component, "destructive", None) is not False,
+    }
+    return _shown(trial.visit, "try_confirm.html", context)
+
+
+def asking(
+    trial: Trial,
+    state: State,
+    asked: Sequence[Question],
+    came: Round | None = None,
+    *,
+    url: str = "",
+) -> HttpResponseBase:
+    """What is asked, as a second form; ``url`` is the page of the task that asks."""
+    context = {
+        "is_of_task": state.step == FOLLOW,
+        "task_url": url,
+        **_about(trial),
+        **_signed(state),
+        "questions": asked,
+        "raw": state.history,
+        "notes": [note_of(one) for one in came.notes.kept] if came is not None else [],
+        "is_multipart": any(one.form is not None and one.form.is_multipart() for one in asked),
+    }
+    return _shown(trial.visit, "try_question.html", context)
+
+
+def answered(
+    trial: Trial, step: Step, came: Round, *, form: SchemaForm, state: State | None
+) -> HttpResponseBase:
+    """What came of it, above the form for another run."""
+    context = {
+        **_about(trial),
+        "answer": answer_of(trial, came, Keeper(trial.visit, trial.component.name)),
+        "is_dry": step.is_dry,
+        "arguments": shown_arguments(trial, step.for_real[1]) if state is not None else "",
+        "form": form,
+        "raw": [*step.history, *shown_exchanges(trial, came.exchanges)],
+        **(_signed(state) if state is not None else {}),
+    }
+    return _shown(trial.visit, "try_form.html", context)
+
+
+def task(
+    trial: Trial,
+    found: Mapping[str, Any],
+    came: Round | None,
+    *,
+    history: Sequence[Any],
+    state: State | None = None,
+    url: str = "",
+) -> HttpResponseBase:
+    """How far a task is; ``came`` is what came of it in the end, or of looking at it."""
+    context = {
+        **_about(trial),
+        "task": found,
+        "task_status": dict(Task.Status.choices).get(found.get("status", "")),
+        "task_url": url,
+        "raw": history,
+        **(_signed(state) if state is not None else {}),
+    }
+    if came is not None:
+        context["answer"] = answer_of(trial, came, Keeper(trial.visit, trial.component.name))
+    return _shown(trial.visit, "try_task.html", context)
+
+
+def _signed(state: State) -> dict[str, Any]:
+    try:
+        return {"state": state.sign()}
+    except TooLarge:
+        return {
+            "too_large": _(
+                "This is too large to be kept in a page until you answer; use a client, or "
+                "“manage.py mcp call”."
+            )
+        }
+
+
+def _about(trial: Trial) -> dict[str, Any]:
+    """What every page of a component shows."""
+    visit = trial.visit
+    is_json = visit.request.GET.get("as") == "json"
+    return {
+        "trial": trial,
+        "component": trial.component,
+        "kind_title": TITLES[trial.kind],
+        "caller": trial.caller,
+        "revision": trial.revision,
+        "may_act_as_others": may_act_as_others(visit.request),
+        "revisions": visit.server.protocol_versions,
+        "base_url": base_url(visit),
+        "choose_url": url_for(visit, trial.caller, trial.revision),
+        "form_url": f"{trial.url}&as=json" if is_json else trial.url,
+        "other_url": trial.url if is_json else f"{trial.url}&as=json",
+        "is_json": is_json,
+        "title": _("Try it: %(name)s") % {"name": trial.component.title or trial.component.name},
+    }
+
+
+def _shown(
+    visit: Visit, template: str, context: Mapping[str, Any], status: int = 200
+) -> HttpResponseBase:
+    return TemplateResponse(
+        visit.request, f"{FOLDER}/{template}", {**visit.context, **context}, status=status
+    )
+
+
+# ``Step``: a request and its next state -----------------------------------------------------------
+
+# Rounds whose messages are still shown.
+MAX_HISTORY = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A request, with what was answered so far and the messages of earlier rounds."""
+
+    request: Request
+    answers: Sequence[Mapping[str, Any]] = ()
+    request_state: str = ""
+    history: Sequence[Any] = ()
+    is_first: bool = True
+    has_preview: bool = False
+    """Whether an argument of that name is the one of the write tools of models."""
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether it takes back what it does."""
+        return self.has_preview and self._arguments.get(PREVIEW) is True
+
+    @property
+    def for_real(self) -> Request:
+        """The same request, not dry."""
+        method, params = self.request
+        if not self.is_dry:
+            return method, params
+        arguments = {key: value for key, value in self._arguments.items() if key != PREVIEW}
+        return method, {**params, "arguments": arguments}
+
+    @property
+    def _arguments(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.request[1].get("arguments", {})
+        return found
+
+
+def dry_run(request: Request) -> Request:
+    """The same request, taking back what it does."""
+    method, params = request
+    return method, {**params, "arguments": {**params["arguments"], PREVIEW: True}}
+
+
+def waits(trial: Trial, request: Request, step: str, **details: Any) -> State:
+    """The state of a request that waits for a yes, or for answers."""
+    method, params = request
+    return State(
+        owner=owner_of(trial.visit.request),
+        server=trial.visit.server.name,
+        kind=trial.kind,
+        key=trial.key,
+        user=trial.caller.name if trial.caller.acting else "",
+        revision=trial.revision.version,
+        step=step,
+        method=method,
+        params=params,
+        **details,
+    )
+
+
+def asks(trial: Trial, step: Step, came: Round) -> State:
+    """The state of a request that was asked something."""
+    history = [*step.history, *shown_exchanges(trial, came.exchanges)]
+    return waits(
+        trial,
+        step.request,
+        ASK,
+        questions=came.questions,
+        request_state=str(came.result.get("requestState", "")),
+        answers=list(step.answers),
+        history=history[-MAX_HISTORY:],
+    )

@@ -1,0 +1,667 @@
+"""Statistics of the call log: counts, medians and 95th percentiles, in a few queries per page.
+
+The database does the counting. Its cost is bounded, whatever the log holds: the figures of
+components and servers take a few queries, a page of charts five at most, and the quality report
+eight at most. Of a busier log charts and report count the newest ``MAX_CALLS`` calls.
+
+The counts and medians of components and servers read no more of the log than the last day, and no
+rows of other components. Counts come from an index alone. The median is that of the latest calls,
+since an exact one would read them all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
+from statistics import median
+from typing import Any
+
+from django.conf import settings
+from django.db import router
+from django.db.models import (
+    Avg,
+    Case,
+    Count,
+    IntegerField,
+    Max,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
+from django.db.models.functions import TruncHour, TruncMinute
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from mcp_django.management.lookups import BYTES_PER_TOKEN
+from mcp_django.models import Call, Component
+from mcp_django.server import MCPServer
+
+WINDOW = timedelta(days=1)
+SAMPLE = 100
+"""Of so many of its latest calls a component gets its median."""
+
+Outcome = Call.Outcome
+FAILURES = (Outcome.ERROR, Outcome.INVALID, Outcome.FAILED, Outcome.TIMEOUT)
+"""What counts as an error of a component; a refusal says something of its caller."""
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The last day of one component; ``ms`` is the median of its latest calls."""
+
+    calls: int = 0
+    errors: int = 0
+    ms: float | None = None
+
+
+NONE = Figures()
+
+
+def figures_of(components: Sequence[Component]) -> dict[Key, Figures]:
+    """The figures by server, kind and key; those without a call are left out. Three queries."""
+    if not components:
+        return {}
+    since = timezone.now() - WINDOW
+    counted = _counted(components, since)
+    medians = _medians(counted, _latest(components, counted, since), since)
+    return {
+        key: Figures(calls=calls, errors=errors, ms=medians.get(key))
+        for key, (calls, errors) in counted.items()
+    }
+
+
+def _key(names: Sequence[str]) -> Key:
+    server, kind, component = names
+    return server, kind, component
+
+
+def _counted(components: Sequence[Component], since: datetime) -> dict[Key, tuple[int, int]]:
+    found = Call._default_manager.filter(
+        server__in={one.server for one in components},
+        component__in={one.key for one in components},
+        at__gte=since,
+    )
+    rows = found.order_by().values("server", "kind", "component")
+    rows = rows.annotate(calls=Count("*"), errors=Count("outcome", filter=Q(outcome__in=FAILURES)))
+    columns = ("server", "kind", "component", "calls", "errors")
+    return {_key(names): (calls, errors) for *names, calls, errors in rows.values_list(*columns)}
+
+
+def _latest(
+    components: Sequence[Component], counted: Container[Key], since: datetime
+) -> dict[Key, datetime]:
+    """From when on a component has as many calls as its median is made of, if it has more."""
+    if router.db_for_read(Call) != router.db_for_read(Component):
+        # Nothing can be asked of both at once.
+        return {}
+    calls = Call._default_manager.filter(
+        server=OuterRef("server"), component=OuterRef("key"), kind=OuterRef("kind"), at__gte=since
+    )
+    nth = calls.order_by("-at").values("at")[SAMPLE - 1 : SAMPLE]
+    called = [one.pk for one in components if (one.server, one.kind, one.key) in counted]
+    rows = Component._default_manager.filter(pk__in=called).order_by().annotate(nth=Subquery(nth))
+    found = rows.values_list("server", "kind", "key", "nth")
+    return {_key(names): at for *names, at in found if at is not None}
+
+
+def _medians(
+    counted: Iterable[Key], latest: Mapping[Key, datetime], since: datetime
+) -> dict[Key, float]:
+    ranges = [
+        Q(server=server, kind=kind, component=component, at__gte=latest.get(key, since))
+        for key in counted
+        for server, kind, component in [key]
+    ]
+    if not ranges:
+        return {}
+    times: dict[Key, list[float]] = defaultdict(list)
+    rows = Call._default_manager.filter(reduce(or_, ranges)).exclude(ms=None).order_by()
+    # Calls of one moment may be more than were asked for.
+    most = 2 * SAMPLE * len(ranges)
+    for *names, ms in rows.values_list("server", "kind", "component", "ms")[:most]:
+        if ms is not None:
+            times[_key(names)].append(ms)
+    return {key: median(some) for key, some in times.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFigures:
+    """The last day of one server, its last call ever, and how many components there are by kind."""
+
+    calls: int = 0
+    last_at: datetime | None = None
+    components: tuple[tuple[str, int], ...] = ()
+
+
+def figures_of_servers(names: Sequence[str]) -> dict[str, ServerFigures]:
+    """The figures by server; three queries."""
+    since = timezone.now() - WINDOW
+    calls = Call._default_manager.order_by().values("server")
+    recent = {
+        name: (count, last)
+        # Of all servers: asked for some of them, a database may go through all of their calls.
+        for name, count, last in calls.filter(at__gte=since)
+        .annotate(count=Count("*"), last=Max("at"))
+        .values_list("server", "count", "last")
+    }
+    quiet = [name for name in names if name not in recent]
+    earlier = dict(
+        calls.filter(server__in=quiet).annotate(last=Max("at")).values_list("server", "last")
+    )
+    kinds = _kinds(names)
+    return {
+        name: ServerFigures(
+            calls=recent.get(name, (0, None))[0],
+            last_at=recent[name][1] if name in recent else earlier.get(name),
+            components=tuple(kinds[name].items()),
+        )
+        for name in names
+    }
+
+
+def _kinds(names: Sequence[str]) -> dict[str, dict[str, int]]:
+    """How many components code declares, of each kind in the order of the kinds."""
+    found: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(Component.Kind.values, 0))
+    rows = Component._default_manager.filter(server__in=names, missing_since=None).order_by()
+    counted = rows.values("server", "kind").annotate(count=Count("*"))
+    for name, kind, count in counted.values_list("server", "kind", "count"):
+        found[name][kind] = count
+    return found
+
+
+# Medians and percentiles from bins ----------------------------------------------------------------
+
+# Databases have no common function for them, and sorting a million rows takes too long for a
+# page. So the database counts the rows in bins. The bounds of the bins grow by the factor
+# 10^(1/5), about 1.6, so what is read off lies within that factor of the true value, and mostly
+# much closer.
+
+PER_DECADE = 5
+NOT_COUNTED = -1
+
+
+class Scale:
+    """Bins from ``first`` on, over so many powers of ten; the last one is open above."""
+
+    def __init__(self, first: float, *, decades: int) -> None:
+        steps = range(decades * PER_DECADE + 1)
+        self.bounds = tuple(first * 10 ** (step / PER_DECADE) for step in steps)
+
+    def bin_of(self, field: str, *, counted: Q) -> Case:
+        """The expression that says in which bin a row is, ``NOT_COUNTED`` for the others."""
+        within = [
+            When(**{f"{field}__lt": bound}, then=Value(number))
+            for number, bound in enumerate(self.bounds)
+        ]
+        left_out = ~counted | Q(**{f"{field}__isnull": True})
+        return Case(
+            When(left_out, then=Value(NOT_COUNTED)),
+            *within,
+            default=Value(len(self.bounds)),
+            output_field=IntegerField(),
+        )
+
+    def quantile(self, bins: Mapping[int, int], share: float) -> float | None:
+        """The value below which this share of the rows is; ``None`` where there are no rows."""
+        counted = sorted((number, n) for number, n in bins.items() if number != NOT_COUNTED and n)
+        rank = share * sum(n for _, n in counted)
+        for number, n in counted:
+            if rank <= n:
+                return self._within(number, rank / n)
+            rank -= n
+        return self._within(counted[-1][0], 1.0) if counted else None
+
+    def _within(self, number: int, share: float) -> float:
+        if number >= len(self.bounds):
+            return self.bounds[-1]
+        if number == 0:
+            return self.bounds[0] * share
+        low, high = self.bounds[number - 1], self.bounds[number]
+        return low * float((high / low) ** share)
+
+
+Bins = Counter[int]
+"""How many rows are in each bin."""
+
+MILLISECONDS = Scale(1, decades=6)
+BYTES = Scale(10, decades=7)
+
+
+# Calls over time and by component -----------------------------------------------------------------
+
+# The numbers of the charts. A page costs five queries at most: two for where to begin, one over
+# time, two by component.
+
+# Of a busier log the newest are counted, so that a page is there within seconds on any database.
+MAX_CALLS = 100_000
+MAX_COMPONENTS = 20
+
+REFUSALS = (Outcome.UNKNOWN, Outcome.REFUSED, Outcome.LIMITED, Outcome.DENIED)
+# What ran to an end of its own; a refusal takes no time, and one that was cancelled says nothing.
+TIMED = Q(outcome__in=(Outcome.OK, Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """How far back, in steps of how long; ``trunc`` is what the database groups by."""
+
+    slug: str
+    title: Any
+    length: timedelta
+    step: timedelta
+    trunc: Any
+
+
+RANGES = {
+    one.slug: one
+    for one in (
+        Range(
+            slug="hour",
+            title=_("Last hour"),
+            length=timedelta(hours=1),
+            step=timedelta(minutes=1),
+            trunc=TruncMinute,
+        ),
+        Range(
+            slug="day",
+            title=_("Last day"),
+            length=timedelta(days=1),
+            step=timedelta(hours=1),
+            trunc=TruncHour,
+        ),
+        Range(
+            slug="week",
+            title=_("Last week"),
+            length=timedelta(days=7),
+            step=timedelta(hours=6),
+            trunc=TruncHour,
+        ),
+    )
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """Calls of a span of time, or of a component."""
+
+    calls: int = 0
+    errors: int = 0
+    refused: int = 0
+    bins: Bins = field(default_factory=Counter)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Count what the database says of one bin."""
+        self.calls += row["n"]
+        self.errors += row["errors"]
+        self.refused += row["refused"]
+        self.bins[row["bin"]] += row["n"]
+
+    @property
+    def ok(self) -> int:
+        """Those that neither failed nor were refused."""
+        return self.calls - self.errors - self.refused
+
+    @property
+    def error_rate(self) -> float:
+        """The share of errors."""
+        return self.errors / self.calls if self.calls else 0.0
+
+    @property
+    def median(self) -> float | None:
+        """About how many milliseconds half of them took at most."""
+        return MILLISECONDS.quantile(self.bins, 0.5)
+
+    @property
+    def p95(self) -> float | None:
+        """About how many milliseconds all but every twentieth took at most."""
+        return MILLISECONDS.quantile(self.bins, 0.95)
+
+
+@dataclass(slots=True, kw_only=True)
+class Point(Tally):
+    """A step of a range."""
+
+    at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Used(Tally):
+    """A component of a server."""
+
+    server: str
+    kind: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """What the charts draw; ``cut`` is from when on calls are counted, if not from ``since``."""
+
+    range: Range
+    since: datetime
+    cut: datetime | None
+    points: Sequence[Point]
+    components: Sequence[Used]
+
+    @property
+    def total(self) -> Tally:
+        """All that is counted."""
+        whole = Tally()
+        for point in self.points:
+            whole.calls += point.calls
+            whole.errors += point.errors
+            whole.refused += point.refused
+            whole.bins += point.bins
+        return whole
+
+
+def newest(calls: QuerySet[Call], since: datetime) -> tuple[QuerySet[Call], datetime | None]:
+    """The calls since then; of more than ``MAX_CALLS`` the newest, and from when on those are.
+
+    The index by time has no server in it. So where one server is asked for, the cut is that of the
+    whole log: it leaves of a busy server a little less than there could be, and is found at once.
+    """
+    calls = calls.filter(at__gte=since).order_by()
+    if calls[: MAX_CALLS + 1].count() <= MAX_CALLS:
+        return calls, None
+    times = Call._default_manager.order_by("-at").values_list("at", flat=True)
+    # None, where the log was pruned a moment ago.
+    cut = next(iter(times[MAX_CALLS : MAX_CALLS + 1]), None)
+    return (calls, None) if cut is None else (calls.filter(at__gt=cut), cut)
+
+
+def numbers(span: Range, *, server: str | None = None, now: datetime | None = None) -> Numbers:
+    """The numbers of a range that ends now, of one server or of all."""
+    now = now or timezone.now()
+    since = _floor(now, span.step) - span.length + span.step
+    calls = Call._default_manager.all()
+    calls = calls if server is None else calls.filter(server=server)
+    counted, cut = newest(calls, since)
+    return Numbers(
+        range=span,
+        since=since,
+        cut=cut,
+        points=_over_time(counted, span, since, cut),
+        components=_by_component(counted),
+    )
+
+
+COUNTS = {
+    "n": Count("pk"),
+    "errors": Count("pk", filter=Q(outcome__in=FAILURES)),
+    "refused": Count("pk", filter=Q(outcome__in=REFUSALS)),
+}
+
+
+def _over_time(
+    calls: QuerySet[Call], span: Range, since: datetime, cut: datetime | None
+) -> list[Point]:
+    steps = [since + number * span.step for number in range(int(span.length / span.step))]
+    # Of what is before the cut nothing is known, which is not the same as no calls.
+    points = {at: Point(at=at) for at in steps if cut is None or at + span.step > cut}
+    # In UTC, which every database can without tables of time zones.
+    zone = UTC if settings.USE_TZ else None
+    found = (
+        calls.annotate(
+            moment=span.trunc("at", tzinfo=zone), bin=MILLISECONDS.bin_of("ms", counted=TIMED)
+        )
+        .values("moment", "bin")
+        .annotate(**COUNTS)
+    )
+    for row in found:
+        point = points.get(_floor(row["moment"], span.step))
+        # One that was written while this page was made may be newer than its end.
+        if point is not None:
+            point.add(row)
+    return list(points.values())
+
+
+def _by_component(calls: QuerySet[Call]) -> list[Used]:
+    """The components that were used most."""
+    # A name that is no component's was made up by whoever called.
+    known = calls.exclude(outcome=Outcome.UNKNOWN)
+    names = ("server", "kind", "component")
+    most = known.values(*names).annotate(n=Count("pk")).order_by("-n", *names)[:MAX_COMPONENTS]
+    used = {
+        tuple(row[name] for name in names): Used(
+            server=row["server"], kind=row["kind"], key=row["component"]
+        )
+        for row in most
+    }
+    found = (
+        known.filter(component__in={key for _, _, key in used})
+        .annotate(bin=MILLISECONDS.bin_of("ms", counted=TIMED))
+        .values(*names, "bin")
+        .annotate(**COUNTS)
+    )
+    for row in found:
+        one = used.get(tuple(row[name] for name in names))
+        if one is not None:
+            one.add(row)
+    return list(used.values())
+
+
+def _floor(moment: datetime, step: timedelta) -> datetime:
+    """The beginning of the step that a moment is in."""
+    began = datetime(2000, 1, 1, tzinfo=moment.tzinfo and UTC)
+    return moment - (moment - began) % step
+
+
+# Numbers of the quality report --------------------------------------------------------------------
+
+# A page costs eight queries at most, whatever the log and the server hold: where to begin (two),
+# outcomes and sizes, bins of time, bins of bytes, wrong arguments, what was used before the
+# counted calls, and the rows of the components that are linked.
+
+Name = tuple[str, str]
+"""Kind and key."""
+
+# Wrong arguments are read from so many calls, the newest.
+MAX_INVALID = 5_000
+# Of a component that failed once in one call nobody knows anything yet.
+MIN_CALLS = 5
+SHOWN = 20
+
+
+@dataclass(slots=True, kw_only=True)
+class Quality:
+    """What one component was like to use in a period."""
+
+    kind: str
+    key: str
+    pk: int | None = None
+    """Of its row in the admin, if it has one."""
+    is_offered: bool = False
+    was_used: bool = False
+    outcomes: Counter[str] = field(default_factory=Counter)
+    mean_bytes: float | None = None
+    times: Bins = field(default_factory=Counter)
+    sizes: Bins = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+    """How often each argument did not fit, by its path."""
+
+    @property
+    def calls(self) -> int:
+        """How often it was called."""
+        return self.outcomes.total()
+
+    @property
+    def failures(self) -> int:
+        """How often that came to nothing but an error."""
+        return sum(self.outcomes[one] for one in FAILURES)
+
+    @property
+    def failure_rate(self) -> float:
+        """The share of those."""
+        return self.failures / self.calls if self.calls else 0.0
+
+    @property
+    def invalid(self) -> int:
+        """Calls with arguments that did not fit."""
+        return self.outcomes[Outcome.INVALID]
+
+    @property
+    def refused(self) -> int:
+        """Calls that were not let through, or not approved."""
+        return self.outcomes[Outcome.REFUSED] + self.outcomes[Outcome.DENIED]
+
+    @property
+    def limited(self) -> int:
+        """Calls that came too often."""
+        return self.outcomes[Outcome.LIMITED]
+
+    @property
+    def p95_bytes(self) -> float | None:
+        """About how many bytes all but every twentieth answer has at most."""
+        return BYTES.quantile(self.sizes, 0.95)
+
+    @property
+    def tokens(self) -> int | None:
+        """About how much of a model's context an answer takes; an estimate by its bytes."""
+        return None if self.mean_bytes is None else round(self.mean_bytes / BYTES_PER_TOKEN)
+
+    @property
+    def median_ms(self) -> float | None:
+        """About how many milliseconds half of the calls took at most."""
+        return MILLISECONDS.quantile(self.times, 0.5)
+
+    @property
+    def p95_ms(self) -> float | None:
+        """About how many milliseconds all but every twentieth took at most."""
+        return MILLISECONDS.quantile(self.times, 0.95)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The components of a server; ``cut`` is from when on calls are counted, if not ``since``."""
+
+    since: datetime
+    cut: datetime | None
+    every: tuple[Quality, ...]
+
+    @property
+    def never_used(self) -> list[Quality]:
+        """What is offered and nobody called."""
+        return [one for one in self.every if one.is_offered and not one.was_used]
+
+    @property
+    def failing(self) -> list[Quality]:
+        """The highest rates of errors first."""
+        found = [one for one in self.every if one.calls >= MIN_CALLS and one.failures]
+        return sorted(found, key=lambda one: (-one.failure_rate, -one.failures))[:SHOWN]
+
+    @property
+    def wrong(self) -> list[tuple[Quality, str, int]]:
+        """The arguments that models get wrong most often."""
+        found = [(one, path, n) for one in self.every for path, n in one.wrong.items()]
+        return sorted(found, key=lambda row: (-row[2], row[0].key, row[1]))[:SHOWN]
+
+    @property
+    def biggest(self) -> list[Quality]:
+        """The longest answers first."""
+        found = [one for one in self.every if one.mean_bytes is not None]
+        return sorted(found, key=lambda one: -(one.p95_bytes or 0))[:SHOWN]
+
+    @property
+    def slowest(self) -> list[Quality]:
+        """What takes longest first."""
+        found = [one for one in self.every if one.p95_ms is not None]
+        return sorted(found, key=lambda one: -(one.p95_ms or 0))[:SHOWN]
+
+    @property
+    def refused(self) -> list[Quality]:
+        """What callers were kept from most often."""
+        found = [one for one in self.every if one.refused or one.limited]
+        return sorted(found, key=lambda one: -(one.refused + one.limited))[:SHOWN]
+
+
+def report(server: MCPServer, period: timedelta, *, now: datetime | None = None) -> Report:
+    """The report of a server over a period that ends now."""
+    since = (now or timezone.now()) - period
+    # A name that is no component's was made up by whoever called.
+    all_calls = Call._default_manager.filter(server=server.name).exclude(outcome=Outcome.UNKNOWN)
+    calls, cut = newest(all_calls, since)
+    found = _offered(server)
+    _count_outcomes(calls, found)
+    _count_bins(calls, found, "ms", MILLISECONDS, TIMED)
+    _count_bins(calls, found, "bytes", BYTES, Q(outcome=Outcome.OK))
+    _count_wrong(calls, found)
+    if cut is not None:
+        _see_what_was_used(all_calls.filter(at__gte=since), found)
+    _find_rows(server.name, found)
+    every = sorted(found.values(), key=lambda one: (one.kind, one.key))
+    return Report(since=since, cut=cut, every=tuple(every))
+
+
+def _offered(server: MCPServer) -> dict[Name, Quality]:
+    return {
+        (one.kind, one.key): Quality(kind=one.kind, key=one.key, is_offered=True)
+        for one in server.offered
+    }
+
+
+def _of(found: dict[Name, Quality], row: Mapping[str, Any]) -> Quality:
+    """The component that a row is about; one that left the code is in the report all the same."""
+    name = (row["kind"], row["component"])
+    return found.setdefault(name, Quality(kind=name[0], key=name[1]))
+
+
+def _count_outcomes(calls: QuerySet[Call], found: dict[Name, Quality]) -> None:
+    rows = calls.values("kind", "component", "outcome").annotate(n=Count("pk"), mean=Avg("bytes"))
+    for row in rows:
+        one = _of(found, row)
+        one.was_used = True
+        one.outcomes[row["outcome"]] += row["n"]
+        if row["outcome"] == Outcome.OK:
+            one.mean_bytes = row["mean"]
+
+
+def _count_bins(
+    calls: QuerySet[Call], found: dict[Name, Quality], column: str, scale: Scale, counted: Q
+) -> None:
+    rows = (
+        calls.annotate(bin=scale.bin_of(column, counted=counted))
+        .exclude(bin=NOT_COUNTED)
+        .values("kind", "component", "bin")
+        .annotate(n=Count("pk"))
+    )
+    for row in rows:
+        one = _of(found, row)
+        bins = one.times if column == "ms" else one.sizes
+        bins[row["bin"]] += row["n"]
+
+
+def _count_wrong(calls: QuerySet[Call], found: dict[Name, Quality]) -> None:
+    invalid = calls.filter(outcome=Outcome.INVALID).order_by("-at")
+    for row in invalid.values("kind", "component", "problems")[:MAX_INVALID]:
+        _of(found, row).wrong.update(set(_paths(row["problems"])))
+
+
+def _paths(problems: Any) -> Iterable[str]:
+    """The paths of the arguments that did not fit."""
+    return (str(one) for one in problems) if isinstance(problems, list) else ()
+
+
+def _see_what_was_used(calls: QuerySet[Call], found: dict[Name, Quality]) -> None:
+    """Look for what is not among the counted calls in all of the period, by an index."""
+    unseen = [one.key for one in found.values() if not one.was_used]
+    rows = calls.filter(component__in=unseen).order_by().values_list("kind", "component")
+    for name in rows.distinct():
+        if name in found:
+            found[name].was_used = True
+
+
+def _find_rows(server: str, found: dict[Name, Quality]) -> None:
+    rows = Component._default_manager.filter(server=server).values_list("kind", "key", "pk")
+    for kind, key, pk in rows:
+        if (kind, key) in found:
+            found[kind, key].pk = pk

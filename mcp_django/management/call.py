@@ -1,0 +1,410 @@
+"""``mcp call``: run a tool, read a resource or get a prompt, as one user and for real.
+
+The call goes through the same policy and runtime as a call from a network
+(``transports.memory``).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+
+from mcp_django import __version__
+from mcp_django.auth.principal import Principal
+from mcp_django.core.component import Component, Prompt
+from mcp_django.core.resource import ReadableComponent, ResourceTemplate
+from mcp_django.core.tool import Tool
+from mcp_django.exceptions import AccessRefused, AuthenticationRequired
+from mcp_django.execution.call import Incoming
+from mcp_django.execution.results import CallAborted
+from mcp_django.management.command_errors import SEE_WHERE, command_error, name_and_text
+from mcp_django.management.lookups import (
+    SWITCHED_OFF,
+    add_place,
+    failed_permission,
+    find_component,
+    find_principal,
+    guard_names,
+    guards_of_server,
+    verdict,
+)
+from mcp_django.management.terminal import (
+    CAPABILITIES,
+    Answer,
+    Answerer,
+    Nobody,
+    Prepared,
+    Question,
+    Refused,
+    Terminal,
+    description,
+)
+from mcp_django.management.text_output import binaries, printable, render
+from mcp_django.management.values import read_object, read_pairs, read_text_pairs
+from mcp_django.protocol.envelope import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+)
+from mcp_django.protocol.revisions import LATEST, MODERN, Revision
+from mcp_django.server import MCPServer
+from mcp_django.signals import component_failed
+from mcp_django.transports.memory import MemoryConnection, Response
+from mcp_django.transports.outgoing import StreamPort
+
+
+def add_arguments(subcommands: Any) -> None:
+    """Describe the subcommand."""
+    parser = subcommands.add_parser(
+        "call", help="Run a tool, read a resource or get a prompt, for real."
+    )
+    parser.add_argument("name", help="The name of a tool or prompt, or the URI of a resource.")
+    parser.add_argument(
+        "pairs",
+        nargs="*",
+        metavar="key=value",
+        help="An argument; key=@FILE reads it from a file, key:=JSON takes any JSON.",
+    )
+    parser.add_argument("--user", help="The user who calls; nobody, if left out.")
+    add_place(parser)
+    parser.add_argument("--json-args", metavar="JSON", help="All arguments as one JSON object.")
+    parser.add_argument(
+        "--answer",
+        action="append",
+        default=[],
+        dest="answers",
+        metavar="NAME=VALUE",
+        help="Answers a question: a field of a form, or the whole of it as JSON, accept, decline "
+        "or cancel. Repeatable; what has the same name is used in the order of the questions.",
+    )
+    parser.add_argument(
+        "--no-input", action="store_true", help="Be a client that cannot be asked anything."
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="Write the first image, sound or blob there."
+    )
+    parser.add_argument("--json", action="store_true", help="Print the JSON-RPC response.")
+    parser.set_defaults(run=run, skip_checks=True)
+
+
+def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
+    """Make the call and print what came of it; a failure is the exit status 1."""
+    server, component = find_component(
+        options["name"], server=options["server"], kind=options["kind"]
+    )
+    method, params = request_for(
+        component,
+        options["name"],
+        pairs=options["pairs"],
+        json_arguments=options["json_args"],
+    )
+    principal = find_principal(options["user"])
+    prepared = Prepared(options["answers"], _answerer(command, options))
+    conversation = Conversation(
+        server,
+        principal,
+        answerer=prepared,
+        capabilities={} if options["no_input"] else CAPABILITIES,
+        listener=Narrator(command.stderr),
+    )
+    bugs: list[Exception] = []
+
+    def keep(exception: Exception, **kwargs: Any) -> None:
+        bugs.append(exception)
+
+    component_failed.connect(keep)
+    try:
+        response = conversation.request(method, params)
+        _print(command, options, response)
+        if options["output"] and "result" in response:
+            _write(command, options["output"], response["result"])
+        _fail_if_failed(server, component, principal, response, bugs)
+    except CommandError as exc:
+        if unused := prepared.unused():
+            raise CommandError(f"{exc}\n{unused}", returncode=exc.returncode) from exc
+        raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:
+        raise _failure(server, component, principal, options["user"], exc) from exc
+    finally:
+        component_failed.disconnect(keep)
+    if unused := prepared.unused():
+        # What the call did is done, so this is no failure.
+        command.stderr.write(unused, style_func=command.style.WARNING)
+
+
+def _answerer(command: BaseCommand, options: Mapping[str, Any]) -> Answerer:
+    stdin = options.get("stdin") or sys.stdin
+    is_terminal = stdin is not None and not stdin.closed and stdin.isatty()
+    return Terminal(stdin, command.stderr) if is_terminal else Nobody()
+
+
+def _print(command: BaseCommand, options: Mapping[str, Any], response: Response) -> None:
+    if options["json"]:
+        command.stdout.write(json.dumps(response, ensure_ascii=False))
+    elif "result" in response:
+        text = render(response["result"])
+        # Elsewhere than at a terminal the text has to arrive as it is.
+        command.stdout.write(printable(text) if command.stdout.isatty() else text)
+
+
+def _write(command: BaseCommand, path: Path, result: Mapping[str, Any]) -> None:
+    content = next(binaries(result), None)
+    if content is None:
+        raise CommandError("There is no image, sound or blob in the answer; nothing was written.")
+    try:
+        path.write_bytes(content)
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or exc
+        raise CommandError(f"{path} cannot be written: {reason}.") from exc
+    command.stderr.write(f"Wrote {len(content):,} bytes to {path}.", style_func=str)
+
+
+def _fail_if_failed(
+    server: MCPServer,
+    component: Component,
+    principal: Principal,
+    response: Response,
+    bugs: list[Exception],
+) -> None:
+    """Raise what makes the exit status 1."""
+    if bugs:
+        raise _bug(component, bugs[-1]) from bugs[-1]
+    if "error" in response:
+        _fail(server, component, principal, response["error"])
+    if response["result"].get("isError"):
+        raise CommandError(f"The {component} answered with an error.")
+
+
+def _bug(component: Component, exc: BaseException) -> CommandError:
+    if isinstance(exc, CallAborted) and exc.__cause__ is not None:
+        exc = exc.__cause__
+    return CommandError(f"The {component} raised {name_and_text(exc)}\n{SEE_WHERE}")
+
+
+def _failure(
+    server: MCPServer,
+    component: Component,
+    principal: Principal,
+    username: str | None,
+    exc: BaseException,
+) -> CommandError:
+    """The error for what came out of the runtime in place of a response."""
+    if not isinstance(exc, Exception):
+        # What ends threads and processes is not caught there.
+        return _bug(component, exc)
+    if failed := failed_permission(server, component, principal):
+        return failed
+    if isinstance(exc, AccessRefused):
+        return _refusal(server, component, username, exc)
+    return command_error(exc)
+
+
+def _fail(
+    server: MCPServer, component: Component, principal: Principal, error: Mapping[str, Any]
+) -> NoReturn:
+    seen = verdict(server, component, principal)
+    if not seen.is_visible:
+        if failed := failed_permission(server, component, principal):
+            raise failed
+        who = principal.user.get_username() or "callers without --user"
+        raise CommandError(
+            f"The {component} is hidden from {who} by {', '.join(seen.refused_by)}; "
+            f"a client is told: {error['message']}"
+        )
+    data = f"\n{json.dumps(error['data'], ensure_ascii=False)}" if error.get("data") else ""
+    raise CommandError(f"{error['message']} ({error['code']}){data}")
+
+
+def _refusal(
+    server: MCPServer, component: Component, username: str | None, exc: AccessRefused
+) -> CommandError:
+    if not server.offered.is_enabled:
+        return CommandError(f"The server {server.name!r} is {SWITCHED_OFF}.")
+    guards = " and ".join(guard_names(guards_of_server(server)))
+    if isinstance(exc, AuthenticationRequired):
+        own = " and ".join(guard_names(component.permission))
+        needs = f"needs {own}" if own else f"is on server {server.name!r}, which needs {guards}"
+        return CommandError(f"The {component} {needs}; say who calls with --user.")
+    return CommandError(f"{username} may not use server {server.name!r}, which needs {guards}.")
+
+
+# A call from request to result --------------------------------------------------------------------
+
+# One call as one user: questions are answered and messages passed on until it ends.
+
+CLIENT = {"name": "manage.py mcp call", "version": __version__}
+
+
+class Listener(Protocol):
+    """Who hears of the progress and log messages of a running call, in their order."""
+
+    def post(self, message: Any, *, key: Hashable = None) -> None:
+        """Take a notification."""
+
+
+class Conversation:
+    """A client of one server, in this process.
+
+    ``capabilities`` are what it declares; whatever the server then asks goes to ``answerer``.
+
+    Raises:
+        AccessRefused: the caller may not enter, has to authenticate or lacks a scope.
+    """
+
+    def __init__(
+        self,
+        server: MCPServer,
+        principal: Principal,
+        *,
+        answerer: Answerer,
+        capabilities: Mapping[str, Any],
+        listener: Listener,
+    ) -> None:
+        self._title = str(server.identity().get("title") or server.name)
+        self._answerer = answerer
+        self._capabilities = dict(capabilities)
+        self._listener = listener
+        self._version = _revision(server).version
+        self._ids = count(1)
+        self._connection = MemoryConnection(
+            server, principal, make_port=self._port, origin="command"
+        )
+
+    def request(self, method: str, params: Mapping[str, Any]) -> Response:
+        """The response to a request, once everything asked in between is answered.
+
+        Raises:
+            CommandError: a question cannot be answered.
+        """
+        more: dict[str, Any] = {}
+        # The runtime itself ends a call that asks in circles.
+        while True:
+            response = self._connection.request(self._message(method, {**params, **more}))
+            result = response.get("result", {})
+            if result.get("resultType") != "input_required":
+                return response
+            more = self._answered(result)
+
+    def _answered(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        questions = {
+            key: Question(
+                asker=f"Server {self._title!r}",
+                method=asked["method"],
+                params=asked.get("params") or {},
+            )
+            for key, asked in result.get("inputRequests", {}).items()
+        }
+        answers: dict[str, Answer] = {}
+        for key, question in questions.items():
+            try:
+                answers[key] = self._answerer.answer(question)
+            except Refused:
+                raise
+            except CommandError as exc:
+                later = [one for other, one in questions.items() if other not in {*answers, key}]
+                others = [f"  {line}" for one in later for line in description(one)]
+                told = [str(exc), *(["Asked at the same time:"] if others else []), *others]
+                raise CommandError("\n".join(told)) from exc
+        state = {"requestState": result["requestState"]} if "requestState" in result else {}
+        return {"inputResponses": answers, **state}
+
+    def _message(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        envelope = {
+            PROTOCOL_VERSION: self._version,
+            CLIENT_INFO: CLIENT,
+            CLIENT_CAPABILITIES: self._capabilities,
+            PROGRESS_TOKEN: "call",
+            LOG_LEVEL: "debug",
+        }
+        return {
+            "jsonrpc": "2.0",
+            "id": next(self._ids),
+            "method": method,
+            "params": {**params, "_meta": envelope},
+        }
+
+    def _port(self, incoming: Incoming) -> StreamPort:
+        return StreamPort(incoming, self._listener)
+
+
+def _revision(server: MCPServer) -> Revision:
+    """The newest revision without a handshake that the server speaks."""
+    served = (one for one in MODERN if one.version in server.protocol_versions)
+    return next(served, LATEST)
+
+
+# From the command line to a request ---------------------------------------------------------------
+
+Request = tuple[str, dict[str, Any]]
+
+
+def request_for(
+    component: Component, name: str, *, pairs: Sequence[str], json_arguments: str | None
+) -> Request:
+    """The method that uses the component, and its parameters.
+
+    ``name`` is what the component was called by: of a template it may be a whole URI.
+
+    Raises:
+        CommandError: the arguments do not fit.
+    """
+    given = read_object(json_arguments, "--json-args") if json_arguments else {}
+    if isinstance(component, Tool):
+        arguments = {**given, **read_pairs(pairs, component.arguments.json_schema)}
+        return "tools/call", {"name": component.name, "arguments": arguments}
+    if isinstance(component, Prompt):
+        known = [one.name for one in component.parameters]
+        arguments = {**given, **read_text_pairs(pairs, known)}
+        return "prompts/get", {"name": component.name, "arguments": arguments}
+    assert isinstance(component, ReadableComponent)
+    if isinstance(component, ResourceTemplate) and name in (component.key, component.name):
+        values = {**given, **read_text_pairs(pairs, component.template.variables)}
+        return "resources/read", {"uri": _expanded(component, values)}
+    if given or pairs:
+        raise CommandError(f"{component} takes no arguments; its URI says everything.")
+    return "resources/read", {"uri": component.key if name == component.name else name}
+
+
+def _expanded(component: ResourceTemplate, values: Mapping[str, Any]) -> str:
+    template = component.template
+    try:
+        return template.expand({name: str(value) for name, value in values.items()})
+    except ValueError as exc:
+        names = " ".join(f"{variable}=…" for variable in template.variables)
+        raise CommandError(f"{exc}. Give {names}, or a whole URI.") from None
+
+
+# Progress and log messages ------------------------------------------------------------------------
+
+# They are written to the error stream as they come.
+
+
+class Narrator:
+    """Writes progress and log messages to the error stream as they come."""
+
+    def __init__(self, stderr: OutputWrapper) -> None:
+        self._stderr = stderr
+
+    def post(self, message: Any, *, key: Hashable = None) -> None:
+        """Write one line."""
+        self._stderr.write(printable(_line(message["method"], message["params"])), style_func=str)
+
+
+def _line(method: str, params: Mapping[str, Any]) -> str:
+    if method == "notifications/progress":
+        total = f"/{params['total']:g}" if "total" in params else ""
+        return f"[{params['progress']:g}{total}] {params.get('message', '')}".rstrip()
+    data = params.get("data")
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    logger = f" {params['logger']}" if "logger" in params else ""
+    return f"[{params.get('level', method)}{logger}] {text}"

@@ -1,0 +1,361 @@
+"""The known MCP clients as data: their configuration files, commands, and what to do then.
+
+Hosts change every month. Nothing depends on these rows but the text that is printed, and a row
+that is out of date is corrected here. Seen in the vendors' documentation in November 2026.
+
+Nothing here needs Django, a request or a command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mcp_django.protocol.revisions import V2025_06_18, V2025_11_25, V2026_07_28
+
+# Entries of configuration files -------------------------------------------------------------------
+
+# What the configuration of each client has for one server.
+
+Entry = dict[str, Any]
+
+
+def with_headers(entry: Entry, authorization: str | None) -> Entry:
+    """The entry, with the header if there is one."""
+    return {**entry, "headers": {"Authorization": authorization}} if authorization else entry
+
+
+def typed_http(target: Target, authorization: str | None) -> Entry:
+    """An address, with the transport named: Claude Code, VS Code."""
+    return with_headers({"type": "http", "url": target.url}, authorization)
+
+
+def untyped_http(target: Target, authorization: str | None) -> Entry:
+    """An address that is tried as Streamable HTTP first: Cursor."""
+    return with_headers({"url": target.url}, authorization)
+
+
+def gemini_http(target: Target, authorization: str | None) -> Entry:
+    """An address under a name of its own, since ``url`` means the old transport there."""
+    return with_headers({"httpUrl": target.url}, authorization)
+
+
+def inspector_http(target: Target, authorization: str | None) -> Entry:
+    """An address; unless told otherwise the Inspector begins with a handshake."""
+    return with_headers({"type": "http", "url": target.url, "protocolEra": "modern"}, authorization)
+
+
+def codex_http(target: Target, authorization: str | None) -> Entry:
+    """An address, with the name of the variable that holds the bare token."""
+    entry: Entry = {"url": target.url}
+    if target.credential is None:
+        return entry
+    if target.credential.token:
+        return {**entry, "http_headers": {"Authorization": authorization}}
+    return {**entry, "bearer_token_env_var": target.credential.variable or DEFAULT_VARIABLE}
+
+
+def bridged_http(target: Target, authorization: str | None) -> Entry:
+    """A local bridge to the address, for Claude Desktop, whose file knows commands alone."""
+    arguments = ["-y", "mcp-remote", target.url, "--transport", "http-only"]
+    if target.url.startswith("http://"):
+        arguments.append("--allow-http")
+    entry: Entry = {"command": "npx", "args": arguments}
+    if authorization is None:
+        return entry
+    # Without a space: on Windows the bridge would get the argument in two pieces.
+    arguments += ["--header", "Authorization:${AUTHORIZATION}"]
+    return {**entry, "env": {"AUTHORIZATION": authorization}}
+
+
+def untyped_stdio(target: Target) -> Entry:
+    """A command with its arguments and environment."""
+    program, *arguments = target.command
+    entry: Entry = {"command": program, "args": arguments}
+    return {**entry, "env": dict(target.environment)} if target.environment else entry
+
+
+def typed_stdio(target: Target) -> Entry:
+    """The same, with the transport named."""
+    return {"type": "stdio", **untyped_stdio(target)}
+
+
+def inspector_stdio(target: Target) -> Entry:
+    """The same, for the revision without a handshake."""
+    return {**untyped_stdio(target), "protocolEra": "modern"}
+
+
+def authorization_of(target: Target, reference: str) -> str | None:
+    """The value of the header, ``None`` where no credential is asked for.
+
+    ``reference`` is how the client names an environment variable, with ``NAME`` for its name; it
+    is empty for a client that cannot.
+    """
+    credential = target.credential
+    if credential is None:
+        return None
+    if credential.token:
+        return f"Bearer {credential.token}"
+    if not reference:
+        return f"Bearer {PLACEHOLDER}"
+    return f"Bearer {reference.replace('NAME', credential.variable or DEFAULT_VARIABLE)}"
+
+
+# The server that a client is to use ---------------------------------------------------------------
+
+# It is named by its address, or by the command that starts it.
+
+DEFAULT_VARIABLE = "MCP_TOKEN"
+PLACEHOLDER = "YOUR_TOKEN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """Where a client has the bearer token from.
+
+    ``token`` is the token itself and ``variable`` the environment variable that holds it; with
+    neither, it is as safe a place as the client has.
+    """
+
+    token: str = field(default="", repr=False)
+    variable: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One server.
+
+    ``name`` is what the client calls it. Either ``url`` or ``command`` is given; ``credential``
+    is ``None`` where none is asked for.
+    """
+
+    name: str
+    url: str = ""
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    credential: Credential | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the client starts it and speaks to its standard streams."""
+        return bool(self.command)
+
+
+# Clients ------------------------------------------------------------------------------------------
+
+JUNE = V2025_06_18.version
+NOVEMBER = V2025_11_25.version
+JULY = V2026_07_28.version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One client.
+
+    ``files`` are (where, path) pairs; ``reference`` is how an environment variable is written in
+    a header, with ``NAME`` for its name; ``revisions`` are those it was seen to speak over HTTP,
+    ``stdio_revisions`` those over stdio where they differ. A client in a vendor's cloud reaches
+    public HTTPS only, and signs in instead of sending a token; another one that ``signs_in`` does
+    so where the site offers it and no token is given.
+    """
+
+    slug: str
+    title: str
+    summary: str
+    revisions: tuple[str, ...]
+    stdio_revisions: tuple[str, ...] = ()
+    next_steps: tuple[str, ...]
+    files: tuple[tuple[str, str], ...] = ()
+    format: Literal["json", "toml", "claude", "curl", "url"] = "json"
+    root: str = "mcpServers"
+    reference: str = ""
+    prompts_for_token: bool = False
+    is_cloud: bool = False
+    signs_in: bool = True
+    http: Callable[[Target, str | None], Entry] | None = None
+    stdio: Callable[[Target], Entry] | None = None
+
+
+CLAUDE_CODE = Host(
+    slug="claude-code",
+    title="Claude Code",
+    summary="a command for its terminal, or .mcp.json",
+    revisions=(NOVEMBER, JULY),
+    stdio_revisions=(NOVEMBER,),
+    files=(("project", ".mcp.json"), ("user", "~/.claude.json")),
+    next_steps=(
+        "Run the command in the directory of the project.",
+        "Start claude there and type /mcp to see that it is connected.",
+        "As a file: manage.py mcp connect claude-code --json prints what .mcp.json holds.",
+    ),
+    format="claude",
+    reference="${NAME}",
+    http=typed_http,
+    stdio=typed_stdio,
+)
+CLAUDE_DESKTOP = Host(
+    slug="claude-desktop",
+    title="Claude Desktop",
+    summary="a file, with a bridge to a remote server",
+    revisions=(JUNE, NOVEMBER),
+    files=(
+        ("macOS", "~/Library/Application Support/Claude/claude_desktop_config.json"),
+        ("Windows", r"%APPDATA%\Claude\claude_desktop_config.json"),
+        ("Linux", "~/.config/Claude/claude_desktop_config.json"),
+    ),
+    next_steps=(
+        "Settings, Developer, Edit Config opens the file. Merge this into it.",
+        "Quit Claude Desktop wholly, and start it again.",
+        "The bridge to a remote server needs Node.js, for npx. One with OAuth is better added in",
+        "Settings, Connectors; the vendor's cloud then calls it.",
+    ),
+    http=bridged_http,
+    stdio=untyped_stdio,
+)
+VSCODE = Host(
+    slug="vscode",
+    title="VS Code",
+    summary="with GitHub Copilot; .vscode/mcp.json",
+    revisions=(NOVEMBER,),
+    files=(
+        ("workspace", ".vscode/mcp.json"),
+        ("macOS", "~/Library/Application Support/Code/User/mcp.json"),
+        ("Windows", r"%APPDATA%\Code\User\mcp.json"),
+        ("Linux", "~/.config/Code/User/mcp.json"),
+    ),
+    next_steps=(
+        "Open the file and click Start above the entry. The command MCP: Open User Configuration",
+        "opens the file of the user.",
+        "MCP: List Servers shows the state and the output.",
+    ),
+    root="servers",
+    reference="${env:NAME}",
+    prompts_for_token=True,
+    http=typed_http,
+    stdio=typed_stdio,
+)
+CURSOR = Host(
+    slug="cursor",
+    title="Cursor",
+    summary="the editor; .cursor/mcp.json",
+    revisions=(JUNE,),
+    files=(
+        ("project", ".cursor/mcp.json"),
+        ("macOS, Linux", "~/.cursor/mcp.json"),
+        ("Windows", r"%USERPROFILE%\.cursor\mcp.json"),
+    ),
+    next_steps=(
+        "Restart Cursor, and look for the entry among the MCP servers in its settings.",
+        "Started from the desktop, Cursor knows no variables of a shell.",
+    ),
+    reference="${env:NAME}",
+    http=untyped_http,
+    stdio=untyped_stdio,
+)
+GEMINI_CLI = Host(
+    slug="gemini-cli",
+    title="Gemini CLI",
+    summary="Google's agent; .gemini/settings.json",
+    revisions=(JUNE,),
+    files=(
+        ("project", ".gemini/settings.json"),
+        ("macOS, Linux", "~/.gemini/settings.json"),
+        ("Windows", r"%USERPROFILE%\.gemini\settings.json"),
+    ),
+    next_steps=(
+        "Merge this into the file, which has other settings too.",
+        "Start gemini and type /mcp to see that it is connected.",
+    ),
+    reference="${NAME}",
+    http=gemini_http,
+    stdio=untyped_stdio,
+)
+CODEX = Host(
+    slug="codex",
+    title="Codex",
+    summary="OpenAI's agent; ~/.codex/config.toml",
+    revisions=(JUNE, NOVEMBER),
+    files=(
+        ("macOS, Linux", "~/.codex/config.toml"),
+        ("Windows", r"%USERPROFILE%\.codex\config.toml"),
+        ("trusted project", ".codex/config.toml"),
+    ),
+    next_steps=(
+        "Append this to the file.",
+        "Start codex and type /mcp to see that it is connected.",
+    ),
+    format="toml",
+    root="mcp_servers",
+    reference="${NAME}",
+    http=codex_http,
+    stdio=untyped_stdio,
+)
+INSPECTOR = Host(
+    slug="inspector",
+    title="MCP Inspector",
+    summary="to look at a server; any file",
+    revisions=(JUNE, NOVEMBER, JULY),
+    files=(("anywhere", "inspector.json"),),
+    next_steps=(
+        "Save this as inspector.json, then:",
+        "npx @modelcontextprotocol/inspector --config inspector.json",
+    ),
+    http=inspector_http,
+    stdio=inspector_stdio,
+)
+CURL = Host(
+    slug="curl",
+    title="curl",
+    summary="one request, to see that it answers",
+    revisions=(JULY,),
+    next_steps=("Run it in a shell. The answer is one JSON document.",),
+    format="curl",
+    reference="$NAME",
+    signs_in=False,
+    http=untyped_http,
+)
+CHATGPT = Host(
+    slug="chatgpt",
+    title="ChatGPT",
+    summary="an address to give, no file",
+    revisions=(JUNE, NOVEMBER),
+    next_steps=(
+        "Settings, Apps, Advanced settings: turn Developer mode on. Then: Create app.",
+        "Give this address, and OAuth (or no authentication, if the server is open to all).",
+        "After the tools of the site have changed, press Refresh there.",
+    ),
+    format="url",
+    is_cloud=True,
+    http=untyped_http,
+)
+COPILOT = Host(
+    slug="copilot",
+    title="Microsoft Copilot Studio",
+    summary="an address to give, no file",
+    revisions=(JUNE, NOVEMBER),
+    next_steps=(
+        "In the agent: Tools, Add a tool, New tool, Model Context Protocol. Give this address.",
+        "Choose OAuth 2.0, or API key in the header Authorization: 'Bearer' and a token.",
+        "GitHub Copilot in an editor is another client: see vscode.",
+    ),
+    format="url",
+    is_cloud=True,
+    http=untyped_http,
+)
+
+HOSTS = {
+    host.slug: host
+    for host in (
+        CLAUDE_CODE,
+        CLAUDE_DESKTOP,
+        VSCODE,
+        CURSOR,
+        GEMINI_CLI,
+        CODEX,
+        INSPECTOR,
+        CURL,
+        CHATGPT,
+        COPILOT,
+    )
+}

@@ -1,0 +1,483 @@
+"""``mcp contract``: what the servers promise to clients, as a file to commit, and what changed.
+
+Exit statuses of ``--check``: 0 if all changes are allowed, 2 if something needs approval, 3 if
+something breaks. 1 is for a file that cannot be compared, as for all commands.
+
+The contract is what code declares. Changes made in the admin are not part of a release, so they
+are left out. Addresses are left out too, so that the file is the same wherever it is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils.translation import override
+
+from mcp_django.core.component import Component, Prompt
+from mcp_django.core.resource import ResourceTemplate
+from mcp_django.core.tool import Tool
+from mcp_django.management.contract_schemas import Change, Level, schema_changes
+from mcp_django.management.lookups import KINDS, declared_servers, guard_names
+from mcp_django.management.text_output import printable
+from mcp_django.protocol.content import Icon
+from mcp_django.protocol.jsonrpc import encode
+from mcp_django.server import MCPServer
+
+DEFAULT_PATH = "mcp-contract.json"
+LEVELS = {level.word: level for level in Level}
+STATUSES = {Level.APPROVAL: 2, Level.BREAKING: 3}
+HEADINGS = {
+    Level.BREAKING: "breaking, or nobody can tell",
+    Level.APPROVAL: "needs approval",
+    Level.SAFE: "safe",
+}
+
+
+def add_arguments(subcommands: Any) -> None:
+    """Describe the subcommand."""
+    parser = subcommands.add_parser(
+        "contract", help="Write down what the servers promise, or compare with what is written."
+    )
+    parser.add_argument("--server", metavar="NAME", help="Only this server.")
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        default=DEFAULT_PATH,
+        help=f"The file, {DEFAULT_PATH} if not given; - for the standard output.",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="Write nothing; say what changed since the file."
+    )
+    parser.add_argument(
+        "--allow",
+        choices=list(LEVELS),
+        default=Level.SAFE.word,
+        help="With --check: the worst change that is no failure (default: safe).",
+    )
+    parser.add_argument("--json", action="store_true", help="Print JSON.")
+    parser.set_defaults(run=run, skip_checks=True)
+
+
+def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
+    """Write the file, or compare with it."""
+    contract = contract_of(declared_servers(options["server"]))
+    if options["check"]:
+        _check(command, contract, options)
+    elif options["output"] == "-":
+        command.stdout.write(text_of(contract), ending="")
+    else:
+        _write(command, contract, options)
+
+
+def _write(command: BaseCommand, contract: dict[str, Any], options: Mapping[str, Any]) -> None:
+    path = Path(options["output"])
+    if options["server"] and path.exists():
+        # The other servers in the file are left as they are.
+        contract = sealed({**contract, SERVERS: read_contract(path)[SERVERS] | contract[SERVERS]})
+    try:
+        path.write_text(text_of(contract), encoding="utf-8", newline="\n")
+    except OSError as exc:
+        raise CommandError(f"{path} cannot be written: {exc.strerror}.") from None
+    servers = contract[SERVERS]
+    count = sum(len(server[plural]) for server in servers.values() for plural in PLURALS)
+    if options["json"]:
+        told = {"file": str(path), "digest": contract["digest"], "components": count}
+        command.stdout.write(json.dumps(told, ensure_ascii=False))
+    else:
+        names = ", ".join(servers) or "none"
+        command.stdout.write(f"{path}: {count} components of the servers: {names}.")
+
+
+def _check(command: BaseCommand, contract: dict[str, Any], options: Mapping[str, Any]) -> None:
+    if options["output"] == "-":
+        raise CommandError("--check compares with a file; name it with --output FILE.")
+    path = Path(options["output"])
+    written = read_contract(path)
+    if options["server"]:
+        kept = {name: one for name, one in written[SERVERS].items() if name == options["server"]}
+        written = {**written, SERVERS: kept}
+    changes = changes_between(written, contract)
+    worst = max((one.level for one in changes), default=Level.SAFE)
+    is_allowed = worst <= LEVELS[options["allow"]]
+    if options["json"]:
+        told = _told(changes, worst, contract, is_allowed=is_allowed)
+        command.stdout.write(json.dumps(told, ensure_ascii=False))
+    else:
+        command.stdout.write(printable(_text(changes, path)))
+    if not is_allowed:
+        counted = Counter(one.level for one in changes if one.level > LEVELS[options["allow"]])
+        said = " and ".join(
+            f"{counted[level]} {HEADINGS[level]}" for level in HEADINGS if counted[level]
+        )
+        raise CommandError(
+            f"The contract changed: {said}. Where that is meant, write it down with "
+            f"manage.py mcp contract, commit {path}, and let it be reviewed.",
+            returncode=STATUSES[worst],
+        )
+
+
+def _told(
+    changes: Sequence[Change], worst: Level, contract: dict[str, Any], *, is_allowed: bool
+) -> dict[str, Any]:
+    return {
+        "ok": is_allowed,
+        "level": worst.word if changes else None,
+        "digest": contract["digest"],
+        "changes": [
+            {
+                "level": one.level.word,
+                **dict(zip(("server", "kind", "component"), one.where, strict=False)),
+                "what": one.what,
+            }
+            for one in changes
+        ],
+    }
+
+
+def _text(changes: Sequence[Change], path: Path) -> str:
+    if not changes:
+        return f"Everything is as in {path}."
+    lines: list[str] = []
+    for level, heading in HEADINGS.items():
+        of_level = [one for one in changes if one.level is level]
+        if of_level:
+            lines += ["", f"{heading} ({len(of_level)})"]
+        before: tuple[str, ...] = ()
+        for one in of_level:
+            if one.where != before:
+                lines.append(f"  {' '.join(one.where)}")
+                before = one.where
+            lines.append(f"    {one.what}")
+    return "\n".join(lines[1:])
+
+
+# Contract text and digests ------------------------------------------------------------------------
+
+# The text changes by a line where one thing changes.
+
+DIGEST = "digest"
+
+
+def text_of(value: Any) -> str:
+    """The file: sorted, a member to a line, ended by a line break."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def digest_of(value: Any) -> str:
+    """The SHA-256 digest of a value: of its compact JSON with sorted members, in UTF-8."""
+    compact = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(compact.encode(errors='surrogatepass')).hexdigest()}"
+
+
+def sealed(value: dict[str, Any]) -> dict[str, Any]:
+    """The object with its own digest in it."""
+    bare = {name: one for name, one in value.items() if name != DIGEST}
+    return {DIGEST: digest_of(bare), **bare}
+
+
+def is_sealed(value: Any) -> bool:
+    """Whether an object is what its digest was made of."""
+    return isinstance(value, dict) and sealed(value)[DIGEST] == value.get(DIGEST)
+
+
+# Comparing two contracts --------------------------------------------------------------------------
+
+Entry = Mapping[str, Any]
+WORDS = ("title", "description", "instructions", "website_url", "icons")
+
+
+def changes_between(old: Entry, new: Entry) -> list[Change]:
+    """The changes, those that ask most of others first."""
+    found = [
+        change
+        for name in sorted({*old[SERVERS], *new[SERVERS]})
+        for change in _server(name, old[SERVERS].get(name), new[SERVERS].get(name))
+    ]
+    return sorted(found, key=lambda one: (-one.level, one.where, one.what))
+
+
+def _server(name: str, old: Entry | None, new: Entry | None) -> Iterator[Change]:
+    where = (name,)
+    if old is None or new is None:
+        level, what = (Level.SAFE, "is new") if old is None else (Level.BREAKING, "is gone")
+        yield Change(level=level, where=where, what=f"the server {what}")
+        return
+    for word in WORDS:
+        if old.get(word) != new.get(word):
+            yield Change(level=Level.APPROVAL, where=where, what=f"other {word}")
+    for level, what in guarding(old, new):
+        yield Change(level=level, where=where, what=what)
+    for plural in PLURALS:
+        yield from _table(name, plural, old.get(plural, {}), new.get(plural, {}))
+
+
+def _table(
+    server: str, plural: str, old: Mapping[str, Entry], new: Mapping[str, Entry]
+) -> Iterator[Change]:
+    """The components of one kind; one whose name another answers to now was renamed."""
+    answering = {alias: key for key, one in new.items() for alias in one.get("aliases", ())}
+    answering |= {key: key for key in new}
+    came_of: set[str] = set()
+    for key, before in old.items():
+        where = (server, plural, key)
+        present = answering.get(key)
+        if present is None:
+            what = "is gone, and no alias of it left: what replaces it may have it in aliases=[...]"
+            yield Change(level=Level.BREAKING, where=where, what=what)
+            continue
+        came_of.add(present)
+        if present != key:
+            what = f"is called {present} now, and answers to its former name"
+            yield Change(level=Level.APPROVAL, where=where, what=what)
+        for level, what in changes(plural, before, new[present]):
+            yield Change(level=level, where=(server, plural, present), what=what)
+        for alias in before.get("aliases", ()):
+            if answering.get(alias) != present:
+                what = f"answers no more to its former name {alias}"
+                yield Change(level=Level.BREAKING, where=(server, plural, present), what=what)
+    for key in new:
+        if key not in came_of:
+            yield Change(level=Level.SAFE, where=(server, plural, key), what="is new")
+
+
+# Changes of one component -------------------------------------------------------------------------
+
+# The component is there before and after.
+
+Found = tuple[Level, str]
+
+
+KEYS = frozenset({"name", "uri", "uriTemplate"})
+"""What tells components apart; another one is told of as another name."""
+ELSEWHERE = frozenset({"inputSchema", "outputSchema", "arguments", "execution", "mimeType", "size"})
+NO_TASK = "forbidden"
+
+
+def changes(plural: str, old: Entry, new: Entry) -> Iterator[Found]:
+    """The changes of one component."""
+    if old.get("digest") == new.get("digest"):
+        return
+    before, after = old["definition"], new["definition"]
+    yield from guarding(old, new)
+    for alias in new.get("aliases", ()):
+        if alias not in old.get("aliases", ()) and alias not in _keys(before):
+            yield Level.SAFE, f"answers to {alias} as well"
+    yield from _input(plural, old, new)
+    yield from _output(before, after)
+    yield from _execution(before, after)
+    for name in sorted({*before, *after} - ELSEWHERE - KEYS):
+        if before.get(name) != after.get(name):
+            yield Level.APPROVAL, f"other {name}{_members(before.get(name), after.get(name))}"
+    if plural in ("resources", "templates") and before.get("name") != after.get("name"):
+        # A tool or prompt is called by its name, and a resource by its address.
+        yield Level.APPROVAL, "other name"
+    if before.get("mimeType") != after.get("mimeType"):
+        was, now = before.get("mimeType", "not given"), after.get("mimeType", "not given")
+        yield Level.BREAKING, f"the MIME type was {was}, is {now}"
+    if before.get("size") != after.get("size"):
+        yield Level.SAFE, "another size"
+
+
+def _keys(definition: Entry) -> list[Any]:
+    return [definition[name] for name in KEYS if name in definition]
+
+
+def _input(plural: str, old: Entry, new: Entry) -> Iterator[Found]:
+    if plural == "tools":
+        before, after = old["definition"], new["definition"]
+        yield from schema_changes(before.get("inputSchema"), after.get("inputSchema"), "input")
+    elif "arguments" in old or "arguments" in new:
+        empty = {"type": "object", "properties": {}}
+        yield from schema_changes(old.get("arguments", empty), new.get("arguments", empty), "input")
+
+
+def _output(before: Entry, after: Entry) -> Iterator[Found]:
+    old, new = before.get("outputSchema"), after.get("outputSchema")
+    if new is None and old is not None:
+        yield Level.BREAKING, "output: it has no schema any more"
+    elif old is None and new is not None:
+        # Nothing was promised, and hosts read the new words.
+        yield Level.APPROVAL, "output: it has a schema now"
+    elif old is not None:
+        yield from schema_changes(old, new, "output")
+
+
+def _execution(before: Entry, after: Entry) -> Iterator[Found]:
+    """Whether a call may, must or must not become a task."""
+    old, new = before.get("execution") or {}, after.get("execution") or {}
+    was, now = (one.get("taskSupport", NO_TASK) for one in (old, new))
+    if was != now:
+        # What was done one way has to be possible still.
+        level = Level.SAFE if now == "optional" else Level.BREAKING
+        yield level, f"as a task: was {was}, is {now}"
+    rest = ({k: v for k, v in one.items() if k != "taskSupport"} for one in (old, new))
+    if len({str(sorted(one.items())) for one in rest}) > 1:
+        yield Level.APPROVAL, "other execution"
+
+
+def _members(old: Any, new: Any) -> str:
+    """The members of an object that differ, as far as that is worth saying."""
+    if not isinstance(old or {}, dict) or not isinstance(new or {}, dict):
+        return ""
+    before, after = old or {}, new or {}
+    names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    return f": {', '.join(names)}" if names else ""
+
+
+# The contract that code declares ------------------------------------------------------------------
+
+FORMAT = 1
+PLURALS = tuple(kind.plural for kind in KINDS)
+SERVERS = "servers"
+
+
+def contract_of(servers: Iterable[MCPServer]) -> dict[str, Any]:
+    """The contract: every server with its components, each with its digest."""
+    # Words are in the language of the site, whoever makes the file.
+    with override(settings.LANGUAGE_CODE):
+        described = {server.name: _server_entry(server) for server in servers}
+    return sealed({"contract": FORMAT, SERVERS: described})
+
+
+def _server_entry(server: MCPServer) -> dict[str, Any]:
+    said = {
+        "title": server.title_in_code,
+        "description": str(server.description),
+        "instructions": server.instructions_in_code,
+        "website_url": server.website_url,
+        "icons": _icons(server.icons),
+        "permission": guard_names(server.permission),
+        "scopes": sorted(server.scopes),
+    }
+    tables: Mapping[str, Mapping[str, Component]] = {
+        "tools": server.tools,
+        "resources": server.resources,
+        "templates": server.templates,
+        "prompts": server.prompts,
+    }
+    return sealed(
+        {
+            **{name: value for name, value in said.items() if value},
+            **{
+                kind.plural: {
+                    key: _component(kind.describe(one), one)
+                    for key, one in sorted(tables[kind.plural].items())
+                }
+                for kind in KINDS
+            },
+        }
+    )
+
+
+def _component(wire: dict[str, Any], component: Component) -> dict[str, Any]:
+    """One component: its ``definition`` as clients are given it, and who may use it and how."""
+    definition = {name: value for name, value in wire.items() if name != "icons"}
+    if component.icons:
+        definition["icons"] = _icons(component.icons)
+    said: dict[str, Any] = {
+        "aliases": sorted(component.aliases),
+        "permission": guard_names(component.permission),
+        "scopes": sorted(component.scopes),
+        "needs": sorted(component.needs),
+        "approval": component.approval if isinstance(component, Tool) else "",
+    }
+    if isinstance(component, Prompt | ResourceTemplate):
+        # Clients get names and words of these, and values are held to the schema all the same.
+        said["arguments"] = component.arguments.json_schema
+    kept = {name: value for name, value in said.items() if value}
+    # As it is on the wire: lazy texts, tuples and the like become JSON.
+    return sealed(json.loads(encode({"definition": definition, **kept})))
+
+
+def _icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
+    """As declared: which of them clients are given depends on the address of the site."""
+    return [icon.to_wire() for icon in icons]
+
+
+# Changes of permissions and scopes ----------------------------------------------------------------
+
+# A stricter rule breaks the access of some callers, and a looser one needs the approval of a
+# person.
+
+
+def guarding(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Found]:
+    """What changed in the permissions, the scopes, and what a client must be able to."""
+    yield from _listed("permission", "the permission", old, new, gone=Level.APPROVAL)
+    yield from _listed("scopes", "the scope", old, new, gone=Level.APPROVAL)
+    yield from _listed("needs", "a client with", old, new, gone=Level.SAFE)
+    before, after = old.get("approval", ""), new.get("approval", "")
+    if before != after:
+        said = f"of {after}" if after else "of nobody"
+        yield Level.APPROVAL, f"a call needs the approval {said} now"
+
+
+def _listed(
+    name: str, what: str, old: Mapping[str, Any], new: Mapping[str, Any], *, gone: Level
+) -> Iterator[Found]:
+    before, after = old.get(name, ()), new.get(name, ())
+    for one in after:
+        if one not in before:
+            yield Level.BREAKING, f"needs {what} {one} now"
+    for one in before:
+        if one not in after:
+            yield gone, f"needs {what} {one} no more"
+
+
+# Reading a contract file --------------------------------------------------------------------------
+
+MAX_BYTES = 64 * 1024 * 1024
+MAKE = "manage.py mcp contract"
+AGAIN = f"make it again with: {MAKE}"
+
+
+def read_contract(path: Path) -> dict[str, Any]:
+    """The contract in a file.
+
+    Raises:
+        CommandError: there is none, or it is not as ``mcp contract`` wrote it.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise CommandError(f"{path} is larger than {MAX_BYTES} bytes, and no contract is.")
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CommandError(f"There is no {path}; make it with: {MAKE}, and commit it.") from None
+    except OSError as exc:
+        raise CommandError(f"{path} cannot be read: {exc.strerror}.") from None
+    except (ValueError, RecursionError) as exc:
+        raise CommandError(f"{path} is no JSON ({exc}); {AGAIN}.") from None
+    version = found.get("contract") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(found.get(SERVERS), dict):
+        raise CommandError(f"{path} is no contract of mcp_django; {AGAIN}.")
+    if version != FORMAT:
+        raise CommandError(f"{path} has the format {version!r}, and {FORMAT} is known; {AGAIN}.")
+    _check_seals(path, found)
+    return found
+
+
+def _check_seals(path: Path, contract: dict[str, Any]) -> None:
+    """See that nobody wrote in it, and that no merge put together what was never so."""
+    for name, server in contract[SERVERS].items():
+        for plural in PLURALS:
+            table = server.get(plural) if isinstance(server, dict) else None
+            for key, component in (table if isinstance(table, dict) else {}).items():
+                if not is_sealed(component) or not isinstance(component.get("definition"), dict):
+                    raise _tampered(path, f"{plural} {key!r} of the server {name!r}")
+        if not is_sealed(server):
+            raise _tampered(path, f"the server {name!r}")
+    if not is_sealed(contract):
+        raise _tampered(path, "the whole")
+
+
+def _tampered(path: Path, what: str) -> CommandError:
+    return CommandError(
+        f"{path}: the digest of {what} is not that of what is written there, so it was edited or "
+        f"merged by hand; {AGAIN}, and look at the difference."
+    )

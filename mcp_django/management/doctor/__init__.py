@@ -1,1 +1,0 @@
-"""``mcp doctor``: what each host does before its first call, replayed until a step fails."""

@@ -1,0 +1,460 @@
+"""The OAuth steps of ``mcp doctor``: discovery, client registration, sign-in and token request.
+
+Discovery goes from the challenge to the authorization server: RFC 9728 and RFC 8414, in a host's
+own order.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from django.utils import timezone
+
+from mcp_django.management.doctor_hosts import Form, Host
+from mcp_django.management.doctor_transport import (
+    Answer,
+    Chart,
+    Door,
+    DoorError,
+    get,
+    post_form,
+    post_json,
+)
+from mcp_django.models import AuthEvent
+
+RESOURCE, SERVER = "resource metadata", "authorization server metadata"
+WELL_KNOWN_RESOURCE = "/.well-known/oauth-protected-resource"
+WELL_KNOWN_SERVER = "/.well-known/oauth-authorization-server"
+WELL_KNOWN_OPENID = "/.well-known/openid-configuration"
+INCLUDE = (
+    "Include the URLs at the root of ROOT_URLCONF: path('', include('mcp_django.oauth.urls'))."
+)
+ADDRESS = (
+    "Say where the site is: MCP_DJANGO['BASE_URL']; or have it believe its proxy: "
+    "SECURE_PROXY_SSL_HEADER and USE_X_FORWARDED_HOST."
+)
+METHODS = {"none", "client_secret_basic", "client_secret_post"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Where discovery led: the resource as the site spells it, and who authorizes for it."""
+
+    resource: str
+    server: dict[str, Any]
+    scopes: tuple[str, ...] = ()
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a URL."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def resource_addresses(url: str, answer: Answer | None = None) -> list[str]:
+    """Where the metadata of an endpoint is looked for, in order (AUT-15)."""
+    named = (answer.challenge() or {}).get("resource_metadata", "") if answer else ""
+    origin, path = origin_of(url), urlsplit(url).path.rstrip("/")
+    addresses = [named, f"{origin}{WELL_KNOWN_RESOURCE}{path}", f"{origin}{WELL_KNOWN_RESOURCE}"]
+    return [one for one in dict.fromkeys(addresses) if one]
+
+
+def server_address(issuer: str, form: Form) -> str:
+    """The address of an issuer's metadata in one of its forms (AUT-18)."""
+    origin, path = origin_of(issuer), urlsplit(issuer).path.rstrip("/")
+    return {
+        "rfc8414": f"{origin}{WELL_KNOWN_SERVER}{path}",
+        "oidc-inserted": f"{origin}{WELL_KNOWN_OPENID}{path}",
+        "oidc-appended": f"{origin}{path}{WELL_KNOWN_OPENID}",
+        "root": f"{origin}{WELL_KNOWN_SERVER}",
+    }[form]
+
+
+def examine_discovery(
+    chart: Chart, door: Door, url: str, host: Host, answer: Answer
+) -> Found | None:
+    """Who authorizes for an endpoint, ``None`` if the host does not find out."""
+    challenge = answer.challenge()
+    if challenge is None:
+        chart.failed(
+            "challenge",
+            "401 without a WWW-Authenticate header",
+            "Let middleware and proxies pass WWW-Authenticate.",
+        )
+        return None
+    if not host.reads_resource:
+        return _server(chart, door, host, issuer=origin_of(url), resource=url)
+    if "resource_metadata" in challenge:
+        chart.ok("challenge", f"names the metadata, scope {challenge.get('scope') or 'none'}")
+    else:
+        chart.warned("challenge", "names no resource_metadata; hosts have to guess", INCLUDE)
+    document = _resource(chart, door, url, answer)
+    if document is None:
+        return None
+    named = document.get("resource")
+    if named != url:
+        chart.failed("resource", f"{named!r} is not {url!r}; hosts compare both", ADDRESS)
+        return None
+    chart.ok("resource", str(named))
+    issuers = document.get("authorization_servers") or []
+    if not issuers:
+        chart.failed(
+            "issuer",
+            "the resource metadata names no authorization server",
+            "Install mcp_django.oauth, or name an issuer in MCP_DJANGO['JWT'].",
+        )
+        return None
+    wanted = challenge.get("scope") or " ".join(document.get("scopes_supported") or [])
+    return _server(chart, door, host, issuer=issuers[0], resource=url, scopes=tuple(wanted.split()))
+
+
+def _resource(chart: Chart, door: Door, url: str, answer: Answer) -> dict[str, Any] | None:
+    tried = []
+    for address in resource_addresses(url, answer):
+        document, why = _document(door, address)
+        if document is not None:
+            chart.ok(RESOURCE, address)
+            return document
+        tried.append(f"{address}: {why}")
+    chart.failed(RESOURCE, "; ".join(tried), INCLUDE)
+    return None
+
+
+def _server(
+    chart: Chart,
+    door: Door,
+    host: Host,
+    *,
+    issuer: str,
+    resource: str,
+    scopes: tuple[str, ...] = (),
+) -> Found | None:
+    tried = []
+    for address in dict.fromkeys(server_address(issuer, form) for form in host.forms):
+        document, why = _document(door, address)
+        if document is None:
+            tried.append(f"{address}: {why}")
+            continue
+        chart.ok(SERVER, address)
+        if not _is_complete(chart, document, issuer, resource):
+            return None
+        return Found(resource=resource, server=document, scopes=scopes)
+    fix = INCLUDE
+    if host.forms == ("root",) and urlsplit(issuer).path.strip("/"):
+        fix = "Make the origin the issuer: leave MCP_DJANGO['OAUTH']['ISSUER'] out."
+    chart.failed(SERVER, "; ".join(tried), fix)
+    return None
+
+
+def _is_complete(chart: Chart, document: dict[str, Any], issuer: str, resource: str) -> bool:
+    """Whether a metadata document has what every host needs of it."""
+    if document.get("issuer") != issuer:
+        found = f"the document says {document.get('issuer')!r}, its address {issuer!r}"
+        chart.failed("issuer", found, f"MCP_DJANGO['OAUTH']['ISSUER'] has to fit. {ADDRESS}")
+        return False
+    chart.ok("issuer", issuer)
+    if "S256" not in (document.get("code_challenge_methods_supported") or []):
+        is_own = origin_of(issuer) == origin_of(resource)
+        chart.failed(
+            "PKCE",
+            "S256 is not among code_challenge_methods_supported",
+            "Serve the metadata of mcp_django.oauth in place of the toolkit's own."
+            if is_own
+            else f"Have {issuer} say that it does PKCE with S256 (RFC 8414), or let this site "
+            "issue the tokens: mcp_django.oauth.",
+        )
+        return False
+    chart.ok("PKCE", "S256")
+    endpoints = ("authorization_endpoint", "token_endpoint", "registration_endpoint")
+    for name in endpoints:
+        value = document.get(name)
+        if value and urlsplit(value).scheme != urlsplit(issuer).scheme:
+            chart.failed("addresses", f"{name} is {value}", ADDRESS)
+            return False
+    missing = [name for name in endpoints[:2] if not document.get(name)]
+    if missing or "code" not in (document.get("response_types_supported") or []):
+        found = f"no {', '.join(missing) or 'response type code'}"
+        chart.failed("addresses", found, "Serve the metadata of mcp_django.oauth.")
+        return False
+    if not METHODS & {*(document.get("token_endpoint_auth_methods_supported") or ())}:
+        chart.failed(
+            "addresses",
+            "no method of authentication that hosts know",
+            "Offer none, client_secret_basic or client_secret_post at the token endpoint.",
+        )
+        return False
+    return True
+
+
+def _document(door: Door, address: str) -> tuple[dict[str, Any] | None, str]:
+    """A JSON document that is public, or why there is none."""
+    try:
+        answer = door.send(get(address, Accept="application/json"))
+    except DoorError as exc:
+        return None, str(exc)
+    if answer.status != 200:
+        return None, str(answer.status)
+    document = answer.json()
+    if document is None or answer.content_type != "application/json":
+        return None, f"200, but {answer.content_type or 'nothing'} instead of application/json"
+    return document, ""
+
+
+# Client registration ------------------------------------------------------------------------------
+
+# By a client ID metadata document where that is accepted, else by RFC 7591.
+
+NAME = "registration"
+OPEN = "MCP_DJANGO['OAUTH']['DCR'] = 'open' lets hosts register themselves."
+REACH = (
+    "Let this machine reach the address by https (DNS, firewall; no proxy is used), and its host "
+    "be among MCP_DJANGO['OAUTH']['CIMD_HOSTS']; with OAUTH = {'CIMD': False} hosts register "
+    "themselves instead."
+)
+LATELY = timedelta(days=1)
+MAX_LATELY, MAX_EVENTS = 5, 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """Who the host is to the authorization server; the secret is kept for one request."""
+
+    client_id: str
+    secret: str = ""
+    is_document: bool = False
+
+
+def examine_registration(
+    chart: Chart,
+    door: Door,
+    host: Host,
+    server: dict[str, Any],
+    *,
+    may_register: bool,
+    document_problem: Callable[[str], str] | None,
+) -> Client | None:
+    """The client that the host becomes.
+
+    ``None`` if it becomes none; the chart says whether that is a failure or was not tried.
+    """
+    if host.client_id and takes_documents(server):
+        return _by_document(chart, host.client_id, document_problem)
+    address = server.get("registration_endpoint")
+    if not address:
+        documents = " nor takes metadata documents" if host.client_id else ""
+        chart.failed(NAME, f"the site offers no registration endpoint{documents}", OPEN)
+        return None
+    if not may_register:
+        chart.skipped(NAME, f"offered at {address}; --register tries it and leaves a client behind")
+        return None
+    return _register(chart, door, host, address)
+
+
+def refused_lately() -> Chart | None:
+    """The documents of clients that the site did not take within a day, whatever host they are of.
+
+    They are in the security log; ``None`` if there are none.
+    """
+    events = AuthEvent.objects.filter(
+        kind=AuthEvent.Kind.DOCUMENT, at__gte=timezone.now() - LATELY
+    ).values_list("client_id", "details")
+    chart = Chart(slug="documents", title="Documents of clients, within the last day")
+    told: set[str] = set()
+    for client_id, details in events[:MAX_EVENTS]:
+        if client_id not in told and len(told) < MAX_LATELY:
+            told.add(client_id)
+            chart.warned(NAME, f"{client_id}: {details.get('reason', '')}", REACH)
+    return chart if told else None
+
+
+def _by_document(
+    chart: Chart, client_id: str, document_problem: Callable[[str], str] | None
+) -> Client | None:
+    """The client of a document that the site can have, as far as that can be known from here."""
+    if document_problem is None:
+        unknown = "whether the site gets it, mcp doctor tells in its own process"
+        chart.ok(NAME, f"by its metadata document {client_id}; {unknown}")
+        return Client(client_id=client_id, is_document=True)
+    problem = document_problem(client_id)
+    if problem:
+        chart.failed(NAME, f"{client_id}: {problem}", REACH)
+        return None
+    chart.ok(NAME, f"by its metadata document {client_id}, which the site can fetch")
+    return Client(client_id=client_id, is_document=True)
+
+
+def takes_documents(server: dict[str, Any]) -> bool:
+    """Whether a host may be known by its metadata document."""
+    methods = server.get("token_endpoint_auth_methods_supported") or []
+    return server.get("client_id_metadata_document_supported") is True and "none" in methods
+
+
+def _register(chart: Chart, door: Door, host: Host, address: str) -> Client | None:
+    try:
+        answer = door.send(post_json(address, host.metadata))
+    except DoorError as exc:
+        chart.failed(NAME, str(exc), "Name an endpoint that answers.")
+        return None
+    document = answer.json()
+    if answer.status != 201 or document is None:
+        chart.failed(NAME, _refusal(answer, document), _fix(answer, host))
+        return None
+    problem = _problem(document, host)
+    if problem:
+        chart.failed(NAME, problem, "Serve the registration of mcp_django.oauth.")
+        return None
+    chart.ok(NAME, f"201, method {document.get('token_endpoint_auth_method', 'none')}")
+    return Client(
+        client_id=str(document["client_id"]), secret=str(document.get("client_secret") or "")
+    )
+
+
+def _refusal(answer: Answer, document: dict[str, Any] | None) -> str:
+    said = (document or {}).get("error_description") or (document or {}).get("error") or ""
+    return f"{answer.status} {said}".strip()
+
+
+def _fix(answer: Answer, host: Host) -> str:
+    document = answer.json() or {}
+    if answer.status in (401, 403):
+        return OPEN
+    if answer.status == 429:
+        seconds = answer.headers.get("retry-after")
+        return f"Wait {seconds} seconds." if seconds else "Wait; registrations are limited."
+    if document.get("error") == "invalid_redirect_uri":
+        apps = [one for one in host.redirects if not one.startswith("http")]
+        return f"Add {apps!r} to MCP_DJANGO['OAUTH']['APP_REDIRECTS']." if apps else OPEN
+    if answer.status >= 500:
+        return "Look at the site's log; did you run manage.py migrate?"
+    if 300 <= answer.status < 400:
+        return "Answer both spellings of the address, with and without the slash at its end."
+    return "Serve the registration of mcp_django.oauth."
+
+
+def _problem(document: dict[str, Any], host: Host) -> str:
+    """What is wrong with the answer to a registration (RFC 7591, section 3.2.1)."""
+    if not document.get("client_id"):
+        return "201 without a client_id"
+    redirects = document.get("redirect_uris") or []
+    if {*redirects} != {*host.redirects}:
+        return f"asked for the redirects {list(host.redirects)}, got {redirects}"
+    if document.get("token_endpoint_auth_method", "none") != host.auth_method:
+        got = document.get("token_endpoint_auth_method")
+        return f"asked for the method {host.auth_method}, got {got}"
+    if document.get("client_secret") and "client_secret_expires_at" not in document:
+        return "a client_secret without client_secret_expires_at"
+    if host.auth_method != "none" and not document.get("client_secret"):
+        return f"the method {host.auth_method} without a client_secret"
+    return ""
+
+
+# Authorization request and token request ----------------------------------------------------------
+
+# The one as a browser opens it, the other as a host sends it.
+
+AUTHORIZE, TOKEN = "authorization", "token"
+REFUSALS = ("invalid_grant", "invalid_client")
+
+
+def examine_sign_in(chart: Chart, door: Door, host: Host, client: Client, found: Found) -> None:
+    """Try the sign-in up to where somebody has to type a password, and the token endpoint."""
+    verifier = secrets.token_urlsafe(48)
+    _authorize(chart, door, host, client, found, verifier)
+    _token(chart, door, host, client, found, verifier)
+
+
+def _authorize(
+    chart: Chart, door: Door, host: Host, client: Client, found: Found, verifier: str
+) -> None:
+    address = found.server["authorization_endpoint"]
+    asked = _authorization_request(host, client, found, verifier)
+    joint = "&" if "?" in address else "?"
+    try:
+        answer = door.send(get(f"{address}{joint}{urlencode(asked)}", Accept="text/html"))
+    except DoorError as exc:
+        chart.failed(AUTHORIZE, str(exc), "Name an endpoint that answers.")
+        return
+    if answer.location and "error=" not in answer.location:
+        where = answer.location.partition("?")[0]
+        chart.ok(AUTHORIZE, f"{answer.status}: sends the user to {where}")
+    elif answer.status == 200:
+        chart.ok(AUTHORIZE, "200: a page for the user")
+    else:
+        told = answer.location.partition("?")[2] or str(answer.status)
+        chart.failed(AUTHORIZE, f"refused: {told}", _authorize_fix(answer))
+
+
+def _authorization_request(
+    host: Host, client: Client, found: Found, verifier: str
+) -> dict[str, str]:
+    digest = hashlib.sha256(verifier.encode()).digest()
+    scopes = dict.fromkeys((*found.scopes, *_known(host, found)))
+    asked = {
+        "response_type": "code",
+        "client_id": client.client_id,
+        "redirect_uri": host.redirects[0],
+        "state": secrets.token_urlsafe(16),
+        "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+        "code_challenge_method": "S256",
+        "scope": " ".join(scopes),
+        "resource": found.resource if host.reads_resource else "",
+    }
+    return {name: value for name, value in asked.items() if value}
+
+
+def _known(host: Host, found: Found) -> tuple[str, ...]:
+    """What a host adds to the scopes by itself, where the authorization server lists it."""
+    listed = found.server.get("scopes_supported") or ()
+    return tuple(scope for scope in host.scopes if scope in listed)
+
+
+def _authorize_fix(answer: Answer) -> str:
+    if "error=invalid_scope" in answer.location:
+        return "Name the scope in MCP_DJANGO['SCOPES']."
+    if "error=invalid_target" in answer.location:
+        return "The resource has to be the address of a server of this site: see BASE_URL."
+    if answer.status == 404:
+        return "Include 'mcp_django.oauth.urls' at the root of ROOT_URLCONF."
+    return "Set LOGIN_URL to a page of the site, and look at the site's log."
+
+
+def _token(
+    chart: Chart, door: Door, host: Host, client: Client, found: Found, verifier: str
+) -> None:
+    """Redeem a code that nobody issued: the refusal has to be one that hosts can read."""
+    form = {
+        "grant_type": "authorization_code",
+        "code": f"doctor-{secrets.token_hex(8)}",
+        "redirect_uri": host.redirects[0],
+        "client_id": client.client_id,
+        "code_verifier": verifier,
+        **({"client_secret": client.secret} if client.secret else {}),
+        **({"resource": found.resource} if host.reads_resource else {}),
+    }
+    try:
+        answer = door.send(post_form(found.server["token_endpoint"], urlencode(form)))
+    except DoorError as exc:
+        chart.failed(TOKEN, str(exc), "Name an endpoint that answers.")
+        return
+    error = (answer.json() or {}).get("error")
+    if answer.status in (400, 401) and error in REFUSALS:
+        chart.ok(TOKEN, f"refuses a made-up code with {answer.status} {error}")
+    elif answer.location:
+        fix = "Answer both spellings of the address, with and without the slash at its end."
+        chart.failed(TOKEN, f"{answer.status}: redirects to {answer.location}", fix)
+    elif answer.status == 429:
+        chart.warned(TOKEN, "429: token requests are limited", "Wait, and try again.")
+    else:
+        kind = answer.content_type or "nothing"
+        chart.failed(
+            TOKEN,
+            f"{answer.status} {error or kind} instead of 400 invalid_grant as JSON",
+            "Serve the token endpoint of mcp_django.oauth, exempt from CSRF and login middleware.",
+        )

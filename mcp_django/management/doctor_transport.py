@@ -1,0 +1,325 @@
+"""How ``mcp doctor`` sends requests, over HTTP or in this process, and how it reports each step."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http.client import HTTPException
+from io import BytesIO
+from typing import Any, Literal, Protocol
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from django.apps import apps
+from django.conf import settings
+from django.core.handlers.base import BaseHandler
+from django.core.handlers.wsgi import WSGIRequest
+from django.db import router, transaction
+from django.http.response import HttpResponseBase
+from django.urls import get_script_prefix, set_script_prefix
+
+from mcp_django import __version__
+
+MAX_BYTES = 1_000_000
+PARAMETER = re.compile(r'([A-Za-z_]+)="((?:[^"\\]|\\.)*)"')
+
+
+class DoorError(Exception):
+    """Nothing answered; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request; ``url`` is absolute."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer; names of headers are lower case, and the body at most ``MAX_BYTES`` long."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def content_type(self) -> str:
+        """The media type without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def location(self) -> str:
+        """Where a redirect leads; empty without one."""
+        return self.headers.get("location", "") if 300 <= self.status < 400 else ""
+
+    def json(self) -> dict[str, Any] | None:
+        """The body as a JSON object; ``None`` if it is none."""
+        try:
+            found = json.loads(self._plain())
+        except (ValueError, zlib.error, EOFError, OSError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _plain(self) -> bytes:
+        if self.headers.get("content-encoding", "").lower() != "gzip":
+            return self.body
+        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(self.body, MAX_BYTES)
+
+    def challenge(self) -> dict[str, str] | None:
+        """The parameters of a Bearer challenge (RFC 6750, section 3); ``None`` without one."""
+        value = self.headers.get("www-authenticate", "")
+        if not re.search(r"(^|[ ,])bearer\b", value, re.IGNORECASE):
+            return None
+        return {name.lower(): found for name, found in PARAMETER.findall(value)}
+
+
+class Door(Protocol):
+    """How requests reach the site."""
+
+    def send(self, request: Request) -> Answer:
+        """The answer; a redirect is not followed.
+
+        Raises:
+            DoorError: there is no answer.
+        """
+
+
+def get(url: str, **headers: str) -> Request:
+    """A GET; ``_`` in the name of a header stands for ``-``."""
+    return Request(method="GET", url=url, headers=_headers(headers))
+
+
+def post_json(url: str, body: Any, **headers: str) -> Request:
+    """A POST of JSON."""
+    given = {"Content-Type": "application/json", "Accept": "application/json", **_headers(headers)}
+    return Request(method="POST", url=url, headers=given, body=json.dumps(body).encode())
+
+
+def post_form(url: str, body: str, **headers: str) -> Request:
+    """A POST of a form that is already encoded."""
+    given = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+        **_headers(headers),
+    }
+    return Request(method="POST", url=url, headers=given, body=body.encode())
+
+
+def _headers(given: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in given.items()}
+
+
+# The site over HTTP -------------------------------------------------------------------------------
+
+# As hosts see it: through its proxies, its TLS and its redirects. Python's own ``urllib`` is
+# enough, so the command needs no client library.
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class NetworkDoor:
+    """Sends requests over the network; each may take ``timeout`` seconds."""
+
+    def __init__(self, *, timeout: float) -> None:
+        self._timeout = timeout
+
+    def send(self, request: Request) -> Answer:
+        """The answer, whatever its status.
+
+        Raises:
+            DoorError: nobody answered, or not in time.
+        """
+        parts = urlsplit(request.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise DoorError(f"{request.url!r} is no http address")
+        agent = {"User-Agent": f"mcp-doctor/{__version__}"}
+        sent = urllib.request.Request(  # noqa: S310 - the scheme was looked at above
+            request.url,
+            data=request.body if request.method == "POST" else None,
+            headers={**agent, **request.headers},
+            method=request.method,
+        )
+        try:
+            with _opener(parts.hostname).open(sent, timeout=self._timeout) as response:
+                return _answer(response)
+        except urllib.error.HTTPError as exc:
+            with exc:
+                return _answer(exc)
+        except (OSError, HTTPException, ValueError) as exc:
+            reason = getattr(exc, "reason", None) or exc
+            raise DoorError(f"{request.url} does not answer: {reason}") from None
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        """Leave a redirect to whoever asked: a host would lose its POST."""
+
+
+def _opener(host: str) -> urllib.request.OpenerDirector:
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+    if host in LOOPBACK:
+        handlers.append(urllib.request.ProxyHandler({}))
+    return urllib.request.build_opener(*handlers)
+
+
+def _answer(response: Any) -> Answer:
+    headers: dict[str, str] = {}
+    for name, value in response.headers.items():
+        known = headers.get(name.lower())
+        headers[name.lower()] = f"{known}, {value}" if known else value
+    # An open stream of events would be read for ever.
+    is_stream = headers.get("content-type", "").startswith("text/event-stream")
+    return Answer(
+        status=response.status,
+        headers=headers,
+        body=b"" if is_stream else response.read(MAX_BYTES),
+    )
+
+
+# The site in this process -------------------------------------------------------------------------
+
+# Its middleware, URLs and views, without a socket or a server. Whatever a request writes is
+# rolled back, and no client that was registered stays.
+
+PORTS = {"http": "80", "https": "443"}
+
+
+class ProcessDoor:
+    """Hands requests for one origin to the site's own handler."""
+
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+        self._prefix = (settings.FORCE_SCRIPT_NAME or "").rstrip("/")
+        # Limits count by address, and nobody else's are to be used up.
+        self._address = f"2001:db8::{secrets.token_hex(2)}:{secrets.token_hex(2)}"
+        self._handler = BaseHandler()
+        self._handler.load_middleware()
+
+    def send(self, request: Request) -> Answer:
+        """The answer of the site.
+
+        Raises:
+            DoorError: the address is not this site's, so nothing in this process answers for it.
+        """
+        parts = urlsplit(request.url)
+        if f"{parts.scheme}://{parts.netloc}" != self._origin:
+            raise DoorError(f"{request.url} is not on {self._origin}")
+        if self._prefix and not f"{parts.path}/".startswith(f"{self._prefix}/"):
+            raise DoorError(f"{request.url} is outside of FORCE_SCRIPT_NAME {self._prefix}")
+        before = get_script_prefix()
+        set_script_prefix(f"{self._prefix}/")
+        try:
+            response = self._handler.get_response(WSGIRequest(self._environ(request)))
+            return _answer_of(response)
+        finally:
+            set_script_prefix(before)
+
+    def _environ(self, request: Request) -> dict[str, Any]:
+        parts = urlsplit(request.url)
+        environ = {
+            "REQUEST_METHOD": request.method,
+            "SCRIPT_NAME": self._prefix,
+            "PATH_INFO": unquote_to_bytes(parts.path.removeprefix(self._prefix)).decode("latin-1"),
+            "QUERY_STRING": parts.query,
+            "SERVER_NAME": parts.hostname or "",
+            "SERVER_PORT": str(parts.port or PORTS[parts.scheme]),
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "REMOTE_ADDR": self._address,
+            "HTTP_HOST": parts.netloc,
+            "CONTENT_LENGTH": str(len(request.body)),
+            "wsgi.url_scheme": parts.scheme,
+            "wsgi.input": BytesIO(request.body),
+        }
+        for name, value in request.headers.items():
+            key = name.upper().replace("-", "_")
+            environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value
+        return environ
+
+
+@contextmanager
+def taken_back() -> Iterator[None]:
+    """Whatever is written within is rolled back, on every database that the site writes to."""
+    aliases = {router.db_for_write(model) for model in apps.get_models()}
+    with ExitStack() as stack:
+        for alias in sorted(aliases):
+            stack.enter_context(transaction.atomic(using=alias))
+            stack.callback(partial(transaction.set_rollback, rollback=True, using=alias))
+        yield
+
+
+def own_origin() -> str:
+    """Where the site is, as far as its settings tell: of ``BASE_URL``, else a host it allows."""
+    for pattern in settings.ALLOWED_HOSTS:
+        host = pattern.removeprefix(".")
+        if host and "*" not in host:
+            is_local = host in ("localhost", "127.0.0.1", "[::1]", "testserver")
+            return f"http://{host}" if is_local else f"https://{host}"
+    return "http://localhost"
+
+
+def _answer_of(response: HttpResponseBase) -> Answer:
+    headers = {name.lower(): value for name, value in response.items()}
+    body = b"" if response.streaming else getattr(response, "content", b"")[:MAX_BYTES]
+    return Answer(status=response.status_code, headers=headers, body=body)
+
+
+# ``Chart``: the findings for one host -------------------------------------------------------------
+
+Verdict = Literal["ok", "failed", "warned", "skipped"]
+MARKS: dict[str, str] = {"ok": "✓", "failed": "✗", "warned": "!", "skipped": "-"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step: what was found, and for one that is not well the way to mend it."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    fix: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The step as JSON has it."""
+        fix = {"fix": self.fix} if self.fix else {}
+        return {"step": self.name, "verdict": self.verdict, "found": self.found, **fix}
+
+
+@dataclass(slots=True, kw_only=True)
+class Chart:
+    """The steps of one host in their order, or those that concern every host."""
+
+    slug: str
+    title: str
+    steps: list[Step] = field(default_factory=list)
+
+    def ok(self, name: str, found: str) -> None:
+        """Note a step that went well."""
+        self.steps.append(Step(name=name, verdict="ok", found=found))
+
+    def failed(self, name: str, found: str, fix: str) -> None:
+        """Note a step that a host does not get past."""
+        self.steps.append(Step(name=name, verdict="failed", found=found, fix=fix))
+
+    def warned(self, name: str, found: str, fix: str) -> None:
+        """Note what some clients stumble over."""
+        self.steps.append(Step(name=name, verdict="warned", found=found, fix=fix))
+
+    def skipped(self, name: str, found: str) -> None:
+        """Note a step that was not tried, and why."""
+        self.steps.append(Step(name=name, verdict="skipped", found=found))
+
+    @property
+    def is_well(self) -> bool:
+        """Whether no step failed."""
+        return all(step.verdict != "failed" for step in self.steps)

@@ -1,0 +1,343 @@
+"""``mcp inspect``: everything about one component, down to what a client gets to see of it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from mcp_django.auth.principal import Principal
+from mcp_django.core.component import Component
+from mcp_django.core.tool import Tool
+from mcp_django.integrations.models.form_tools import FormTools
+from mcp_django.integrations.skills import Folder
+from mcp_django.management.lookups import (
+    ESTIMATE,
+    SWITCHED_OFF,
+    Verdict,
+    add_place,
+    audience,
+    estimated_tokens,
+    facts,
+    find_component,
+    find_principal,
+    find_revision,
+    flags,
+    guard_names,
+    guards_of_server,
+    is_offered,
+    kind_of,
+    urls,
+    verdict,
+)
+from mcp_django.management.text_output import columns, width_of
+from mcp_django.management.values import Parameter, Schema, parameters_of
+from mcp_django.protocol.revisions import LATEST, Revision
+from mcp_django.schema.portable import lint
+from mcp_django.server import MCPServer
+
+INDENT = 2
+
+
+def add_arguments(subcommands: Any) -> None:
+    """Describe the subcommand."""
+    parser = subcommands.add_parser("inspect", help="Show everything about one component.")
+    parser.add_argument("name", help="The name of a component, or the URI of a resource.")
+    add_place(parser)
+    parser.add_argument("--user", help="Say whether this user may see it.")
+    parser.add_argument(
+        "--protocol-version",
+        default=LATEST.version,
+        metavar="VERSION",
+        help="The revision of the client that lists it.",
+    )
+    parser.add_argument("--json", action="store_true", help="Print JSON.")
+    parser.set_defaults(run=run, skip_checks=True)
+
+
+def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
+    """Print the component."""
+    server, component = find_component(
+        options["name"], server=options["server"], kind=options["kind"]
+    )
+    found = portrait(
+        server,
+        component,
+        find_revision(options["protocol_version"]),
+        principal=find_principal(options["user"]) if options["user"] else None,
+        username=options["user"] or "",
+    )
+    if options["json"]:
+        command.stdout.write(json.dumps(found.as_json(), ensure_ascii=False))
+    else:
+        command.stdout.write(_text(found, width_of(command.stdout)))
+
+
+def _text(found: Portrait, width: int) -> str:
+    rows = [(label, text) for label, text in found.lines() if text]
+    sections = [
+        f"{found.heading}\n{columns(rows, width=width, indent=INDENT)}",
+        _section("description", _wrapped(found.description, width)),
+        _section("arguments", _arguments(found, width)),
+        _section("input schema", _unlisted(found, "inputSchema", found.input_schema)),
+        _section("output schema", _unlisted(found, "outputSchema", found.output_schema)),
+        _section(f"on the wire at {found.revision.version}", _pretty(found.wire)),
+        _section("portability", _portability(found)),
+    ]
+    return "\n\n".join(section for section in sections if section)
+
+
+def _section(heading: str, body: str) -> str:
+    return f"{heading}\n{textwrap.indent(body, ' ' * INDENT)}" if body else ""
+
+
+def _wrapped(text: str, width: int) -> str:
+    lines = [
+        textwrap.wrap(line, width - INDENT, break_long_words=False) or [""]
+        for line in text.splitlines()
+    ]
+    return "\n".join(line for wrapped in lines for line in wrapped)
+
+
+def _arguments(found: Portrait, width: int) -> str:
+    rows = [
+        (
+            one.name,
+            one.type,
+            "required" if one.required else one.default_text,
+            one.description,
+        )
+        for one in found.arguments
+    ]
+    return columns(rows, width=width - INDENT, squeeze=(3,)) if rows else ""
+
+
+def _portability(found: Portrait) -> str:
+    if "inputSchema" not in found.wire:
+        # Only the schemas of tools reach a host.
+        return ""
+    return "\n".join(found.portability) or "Nothing that a host is known to choke on."
+
+
+def _unlisted(found: Portrait, member: str, schema: Schema | None) -> str:
+    """A schema, where the entry of the list does not show it already."""
+    return "" if schema is None or found.wire.get(member) == schema else _pretty(schema)
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+# Where a component's code is ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A place in the code; ``line`` is ``None`` for what was not written in Python."""
+
+    module: str
+    name: str
+    file: str | None
+    line: int | None
+
+    def __str__(self) -> str:
+        place = self.module if self.line is None else f"{self.module}:{self.line}"
+        return f"{place} {self.name}()"
+
+
+def source_of(function: Callable[..., Any]) -> Source:
+    """Where a registered function was written, whatever it is wrapped in.
+
+    Of a function that was generated for a class, where that class was.
+    """
+    declaration = getattr(function, "declared_by", None)
+    if isinstance(declaration, Folder):
+        file = str(declaration.path)
+        return Source(module=declaration.module, name="register_skills", file=file, line=None)
+    if isinstance(declaration, FormTools) and declaration.form is not None:
+        return _source_of_class(declaration.form)
+    if declaration is not None:
+        return _source_of_class(type(getattr(declaration, "model_admin", declaration)))
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    if not inspect.isroutine(function):
+        # An instance that can be called: its class is what somebody wrote.
+        function = type(function).__call__
+    code = getattr(function, "__code__", None)
+    return Source(
+        module=function.__module__,
+        name=name,
+        file=code.co_filename if code else None,
+        line=code.co_firstlineno if code else None,
+    )
+
+
+def _source_of_class(cls: type) -> Source:
+    try:
+        file, line = inspect.getsourcefile(cls), inspect.getsourcelines(cls)[1]
+    except (OSError, TypeError):
+        # Made at run time, or typed into a shell.
+        file, line = None, None
+    return Source(module=cls.__module__, name=cls.__qualname__, file=file, line=line)
+
+
+# ``Portrait``: what the command prints ------------------------------------------------------------
+
+# The data of one component is collected here; the subcommand above lays it out.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portrait:
+    """Everything about one component of one server, for one revision."""
+
+    server: MCPServer
+    component: Component
+    revision: Revision
+    source: Source
+    arguments: tuple[Parameter, ...]
+    input_schema: Schema | None
+    output_schema: Schema | None
+    completes: tuple[str, ...]
+    wire: Schema
+    portability: tuple[str, ...]
+    username: str
+    verdict: Verdict | None
+
+    @property
+    def heading(self) -> str:
+        """What it is."""
+        return f"{kind_of(self.component).name} {self.component.key}"
+
+    @property
+    def description(self) -> str:
+        """What a model is told of it."""
+        return str(self.component.description)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The short facts with their labels; an empty one has nothing to say."""
+        component = self.component
+        return [
+            ("server", " ".join([self.server.name, *urls(self.server)])),
+            ("name", component.name if component.name != component.key else ""),
+            ("answers to", ", ".join(component.aliases)),
+            ("title", str(component.title)),
+            ("code", str(self.source)),
+            ("file", self.source.file or ""),
+            ("", "" if self._is_offered else f"{SWITCHED_OFF.capitalize()}."),
+            ("flags", ", ".join(flags(component))),
+            ("annotations", _members(self.wire.get("annotations", {}))),
+            ("MIME type", getattr(component, "mime_type", None) or ""),
+            ("time limit", f"{component.timeout:g} s" if component.timeout else ""),
+            ("completes", ", ".join(self.completes)),
+            ("permission", self._permission()),
+            ("audience", audience(self.server, component)),
+            ("", self._verdict()),
+            ("size", f"about {estimated_tokens(self.wire):,} tokens ({ESTIMATE})"),
+        ]
+
+    @property
+    def _is_offered(self) -> bool:
+        return self.server.offered.is_enabled and is_offered(self.server, self.component)
+
+    def _permission(self) -> str:
+        server = " and ".join(guard_names(guards_of_server(self.server))) or "none"
+        own = " and ".join(guard_names(self.component.permission)) or "none of its own"
+        return f"{own}; of the server: {server}"
+
+    def _verdict(self) -> str:
+        if self.verdict is None:
+            return ""
+        if self.verdict.is_visible:
+            return f"{self.username} may see it."
+        return f"{self.username} may not see it: {', '.join(self.verdict.refused_by)}."
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as one JSON object."""
+        component = self.component
+        seen = {}
+        if self.verdict is not None:
+            seen = {"seen_by": {"user": self.username, **asdict(self.verdict)}}
+        return {
+            "server": self.server.name,
+            "urls": urls(self.server),
+            **facts(component),
+            "enabled": self._is_offered,
+            "description": self.description,
+            "code": asdict(self.source),
+            "timeout": component.timeout,
+            "arguments": [one.as_json() for one in self.arguments],
+            "input_schema": self.input_schema,
+            "output_schema": self.output_schema,
+            "completes": list(self.completes),
+            "server_permission": guard_names(guards_of_server(self.server)),
+            "audience": audience(self.server, component),
+            **seen,
+            "protocol_version": self.revision.version,
+            "wire": self.wire,
+            "portability": list(self.portability),
+        }
+
+
+def portrait(
+    server: MCPServer,
+    component: Component,
+    revision: Revision,
+    *,
+    principal: Principal | None = None,
+    username: str = "",
+) -> Portrait:
+    """Look at a component; ``principal`` is the caller of whom to say whether he may see it."""
+    wire = kind_of(component).wire(component, revision)
+    schema = getattr(component, "arguments", None)
+    given = dict(schema.json_schema) if schema is not None else None
+    return Portrait(
+        server=server,
+        component=component,
+        revision=revision,
+        source=source_of(component.callable),
+        arguments=tuple(parameters_of(given or {})),
+        input_schema=given,
+        output_schema=_output(component),
+        completes=_completed(server, component),
+        wire=wire,
+        portability=tuple(findings(wire)),
+        username=username,
+        verdict=verdict(server, component, principal) if principal is not None else None,
+    )
+
+
+def findings(wire: Schema) -> list[str]:
+    """What some host would choke on in the schemas of a tool as it is listed."""
+    found = [f"input: {text}" for text in lint(dict(wire.get("inputSchema", {})))]
+    if "inputSchema" not in wire:
+        found = []
+    output = lint(dict(wire["outputSchema"])) if "outputSchema" in wire else []
+    # The rules for the root are about arguments; a revision that wants an object gets one.
+    return [*found, *(f"output: {text}" for text in output if not text.startswith("root: "))]
+
+
+def _output(component: Component) -> Schema | None:
+    output = component.output if isinstance(component, Tool) else None
+    return output.json_schema if output is not None else None
+
+
+def _completed(server: MCPServer, component: Component) -> tuple[str, ...]:
+    return tuple(
+        argument
+        for kind, key, argument in server.available.completions
+        if (kind, key) == (component.kind, component.key)
+    )
+
+
+def _members(values: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items()
+    )

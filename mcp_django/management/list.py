@@ -1,0 +1,149 @@
+"""``mcp list``: every server with its components, or what one user may see of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from mcp_django.auth.principal import Principal
+from mcp_django.core.component import Component
+from mcp_django.core.resource import ReadableComponent
+from mcp_django.management.lookups import (
+    ESTIMATE,
+    KINDS,
+    PLURALS,
+    SWITCHED_OFF,
+    Kind,
+    estimated_tokens,
+    facts,
+    find_principal,
+    find_servers,
+    flags,
+    guard_names,
+    guards_of_server,
+    is_offered,
+    kind_argument,
+    may_enter,
+    may_see,
+    total_tokens,
+    urls,
+)
+from mcp_django.management.text_output import columns, width_of
+from mcp_django.protocol.revisions import LATEST
+from mcp_django.server import MCPServer
+
+Grouped = dict[Kind, list[Component]]
+
+
+def add_arguments(subcommands: Any) -> None:
+    """Describe the subcommand."""
+    parser = subcommands.add_parser("list", help="List the servers and what they offer.")
+    parser.add_argument("--server", metavar="NAME", help="Only this server.")
+    parser.add_argument("--user", help="Only what this user may see.")
+    parser.add_argument(
+        "--kind", type=kind_argument, metavar="KIND", help=f"Only one of: {', '.join(PLURALS)}."
+    )
+    parser.add_argument("--json", action="store_true", help="Print JSON.")
+    parser.set_defaults(run=run, skip_checks=True)
+
+
+def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
+    """Print the servers, each with its components by kind."""
+    servers = find_servers(options["server"])
+    principal = find_principal(options["user"]) if options["user"] else None
+    kinds = [options["kind"]] if options["kind"] else list(KINDS)
+    shown = [(server, _shown(server, principal, kinds)) for server in servers]
+    if options["json"]:
+        described = [_described(server, principal, groups) for server, groups in shown]
+        command.stdout.write(json.dumps(described, ensure_ascii=False))
+        return
+    width = width_of(command.stdout)
+    texts = [
+        _text(server, groups, width, refused=_refused(server, principal, options["user"]))
+        for server, groups in shown
+    ]
+    command.stdout.write("\n\n".join(texts) or "This site has no MCP server.")
+
+
+def _shown(server: MCPServer, principal: Principal | None, kinds: Sequence[Kind]) -> Grouped:
+    """The components by kind, as far as the caller may see them; all of them without a caller."""
+    if principal is not None and not may_enter(server, principal):
+        return {}
+    return {
+        kind: [
+            one
+            for one in kind.components(server)
+            if principal is None or (is_offered(server, one) and may_see(server, one, principal))
+        ]
+        for kind in kinds
+    }
+
+
+def _refused(server: MCPServer, principal: Principal | None, username: str) -> str:
+    if principal is None or may_enter(server, principal):
+        return ""
+    return f"{username} may not enter."
+
+
+def _described(server: MCPServer, principal: Principal | None, groups: Grouped) -> dict[str, Any]:
+    entries = _entries(server, groups)
+    admitted = {} if principal is None else {"admitted": may_enter(server, principal)}
+    return {
+        "name": server.name,
+        "title": str(server.identity().get("title", "")),
+        "urls": urls(server),
+        "permission": guard_names(guards_of_server(server)),
+        "enabled": server.offered.is_enabled,
+        **admitted,
+        "estimated_tokens": _total(server, entries),
+        "components": entries,
+    }
+
+
+def _entries(server: MCPServer, groups: Grouped) -> list[dict[str, Any]]:
+    return [
+        {**facts(one), "enabled": is_offered(server, one)}
+        for components in groups.values()
+        for one in components
+    ]
+
+
+def _total(server: MCPServer, entries: Sequence[Mapping[str, Any]]) -> int:
+    """What a client takes in, who gets nothing of what is switched off."""
+    return total_tokens([one for one in entries if one["enabled"]], server.instructions)
+
+
+def _text(server: MCPServer, groups: Grouped, width: int, *, refused: str) -> str:
+    entries = _entries(server, groups)
+    title = str(server.identity().get("title", ""))
+    permission = " and ".join(guard_names(guards_of_server(server))) or "none"
+    head = [
+        f"{server.name}: {title}" if title else server.name,
+        *(f"  {url}" for url in urls(server) or ["no fixed address in the URLconf"]),
+        *([] if server.offered.is_enabled else [f"  {SWITCHED_OFF}"]),
+        f"  permission {permission}",
+        f"  {refused}" if refused else f"  about {_size(server, entries)} tokens ({ESTIMATE})",
+    ]
+    tables = [_table(server, kind, found, width) for kind, found in groups.items() if found]
+    return "\n\n".join(["\n".join(head), *tables])
+
+
+def _size(server: MCPServer, entries: Sequence[Mapping[str, Any]]) -> str:
+    return f"{_total(server, entries):,}"
+
+
+def _table(server: MCPServer, kind: Kind, components: Sequence[Component], width: int) -> str:
+    rows = [
+        (
+            one.key if isinstance(one, ReadableComponent) else one.name,
+            f"~{estimated_tokens(kind.wire(one, LATEST))}",
+            str(one.title),
+            ", ".join([*([] if is_offered(server, one) else [SWITCHED_OFF]), *flags(one)]),
+        )
+        for one in components
+    ]
+    body = columns(rows, width=width, indent=4, squeeze=(2, 3))
+    return f"  {kind.plural} ({len(components)})\n{body}"

@@ -1,0 +1,126 @@
+"""``mcp stdio``: serve the one client that started this process, over its standard streams."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from types import FrameType
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+
+from mcp_django.auth.authentication import LocalCaller
+from mcp_django.auth.principal import Principal
+from mcp_django.exceptions import AccessRefused, AuthenticationRequired
+from mcp_django.execution.policy import admit_connection
+from mcp_django.management.lookups import find_principal, find_server, naming_permissions
+from mcp_django.server import MCPServer
+from mcp_django.transports import drain
+from mcp_django.transports.conversation import HINT
+from mcp_django.transports.stdio import CLEANUP_SECONDS, GRACE_SECONDS, Channel, take_over
+
+USER_VARIABLE = "MCP_DJANGO_USER"
+TOKEN_VARIABLE = "MCP_DJANGO_TOKEN"
+
+# After the time that calls have to finish, threads that nothing can stop keep nobody waiting.
+LAST_RESORT_SECONDS = GRACE_SECONDS + 2 * CLEANUP_SECONDS + 0.25
+
+
+def add_arguments(subcommands: Any) -> None:
+    """Describe the subcommand."""
+    parser = subcommands.add_parser("stdio", help="Serve one client over standard input/output.")
+    parser.add_argument(
+        "--server", metavar="NAME", help="The server to serve; the default one without."
+    )
+    parser.add_argument(
+        "--user",
+        metavar="USERNAME",
+        help=f"Who is calling; {USER_VARIABLE} and {TOKEN_VARIABLE} in the environment say it too.",
+    )
+    # Checks are for `manage.py check`: they take time, and hosts show what they print as failures.
+    parser.set_defaults(run=run, skip_checks=True)
+
+
+def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
+    """Serve until the client has gone.
+
+    Raises:
+        CommandError: there is no such server or user, or the token does not hold.
+    """
+    if sys.stdin is None or sys.stdout is None:
+        raise CommandError("The standard input or output is closed, and mcp stdio needs both.")
+    # Before anything else that could print.
+    source, sink = take_over()
+    server = find_server(options["server"])
+    caller = replace(_caller(options["user"]), server=server.name)
+    admitted = _admitted(command, server, caller)
+    # What looked the caller up here is not needed again: requests have threads of their own.
+    connections.close_all()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
+    asyncio.run(_serve(server, caller, admitted, source, sink))
+
+
+def _caller(username: str | None) -> LocalCaller:
+    """Who the process speaks for; what the command line says counts more than the environment.
+
+    Raises:
+        CommandError: the environment says two things.
+    """
+    if username:
+        return LocalCaller(username=username)
+    username, token = (os.environ.get(name, "") for name in (USER_VARIABLE, TOKEN_VARIABLE))
+    if username and token:
+        raise CommandError(f"Both {USER_VARIABLE} and {TOKEN_VARIABLE} are set; keep one.")
+    return LocalCaller(username=username, token=token)
+
+
+def _admitted(command: BaseCommand, server: MCPServer, caller: LocalCaller) -> Principal | None:
+    """The caller, if the server lets it in; a refusal is explained to whoever reads the log."""
+    if caller.username:
+        # Names the users that exist, where this one does not.
+        find_principal(caller.username)
+    try:
+        principal = caller.principal()
+    except AuthenticationRequired as exc:
+        raise CommandError(f"{TOKEN_VARIABLE}: {exc} See: manage.py mcp token list.") from None
+    try:
+        with naming_permissions(server, None, principal):
+            admit_connection(server, principal)
+    except AccessRefused as exc:
+        reason = exc.message if principal.is_authenticated else HINT
+        command.stderr.write(f"The server {server.name!r} will refuse every request: {reason}")
+        return None
+    return principal
+
+
+async def _serve(
+    server: MCPServer, caller: LocalCaller, admitted: Principal | None, source: int, sink: int
+) -> None:
+    channel = Channel(source, sink, when_ending=_exit_at_last)
+    await channel.serve(server, caller, admitted=admitted)
+    # Functions that were cancelled may be tidying up, which asyncio would cancel in its turn.
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=CLEANUP_SECONDS)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """End as at the end of the input: the status says that all went well."""
+    _exit_at_last()
+    drain.begin()
+
+
+@cache
+def _exit_at_last() -> None:
+    """End the process soon, even if a thread or a blocked event loop would keep it."""
+    timer = threading.Timer(LAST_RESORT_SECONDS, os._exit, [0])
+    timer.daemon = True
+    timer.start()

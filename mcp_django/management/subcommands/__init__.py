@@ -1,1 +1,0 @@
-"""The subcommands of ``manage.py mcp``, one file each."""

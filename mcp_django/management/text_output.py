@@ -1,0 +1,246 @@
+"""Text output of the commands: results for a person to read, tables, and safe output streams.
+
+Control characters are spelled out, since they can redraw a terminal or type into it.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from django.core.management.base import CommandError, OutputWrapper
+
+Wire = Mapping[str, Any]
+
+# Tab, newline and carriage return aside, these can redraw a terminal or type into it.
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """The text with control characters spelled out, since it may come from anybody."""
+    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def render(result: Wire) -> str:
+    """A result of a tool, a resource or a prompt."""
+    if "messages" in result:
+        return "\n\n".join(_message(message) for message in result["messages"])
+    if "contents" in result:
+        return _contents(result["contents"])
+    return "\n".join(_tool_parts(result))
+
+
+def binaries(result: Wire) -> Iterator[bytes]:
+    """The images, sounds and blobs of a result, in their order."""
+    for block in _blocks(result):
+        encoded = block.get("data") or block.get("blob")
+        if isinstance(encoded, str):
+            yield base64.b64decode(encoded)
+
+
+def _blocks(result: Wire) -> Iterator[Wire]:
+    found = [
+        *result.get("content", ()),
+        *result.get("contents", ()),
+        *(message["content"] for message in result.get("messages", ())),
+    ]
+    for block in found:
+        yield block["resource"] if block.get("type") == "resource" else block
+
+
+def _tool_parts(result: Wire) -> Iterator[str]:
+    """The blocks, and the structured content in place of the text that says the same."""
+    structured = result.get("structuredContent")
+    for block in result["content"]:
+        if structured is None or not _says(block, structured):
+            yield _block(block)
+    if structured is not None:
+        yield _pretty(structured)
+
+
+def _says(block: Wire, structured: Any) -> bool:
+    try:
+        return bool(block["type"] == "text" and json.loads(block["text"]) == structured)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _message(message: Wire) -> str:
+    return f"{message['role']}:\n{_block(message['content'])}"
+
+
+def _contents(contents: Iterable[Wire]) -> str:
+    found = list(contents)
+    if len(found) == 1 and "text" in found[0]:
+        return str(found[0]["text"])
+    return "\n\n".join(_resource(one) for one in found)
+
+
+def _block(block: Wire) -> str:
+    kind = block["type"]
+    if kind == "text":
+        return str(block["text"])
+    if kind == "resource":
+        return _resource(block["resource"])
+    if kind == "resource_link":
+        title = block.get("title") or block["name"]
+        return f"[link to {block['uri']}: {title}]"
+    return f"[{kind}, {block['mimeType']}, {_size(block['data'])}]"
+
+
+def _resource(contents: Wire) -> str:
+    kind = contents.get("mimeType", "of no stated type")
+    if "blob" in contents:
+        return f"[{contents['uri']}, {kind}, {_size(contents['blob'])}]"
+    return f"[{contents['uri']}, {kind}]\n{contents['text']}"
+
+
+def _size(encoded: str) -> str:
+    return f"{len(base64.b64decode(encoded)):,} bytes"
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+# The rows are no wider than the terminal where that is possible.
+
+WIDTH = 80
+GAP = "  "
+ELLIPSIS = "…"
+# A column is not squeezed below this: a few letters still say which title it is.
+NARROWEST = 8
+
+
+def width_of(stream: OutputWrapper) -> int:
+    """The columns of a terminal; those of an ordinary one where the text goes elsewhere."""
+    return shutil.get_terminal_size((WIDTH, 24)).columns if stream.isatty() else WIDTH
+
+
+def columns(
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int = WIDTH,
+    indent: int = 0,
+    squeeze: Sequence[int] = (),
+) -> str:
+    """The rows with their columns aligned, a line for each.
+
+    Columns named in ``squeeze`` are shortened, in this order, as far as the width demands; the
+    others are kept whole, since names are there to be copied.
+    """
+    table = [[_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    # A column that is empty in every row takes no room.
+    room = width - indent - len(GAP) * (sum(map(bool, widths)) - 1)
+    for index in squeeze:
+        excess = sum(widths) - room
+        if excess > 0:
+            widths[index] = max(widths[index] - excess, min(widths[index], NARROWEST))
+    return "\n".join(" " * indent + _row(row, widths) for row in table)
+
+
+def _row(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [_fit(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True)]
+    return GAP.join(cell for cell, width in zip(cells, widths, strict=True) if width).rstrip()
+
+
+def _fit(cell: str, width: int) -> str:
+    return cell if len(cell) <= width else cell[: width - 1] + ELLIPSIS
+
+
+def _line(cell: str) -> str:
+    return " ".join(cell.split())
+
+
+# Output streams -----------------------------------------------------------------------------------
+
+# A stream may be closed, full, or unable to show a character.
+
+ESCAPES = "mcp_django.escapes"
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Replace what the encoding lacks by the escapes of JSON, so that JSON stays JSON."""
+    assert isinstance(error, UnicodeEncodeError)
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    pairs = (units[place : place + 2].hex() for place in range(0, len(units), 2))
+    return "".join(f"\\u{pair}" for pair in pairs), error.end
+
+
+codecs.register_error(ESCAPES, _escaped)
+
+
+class OutputStream:
+    """A text stream that escapes what it cannot show, and tells in a sentence why it fails.
+
+    A stream that is ``optional`` fails silently: an error that cannot be told is not another error.
+    """
+
+    def __init__(self, stream: Any, *, optional: bool = False) -> None:
+        self._stream = stream
+        self._optional = optional
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be written; Python has no stream for a descriptor that is closed."""
+        return self._stream is None or getattr(self._stream, "closed", False)
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return not self.is_closed and hasattr(self._stream, "isatty") and self._stream.isatty()
+
+    def write(self, text: str) -> None:
+        """Write, with escapes where the encoding lacks a character.
+
+        Raises:
+            CommandError: the stream takes nothing more.
+        """
+        if self.is_closed:
+            self._fail("it is closed")
+            return
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        self._attempt(self._stream.write, text.encode(encoding, ESCAPES).decode(encoding))
+
+    def flush(self) -> None:
+        """Write what is buffered: at the end of the process, an error would be a traceback.
+
+        Raises:
+            CommandError: the stream takes nothing more.
+        """
+        if not self.is_closed and hasattr(self._stream, "flush"):
+            self._attempt(self._stream.flush)
+
+    def _attempt(self, act: Any, *arguments: str) -> None:
+        try:
+            act(*arguments)
+        except OSError as exc:
+            self._discard_buffer()
+            gone = isinstance(exc, BrokenPipeError)
+            self._fail("its reader has gone" if gone else f"{exc.strerror}")
+
+    def _discard_buffer(self) -> None:
+        """Keep Python from trying again when it ends."""
+        if self._stream not in (sys.stdout, sys.stderr):
+            return
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+    def _fail(self, reason: str) -> None:
+        if not self._optional:
+            raise CommandError(f"The standard output cannot be written to: {reason}.")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

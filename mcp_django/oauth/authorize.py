@@ -1,0 +1,320 @@
+"""The authorization endpoint: who asks for what, and what the user says to it (RFC 6749, 3.1).
+
+Nothing of an assistant's request is looked at before its user has signed in, so nobody else can
+make the site fetch a client's document. What the page shows is what the answer grants: the checked
+request travels through the form under a signature. No parameter of the request skips the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from django.contrib.auth.views import redirect_to_login
+from django.core.signing import BadSignature
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.utils.decorators import method_decorator
+from django.utils.translation import gettext as _
+from django.views import View
+from oauth2_provider.views import AuthorizationView
+from oauthlib.oauth2 import FatalClientError, OAuth2Error
+
+from mcp_django.auth import limits, security_log
+from mcp_django.auth.limits import counted_for
+from mcp_django.auth.pages import guarded
+from mcp_django.models import AuthEvent
+from mcp_django.oauth import consent
+from mcp_django.oauth.authorization_request import (
+    AuthorizationRequest,
+    Refused,
+    UntrustedRequest,
+    check_client,
+    check_query,
+    read,
+    redirect,
+    with_code,
+)
+from mcp_django.oauth.cimd import problems, signed_in
+from mcp_django.oauth.clients import destination_of, is_manual, party_of
+from mcp_django.oauth.consent import show, show_error
+from mcp_django.oauth.upstream import bindings, flow
+
+# Requests of one user in a minute; a person needs one or two.
+LIMIT, SECONDS = 60, 60
+
+
+@method_decorator(guarded, name="dispatch")
+class AuthorizeView(View):
+    """Signs the user in, asks, and sends the answer to the client.
+
+    GET shows the question, POST takes the answer to it; other methods get 405. Errors go to the
+    client only where it and its redirect URI are known, else to a page of 400.
+    """
+
+    http_method_names = ["get", "post"]
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Answer a request, with errors as the standard has them told."""
+        try:
+            with _fetching_for(request):
+                return cast(HttpResponse, super().dispatch(request, *args, **kwargs))
+        except UntrustedRequest as exc:
+            hint = _("Go back to your assistant and connect again.")
+            return _cannot_answer(request, exc, hint=hint)
+        except Refused as refusal:
+            return consent.offer(request, refusal) or redirect(request, refusal.location())
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """The question, or the way to it: sign in first."""
+        check_query(request)
+        query = request.GET.copy()
+        # By this the toolkit lets a client decide whether its user is asked.
+        query.pop("approval_prompt", None)
+        prompts = set(query.get("prompt", "").split())
+        if not request.user.is_authenticated and "none" not in prompts:
+            return _sign_in(request, query)
+        if busy := _busy(request):
+            return busy
+        if not request.user.is_authenticated:
+            check_client(query)
+        asked, application = read(query, request)
+        if "none" in prompts:
+            return _answer_silently(request, asked, application, prompts)
+        _check_user(request, asked)
+        if "login" in prompts:
+            # Answered by signing in again, after which the question is still asked.
+            query["prompt"] = "consent"
+            return _sign_in(request, query)
+        decided = None if prompts else _decided(request, asked, application)
+        return decided or _ask(request, asked, application)
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """The answer to a question that was asked of this user within the last hour."""
+        if not request.user.is_authenticated:
+            raise UntrustedRequest(_("You are not signed in any more."))
+        if busy := _busy(request):
+            return busy
+        decision = request.POST.get("decision")
+        if decision == "switch" and "request" not in request.POST:
+            return consent.switch(request, request.get_full_path())
+        try:
+            asked = AuthorizationRequest.unsign(request.POST.get("request", ""), request.user)
+        except (BadSignature, TypeError):
+            raise UntrustedRequest(
+                _("The page was open for too long, or was shown to another account.")
+            ) from None
+        if decision == "switch":
+            return consent.switch(request, f"{request.path}?{asked.query(bound=False)}")
+        asked, application = _again(request, asked)
+        if decision != "allow":
+            consent.log(AuthEvent.Kind.DENIAL, asked, request)
+            raise _refused(asked, "access_denied", "The user denied the request.")
+        scopes = consent.chosen_scopes(asked, request, request.POST.getlist("scope"))
+        if not scopes:
+            return _ask(request, asked, application, error=_("Choose at least one permission."))
+        return _approve(request, asked, scopes)
+
+
+def finish(request: HttpRequest, approved_request: dict[str, Any]) -> HttpResponse:
+    """The code for a request that ``request.user`` approved before, as a redirect to its client.
+
+    ``approved_request`` is what ``upstream.flow.next_step`` was given. Client, redirect URI,
+    servers and scopes are checked again, and an upstream that is still missing is asked for. An
+    error comes as a response as well: a redirect or a page.
+    """
+    asked = AuthorizationRequest.from_dict(approved_request)
+    try:
+        with _fetching_for(request):
+            return _finish(request, asked)
+    except UntrustedRequest as exc:
+        return _cannot_answer(request, exc)
+    except Refused as refusal:
+        return redirect(request, refusal.location())
+
+
+def refuse(
+    request: HttpRequest, approved_request: dict[str, Any], *, error: str, description: str = ""
+) -> HttpResponse:
+    """The error for a request that ``request.user`` approved before, as a redirect to its client.
+
+    ``error`` is one of RFC 6749, section 4.1.2.1. Client and redirect URI are checked again; where
+    they do not hold any more, only the user is told, by a page.
+    """
+    asked = AuthorizationRequest.from_dict(approved_request)
+    try:
+        with _fetching_for(request):
+            asked, _application = _again(request, asked)
+    except UntrustedRequest as exc:
+        return _cannot_answer(request, exc)
+    except Refused as refusal:
+        return redirect(request, refusal.location())
+    return redirect(request, _refused(asked, error, description).location())
+
+
+def _cannot_answer(
+    request: HttpRequest, refusal: UntrustedRequest, *, hint: str = ""
+) -> HttpResponse:
+    return show_error(
+        request,
+        title=_("This request cannot be answered"),
+        message=str(refusal),
+        detail=refusal.detail,
+        hint=hint,
+    )
+
+
+@contextmanager
+def _fetching_for(request: HttpRequest) -> Iterator[None]:
+    """Lets the client's metadata document be fetched for as long as somebody is signed in.
+
+    One that was not taken is in the security log, also that of a client that is known from before.
+    """
+    user = request.user
+    token = signed_in.set(user.is_authenticated and user.is_active)
+    noted: dict[str, str] = {}
+    noting = problems.set(noted)
+    try:
+        yield
+    finally:
+        problems.reset(noting)
+        signed_in.reset(token)
+        for client_id, reason in noted.items():
+            kind = AuthEvent.Kind.DOCUMENT
+            security_log.record_some(
+                kind, request=request, user=user, client_id=client_id, reason=reason
+            )
+
+
+def _busy(request: HttpRequest) -> HttpResponse | None:
+    user = request.user if request.user.is_authenticated else None
+    key, limit = (f"user:{user.pk}", LIMIT) if user else counted_for(request, limit=LIMIT)
+    seconds = limits.take("authorize", key, limit=limit, seconds=SECONDS)
+    if not seconds:
+        return None
+    security_log.record_some(AuthEvent.Kind.RATE_LIMIT, request=request, user=user, at="authorize")
+    response = show_error(
+        request,
+        title=_("Too many requests"),
+        message=_("This account was asked for access too often within a minute."),
+        hint=_("Wait a minute, then connect again."),
+        status=429,
+    )
+    response["Retry-After"] = str(seconds)
+    return response
+
+
+def _sign_in(request: HttpRequest, query: QueryDict) -> HttpResponse:
+    """The site's own login page, which comes back here."""
+    return redirect_to_login(f"{request.path}?{query.urlencode()}")
+
+
+def _check_user(request: HttpRequest, asked: AuthorizationRequest) -> None:
+    if not request.user.is_active:
+        raise _refused(asked, "access_denied", "The site does not let this account connect.")
+
+
+def _decided(
+    request: HttpRequest, asked: AuthorizationRequest, application: Any
+) -> HttpResponse | None:
+    """The answer where nothing has to be asked: by the site's own word, or the user's of lately."""
+    if application.skip_authorization and is_manual(application):
+        return _approve(request, asked, asked.scopes)
+    if consent.is_remembered(asked, application, request.user):
+        return _finish(request, asked)
+    return None
+
+
+def _answer_silently(
+    request: HttpRequest, asked: AuthorizationRequest, application: Any, prompts: set[str]
+) -> HttpResponse:
+    """The answer to ``prompt=none``: a code or an error, never a page (OpenID Connect Core)."""
+    if len(prompts) > 1:
+        raise _refused(asked, "invalid_request", "prompt=none goes with no other value.")
+    if not request.user.is_authenticated:
+        raise _refused(asked, "login_required", "The user is not signed in.")
+    _check_user(request, asked)
+    if bindings.missing(request.user, asked.resources):
+        raise _refused(asked, "interaction_required", "The user has to sign in at a provider.")
+    decided = _decided(request, asked, application)
+    if decided is None:
+        raise _refused(asked, "consent_required", "The user has to be asked.")
+    return decided
+
+
+def _ask(
+    request: HttpRequest, asked: AuthorizationRequest, application: Any, *, error: str = ""
+) -> HttpResponse:
+    context = {
+        "client": party_of(application),
+        "destination": destination_of(asked.redirect_uri),
+        "servers": consent.offered_servers(asked, request),
+        "is_bound": asked.is_bound,
+        "scopes": consent.offered_scopes(asked, application, request),
+        "known_before": bool(consent.granted_before(asked, request.user)),
+        "account": request.user,
+        "signed_request": asked.sign(request.user),
+        "error": error,
+    }
+    return show(request, "authorize.html", context, status=400 if error else 200)
+
+
+def _approve(
+    request: HttpRequest, asked: AuthorizationRequest, scopes: tuple[str, ...]
+) -> HttpResponse:
+    consent.keep_consent(asked, scopes, request)
+    return _finish(request, AuthorizationRequest.from_dict(asked.as_dict() | {"scopes": scopes}))
+
+
+def _again(request: HttpRequest, asked: AuthorizationRequest) -> tuple[AuthorizationRequest, Any]:
+    """The request as it would be read now: minutes have passed since it was shown."""
+    again, application = read(QueryDict(asked.query(bound=True)), request)
+    _check_user(request, again)
+    values = again.as_dict() | {
+        "scopes": tuple(one for one in asked.scopes if one in again.scopes),
+        "is_bound": asked.is_bound,
+    }
+    return AuthorizationRequest.from_dict(values), application
+
+
+def _finish(request: HttpRequest, asked: AuthorizationRequest) -> HttpResponse:
+    """Send the user on to what is still missing upstream, or back to the client with a code."""
+    asked, _application = _again(request, asked)
+    for _resource, server in consent.servers_of(asked, request):
+        step = flow.next_step(request, request.user, server, asked.as_dict())
+        if step is not None:
+            return step
+    return redirect(request, _issue_code(request, asked))
+
+
+def _issue_code(request: HttpRequest, asked: AuthorizationRequest) -> str:
+    """The location with a new code; the toolkit checks client and redirect URI once more."""
+    core = AuthorizationView.get_oauthlib_core()
+    credentials = {
+        "client_id": asked.client_id,
+        "redirect_uri": asked.redirect_uri,
+        "response_type": "code",
+        "state": asked.state or None,
+        "code_challenge": asked.code_challenge,
+        "code_challenge_method": "S256",
+        "resource": list(asked.resources),
+        "user": request.user,
+    }
+    optional = {"nonce": asked.nonce, "claims": asked.claims}
+    try:
+        headers, _body, _status = core.server.create_authorization_response(
+            request.path,
+            http_method="GET",
+            headers=core.extract_headers(request),
+            scopes=list(asked.scopes),
+            credentials=credentials | {name: value for name, value in optional.items() if value},
+        )
+    except FatalClientError as exc:
+        raise UntrustedRequest(_("The assistant that sent you here is no longer known.")) from exc
+    except OAuth2Error as exc:
+        raise _refused(asked, exc.error, exc.description or "") from exc
+    return with_code(asked.redirect_uri, headers["Location"], state=asked.state)
+
+
+def _refused(asked: AuthorizationRequest, error: str, description: str) -> Refused:
+    return Refused(error, description, redirect_uri=asked.redirect_uri, state=asked.state)

@@ -1,0 +1,153 @@
+"""“Connected assistants”: the page where users see and disconnect the clients with access."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.util import find_spec
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_http_methods, require_POST
+from oauth2_provider.models import get_access_token_model, get_refresh_token_model
+
+from mcp_django.auth.endpoints import find_server
+from mcp_django.auth.pages import guarded
+from mcp_django.conf import get_settings
+from mcp_django.oauth.clients import Party, Scopes, parties
+from mcp_django.oauth.consent import show, title_of
+from mcp_django.oauth.models import Consent, UpstreamGrant
+from mcp_django.oauth.revoking import revoke_access, revoke_everything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """One line of the page."""
+
+    pk: int
+    client: Party
+    server: str
+    resource: str
+    scopes: tuple[str, ...]
+    redirect_host: str
+    since: datetime
+    last_used: datetime | None
+
+
+@guarded
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def connections(request: HttpRequest) -> HttpResponse:
+    """The assistants of the signed-in user; a POST disconnects all of them."""
+    if request.method != "POST":
+        context = {"connections": connections_of(request), "accounts": accounts_of(request.user)}
+        return show(request, "connections.html", context)
+    user: Any = request.user
+    count = Consent.objects.filter(user=user).count()
+    revoke_everything(user, request=request)
+    text = ngettext("%(n)d connection ended.", "%(n)d connections ended.", count) % {"n": count}
+    return _back(request, text)
+
+
+@guarded
+@login_required
+@require_POST
+def disconnect(request: HttpRequest, pk: int) -> HttpResponse:
+    """Disconnect one assistant from one server; another user's is not found."""
+    user: Any = request.user
+    row = Consent.objects.filter(user=user, pk=pk).first()
+    if row is None:
+        raise Http404
+    revoke_access(user, row.client_id, row.resource or None, request=request)
+    return _back(request, _("The assistant is disconnected."))
+
+
+def connections_of(request: HttpRequest) -> list[Connection]:
+    """The connections of the signed-in user, the newest first. Four queries at most."""
+    user: Any = request.user
+    rows = list(Consent.objects.filter(user=user).order_by("-updated_at"))
+    clients = parties({row.client_id for row in rows})
+    used = _last_used(user)
+    words = Scopes().get_all_scopes()
+    return [
+        Connection(
+            pk=row.pk,
+            client=clients[row.client_id],
+            server=_server_title(row.resource, request),
+            resource=row.resource,
+            scopes=tuple(str(words.get(one, one)) for one in row.scopes),
+            redirect_host=row.redirect_host,
+            since=row.created_at,
+            last_used=used.get((row.client_id, row.resource)),
+        )
+        for row in rows
+    ]
+
+
+def _server_title(resource: str, request: HttpRequest) -> str:
+    server = find_server(resource, request) if resource else None
+    if server is None:
+        return resource
+    server.refresh()
+    return title_of(server)
+
+
+def _last_used(user: Any) -> dict[tuple[str, str], datetime]:
+    """When each client last called each server, or got a token for it.
+
+    The verifier notes calls in the access token (``OAuthBackend``), which goes with each refresh.
+    """
+    found: dict[tuple[str, str], datetime] = {}
+    noted = ((get_access_token_model(), "updated"), (get_refresh_token_model(), "created"))
+    for model, field in noted:
+        rows: Iterable[tuple[str, list[str], datetime]] = model.objects.filter(
+            user=user, application__isnull=False
+        ).values_list("application__client_id", "resource", field)
+        for client_id, resources, at in rows:
+            for resource in resources or [""]:
+                key = (client_id, resource)
+                found[key] = max(at, found.get(key, at))
+    return found
+
+
+def _back(request: HttpRequest, text: str) -> HttpResponse:
+    # A site without the messages app sees by the list what happened.
+    messages.success(request, text, fail_silently=True)
+    return redirect("mcp_oauth:connections")
+
+
+# A user's accounts at third parties ---------------------------------------------------------------
+
+# As the page lists them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """One provider of this site, and whether the user has let the site in there."""
+
+    name: str
+    label: str
+    is_connected: bool
+
+
+def accounts_of(user: Any) -> list[Account]:
+    """An account for each provider; one query, and none where no provider is configured."""
+    configured = get_settings().oauth.upstream
+    # Without the extra there are no addresses to connect them at; a system check says so.
+    if not configured or not find_spec("authlib"):
+        return []
+    from mcp_django.oauth.upstream.conf import provider_settings
+    from mcp_django.oauth.upstream.grants import live
+
+    held = UpstreamGrant.objects.filter(live(), user=user)
+    connected = set(held.values_list("provider", flat=True))
+    return [
+        Account(name=one, label=provider_settings(one).label, is_connected=one in connected)
+        for one in configured
+    ]

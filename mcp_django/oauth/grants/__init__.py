@@ -1,1 +1,0 @@
-"""Grants that the toolkit does not have."""

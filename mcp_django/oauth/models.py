@@ -1,0 +1,280 @@
+"""Models of the authorization server: what it stores beside the toolkit's own tables.
+
+No foreign key leads to the toolkit's models: they are swappable, and ``makemigrations`` would ask
+each site for its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, models, router, transaction
+from django.db.models.signals import post_delete, post_save
+from django.dispatch import receiver
+from django.utils.translation import gettext_lazy as _
+
+# What the site knows of a client ------------------------------------------------------------------
+
+# That is what its registration does not say.
+
+
+class ClientProfile(models.Model):
+    """Whom a machine client acts as, how far it may go, and when any client was last used."""
+
+    client_id = models.CharField(_("client"), max_length=255, unique=True)
+    service_user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="+",
+        verbose_name=_("service account"),
+        help_text=_("Whom the client acts as when no user signs in (client credentials)."),
+    )
+    allowed_scopes = models.JSONField(
+        _("allowed scopes"),
+        default=list,
+        blank=True,
+        help_text=_("Empty: what the servers need of every caller."),
+    )
+    allowed_resources = models.JSONField(
+        _("allowed servers"),
+        default=list,
+        blank=True,
+        help_text=_("Their addresses. Empty: every server of this site."),
+    )
+    jwks = models.JSONField(
+        _("public keys"),
+        null=True,
+        blank=True,
+        help_text=_("A JSON Web Key Set. With keys the client proves itself by them alone."),
+    )
+    jwks_url = models.URLField(_("address of the public keys"), max_length=500, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    last_used_at = models.DateTimeField(_("last used"), null=True, blank=True, editable=False)
+
+    class Meta:
+        verbose_name = _("client profile")
+        verbose_name_plural = _("client profiles")
+
+    def __str__(self) -> str:
+        return self.client_id
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the client proves itself by keys (``private_key_jwt``)."""
+        return bool(self.jwks or self.jwks_url)
+
+    def clean(self) -> None:
+        """See that lists are lists and keys are public ones.
+
+        Raises:
+            ValidationError: they are not, by field.
+        """
+        problems = {}
+        for name in ("allowed_scopes", "allowed_resources"):
+            value = getattr(self, name)
+            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+                problems[name] = _('Write a list of texts: ["…", "…"].')
+        if self.jwks and not _is_public(self.jwks):
+            problems["jwks"] = _('Write {"keys": […]} with public RSA, EC or OKP keys alone.')
+        if self.jwks_url and not self.jwks_url.startswith("https://"):
+            problems["jwks_url"] = _("Write an https:// address.")
+        if problems:
+            raise ValidationError(problems)
+
+
+def _is_public(jwks: Any) -> bool:
+    keys = jwks.get("keys") if isinstance(jwks, dict) else None
+    return isinstance(keys, list) and all(
+        isinstance(key, dict) and key.get("kty") in ("RSA", "EC", "OKP") and "d" not in key
+        for key in keys
+    )
+
+
+@receiver([post_save, post_delete], sender=ClientProfile, dispatch_uid="mcp_oauth.machine_tokens")
+def _end_machine_tokens(sender: Any, instance: ClientProfile, **kwargs: Any) -> None:
+    """Let what was changed hold at once: a machine asks for a new token, or gets none."""
+    if kwargs.get("created"):
+        return
+    # The toolkit's models are not there yet when this module is imported.
+    from mcp_django.oauth import grants
+
+    grants.end_tokens(instance.client_id)
+
+
+# Consents of users --------------------------------------------------------------------------------
+
+
+class Consent(models.Model):
+    """A user let a client use one server with these scopes; renewed by each approval."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
+    )
+    client_id = models.CharField(_("client"), max_length=255)
+    resource = models.CharField(_("server"), max_length=500)
+    scopes = models.JSONField(_("scopes"), default=list)
+    agreed = models.JSONField(_("scopes of the last approval"), default=list, editable=False)
+    redirect_host = models.CharField(_("redirect host"), max_length=255)
+    created_at = models.DateTimeField(_("first given"), auto_now_add=True)
+    updated_at = models.DateTimeField(_("last given"), auto_now=True)
+
+    class Meta:
+        verbose_name = _("connected assistant")
+        verbose_name_plural = _("connected assistants")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "client_id", "resource"], name="mcp_oauth_one_consent"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.client_id} for {self.resource}"
+
+
+# What may be used once ----------------------------------------------------------------------------
+
+# Only digests are stored, until what they stand for would have expired anyway.
+
+
+class OnceOnly(models.Model):
+    """Stands for something that one of several, in any process, may use."""
+
+    digest = models.CharField(_("digest"), max_length=64, unique=True)
+
+    class Meta:
+        abstract = True
+
+    def claim(self) -> bool:
+        """Store the row; whether nobody had stored one of this digest before."""
+        try:
+            with transaction.atomic(using=router.db_for_write(type(self))):
+                self.save(force_insert=True)
+        except IntegrityError:
+            return False
+        return True
+
+
+class RedeemedCode(OnceOnly):
+    """An authorization code that was exchanged, and what came of it."""
+
+    family = models.UUIDField(_("family of tokens"), null=True)
+    checksum = models.CharField(_("checksum of the access token"), max_length=64, blank=True)
+    redeemed_at = models.DateTimeField(_("redeemed"), auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"code {self.digest[:8]}"
+
+
+class RefreshReplay(OnceOnly):
+    """The answer to a refresh, encrypted under the refresh token that it was the answer to."""
+
+    client_id = models.CharField(_("client"), max_length=255)
+    answer = models.BinaryField(_("answer"))
+    expires_at = models.DateTimeField(_("expires"))
+
+    def __str__(self) -> str:
+        return f"refresh of {self.client_id}"
+
+
+class UsedAssertion(OnceOnly):
+    """An identity assertion or client assertion that was accepted once."""
+
+    expires_at = models.DateTimeField(_("expires"))
+
+    def __str__(self) -> str:
+        return f"assertion {self.digest[:8]}"
+
+
+# Access at upstream providers ---------------------------------------------------------------------
+
+# Users have given this site that access.
+
+
+class UpstreamGrant(models.Model):
+    """A user's access at one upstream provider; its tokens are encrypted."""
+
+    class Status(models.TextChoices):
+        """Whether it can be used."""
+
+        LIVE = "live", _("live")
+        REVOKED = "revoked", _("revoked")
+
+    provider = models.CharField(_("provider"), max_length=50)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
+    )
+    issuer = models.CharField(_("issuer"), max_length=255, blank=True)
+    subject = models.CharField(_("subject"), max_length=255, blank=True)
+    session_id = models.CharField(_("upstream session"), max_length=255, blank=True)
+    scopes = models.JSONField(_("scopes"), default=list)
+    access_cipher = models.BinaryField(_("access token, encrypted"))
+    refresh_cipher = models.BinaryField(_("refresh token, encrypted"), null=True)
+    expires_at = models.DateTimeField(_("expires"), null=True)
+    refresh_expires_at = models.DateTimeField(_("refresh expires"), null=True)
+    status = models.CharField(
+        _("status"), max_length=10, choices=Status.choices, default=Status.LIVE
+    )
+    checked_at = models.DateTimeField(_("last checked"), null=True)
+    last_error = models.CharField(_("last error"), max_length=200, blank=True)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    authorized_at = models.DateTimeField(_("last granted by the user"), null=True)
+    # Whoever moves this into the future renews the access; the others wait until it is past.
+    renewing_until = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        verbose_name = _("upstream access")
+        verbose_name_plural = _("upstream accesses")
+        constraints = [
+            models.UniqueConstraint(fields=["provider", "user"], name="mcp_oauth_upstream_grant")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.provider}: {self.subject}"
+
+
+class UpstreamBinding(models.Model):
+    """Which of our tokens stands on which upstream access; one for each that it needs."""
+
+    family = models.UUIDField(_("family of tokens"), null=True, db_index=True)
+    checksum = models.CharField(_("checksum of the access token"), max_length=64)
+    grant = models.ForeignKey(
+        UpstreamGrant, models.CASCADE, related_name="bindings", verbose_name=_("upstream access")
+    )
+
+    class Meta:
+        verbose_name = _("upstream binding")
+        verbose_name_plural = _("upstream bindings")
+        constraints = [
+            models.UniqueConstraint(fields=["checksum", "grant"], name="mcp_oauth_upstream_binding")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.checksum[:8]}… on {self.grant_id}"
+
+
+class UpstreamTransaction(models.Model):
+    """An authorization request that waits for its user to come back from upstream.
+
+    An empty ``request`` is a user who connects his account by himself, without a client.
+    """
+
+    digest = models.CharField(_("digest of the state"), max_length=64, unique=True)
+    provider = models.CharField(_("provider"), max_length=50)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
+    )
+    verifier_cipher = models.BinaryField(_("PKCE verifier, encrypted"))
+    nonce_digest = models.CharField(_("digest of the nonce"), max_length=64)
+    request = models.JSONField(_("request"), default=dict)
+    expires_at = models.DateTimeField(_("expires"))
+
+    class Meta:
+        verbose_name = _("upstream transaction")
+        verbose_name_plural = _("upstream transactions")
+
+    def __str__(self) -> str:
+        return f"{self.provider}: {self.user_id}"

@@ -1,3 +1,0 @@
-"""The pages and endpoints of the authorization server."""
-
-from __future__ import annotations
