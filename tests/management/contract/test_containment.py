@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django.management.contract_schemas import gaps_between
+from mcp_django.management.contract_containment import gaps_between
 
 CLOSED = {"type": "object", "properties": {"ab": {}, "a": {}}, "additionalProperties": False}
 EITHER = {"anyOf": [{"type": "integer"}, {"maxLength": 3}]}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from mcp_django.management.contract_schemas import gaps_between
+from mcp_django.management.contract_containment import gaps_between
 from tests.rings import examples
 
 jsonschema = pytest.importorskip("jsonschema")

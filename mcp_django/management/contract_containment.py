@@ -1,0 +1,857 @@
+"""Shows whether one JSON Schema accepts everything that another does, for ``mcp contract``.
+
+JSON Schema 2020-12; ``format`` and similar keywords count as promises, as clients may hold a
+value to them. Proofs only: what cannot be shown is a gap, so no change is taken for harmless by
+mistake.
+
+For each keyword of the outer schema it is shown that the inner one implies it. What is recursive
+is shown by induction over the size of the value: within its members, the claim itself may be used.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from mcp_django.schema.structure import Schema, children, map_children, resolve, walk
+
+Path = tuple[str, ...]
+ANY_ITEM, OTHER_MEMBERS = "[]", "*"
+
+ABSENT: Final = object()
+"""Stands for a keyword that a schema does not have."""
+
+CLOSED = "closed"
+MEMBER = "member"
+
+MAX_STEPS = 5_000
+
+_VALIDATING = frozenset(
+    {
+        *("type", "enum", "const", "multipleOf", "minimum", "maximum", "exclusiveMinimum"),
+        *("exclusiveMaximum", "minLength", "maxLength", "pattern", "format", "contentEncoding"),
+        *("contentMediaType", "minItems", "maxItems", "uniqueItems", "minContains", "maxContains"),
+        *("minProperties", "maxProperties", "required", "dependentRequired", "$ref", "$dynamicRef"),
+        *("$recursiveRef", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$id"),
+    }
+)
+_HOLDING = frozenset(
+    {
+        *("items", "additionalItems", "additionalProperties", "unevaluatedItems"),
+        *("unevaluatedProperties", "contains", "propertyNames", "not", "if", "then", "else"),
+        *("anyOf", "oneOf", "allOf", "prefixItems", "properties", "patternProperties"),
+        *("dependentSchemas", "dependencies", "$defs", "definitions", "contentSchema"),
+    }
+)
+SAYING = _VALIDATING | _HOLDING
+"""All keywords that say what a value may be."""
+
+_SILENT = frozenset(
+    {"$anchor", "$dynamicAnchor", "$recursiveAnchor", "$defs", "definitions", "$id"}
+)
+"""They say nothing of a value by themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """``inner`` and ``outer`` are what the two say by ``keyword``, of the value at ``path``.
+
+    ``CLOSED`` stands in place of a keyword where the outer schema has no such member, and
+    ``MEMBER`` where it describes one that is anything in the inner schema. Without ``is_sure``
+    nobody knows: it could not be shown that there is no gap.
+    """
+
+    path: Path
+    keyword: str
+    inner: Any = ABSENT
+    outer: Any = ABSENT
+    is_sure: bool = True
+
+
+Gaps = list[Gap]
+
+
+class TooLarge(Exception):
+    """There is more to compare than any schema in good faith gives."""
+
+
+def gaps_between(inner: Any, outer: Any) -> Gaps:
+    """Why some value that ``inner`` takes may not be taken by ``outer``; nothing: all are taken."""
+    roots = Root(inner), Root(outer)
+    if roots[0].fingerprint == roots[1].fingerprint:
+        return []
+    try:
+        if not all(root.is_readable for root in roots):
+            return [Gap(path=(), keyword="$schema", is_sure=False)]
+        return list(dict.fromkeys(_Containment(*roots).gaps((inner,), outer, (), 0)))
+    except (TooLarge, RecursionError, ValueError):
+        return [Gap(path=(), keyword="$ref", is_sure=False)]
+
+
+class _Containment:
+    """One comparison of two whole schemas."""
+
+    def __init__(self, inner: Root, outer: Root) -> None:
+        self.inner = inner
+        self.outer = outer
+        self._alike = inner.fingerprint == outer.fingerprint
+        self._steps = 0
+        self._claims: dict[tuple[str, ...], int] = {}
+        # Each with its schema, which lives as long: else another may get its id.
+        self._prints: dict[int, tuple[Any, str, bool]] = {}
+
+    def gaps(self, inner: tuple[Any, ...], outer: Any, path: Path, depth: int) -> Gaps:
+        """The same for the value at a path, ``depth`` members deep; all of ``inner`` hold.
+
+        Raises:
+            TooLarge: it takes too long.
+        """
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise TooLarge
+        if outer is True or outer == {} or any(self.is_same(one, outer) for one in inner):
+            return []
+        parts = self.inner.parts(*inner)
+        if parts is None:
+            return []
+        kinds = _kinds_in(parts)
+        values = _values_in(parts, kinds)
+        if not kinds or values == []:
+            return []
+        if outer is False:
+            return [Gap(path=path, keyword=CLOSED)]
+        if not isinstance(outer, dict):
+            return [Gap(path=path, keyword="$ref", is_sure=False)]
+        if not _refers(inner) and not _refers((outer,)):
+            return self._compared(parts, _Known(parts, kinds, values), outer, path, depth)
+        claim = tuple(self._print(one)[0] for one in (*inner, outer))
+        if (since := self._claims.get(claim)) is not None:
+            # Of a smaller value it may be taken for granted.
+            return [] if depth > since else [Gap(path=path, keyword="$ref", is_sure=False)]
+        self._claims[claim] = depth
+        try:
+            return self._compared(parts, _Known(parts, kinds, values), outer, path, depth)
+        finally:
+            del self._claims[claim]
+
+    def is_same(self, inner: Any, outer: Any) -> bool:
+        """Whether two say the same by the same words."""
+        if not isinstance(inner, dict) or not isinstance(outer, dict):
+            return inner is outer
+        if inner.keys() & SAYING != outer.keys() & SAYING:
+            return False
+        mine, theirs = self._print(inner), self._print(outer)
+        # By the same reference two schemas may say different things.
+        return mine[0] == theirs[0] and (self._alike or not mine[1])
+
+    def _print(self, schema: Any) -> tuple[str, bool]:
+        """The fingerprint of a schema, and whether it has references."""
+        found = self._prints.get(id(schema))
+        if found is None:
+            print_ = fingerprint(_stripped(schema))
+            found = self._prints[id(schema)] = schema, print_, _has_references(schema)
+        return found[1], found[2]
+
+    def _compared(
+        self, parts: list[Schema], known: _Known, outer: Schema, path: Path, depth: int
+    ) -> Gaps:
+        found = [
+            gap
+            for keyword in outer
+            if keyword in SAYING and keyword not in _SILENT
+            for gap in self._missing(known, keyword, outer, path, depth)
+        ]
+        if not found:
+            return []
+        for part in parts:
+            for keyword in ("anyOf", "oneOf"):
+                branches = part.get(keyword)
+                if isinstance(branches, list) and branches:
+                    rest = [one for one in parts if one is not part]
+                    left = {k: v for k, v in part.items() if k != keyword}
+                    return [
+                        gap
+                        for branch in branches
+                        for gap in self.gaps((*rest, left, branch), outer, path, depth)
+                    ]
+        return found
+
+    def _missing(self, known: _Known, keyword: str, outer: Schema, path: Path, depth: int) -> Gaps:
+        """The gaps by one keyword."""
+        wanted = outer[keyword]
+        if keyword == "$ref":
+            return self._referred(known, wanted, path, depth)
+        if keyword == "type":
+            missing = known.kinds - _kinds_of_types(wanted)
+            return [_gap(known, keyword, wanted, path)] if missing else []
+        if keyword in ("enum", "const"):
+            return self._listed(known, keyword, [wanted] if keyword == "const" else wanted, path)
+        holds = _implies(known, keyword, wanted)
+        if holds is not None:
+            return [] if holds else [_gap(known, keyword, wanted, path)]
+        if keyword in _CONTAINERS:
+            return _container_gaps(self, known, keyword, outer, path, depth)
+        return _applicator_gaps(self, known, keyword, outer, path, depth)
+
+    def _referred(self, known: _Known, reference: Any, path: Path, depth: int) -> Gaps:
+        target = self.outer.follow(reference)
+        if target is None:
+            return [Gap(path=path, keyword="$ref", is_sure=False)]
+        return self.gaps(tuple(known.parts), target, path, depth)
+
+    def _listed(self, known: _Known, keyword: str, wanted: Any, path: Path) -> Gaps:
+        if not isinstance(wanted, list):
+            return [Gap(path=path, keyword=keyword, is_sure=False)]
+        if known.values is None:
+            return [Gap(path=path, keyword=keyword, outer=tuple(map(fingerprint, wanted)))]
+        lost = _without(known.values, wanted)
+        shown = tuple(map(fingerprint, lost))
+        return [Gap(path=path, keyword="enum", inner=shown)] if lost else []
+
+
+def _refers(schemas: tuple[Any, ...]) -> bool:
+    return any(isinstance(one, dict) and "$ref" in one for one in schemas)
+
+
+# Keywords that combine schemas --------------------------------------------------------------------
+
+# Some of them are compared by what they mean; others count as equal only where they are the same.
+
+_TOGETHER = {
+    "contains": ("contains", "minContains", "maxContains"),
+    "minContains": ("contains", "minContains", "maxContains"),
+    "maxContains": ("contains", "minContains", "maxContains"),
+    "if": ("if", "then", "else"),
+    "then": ("if", "then", "else"),
+    "else": ("if", "then", "else"),
+    "additionalItems": ("items", "additionalItems"),
+}
+"""Keywords that mean something only beside others."""
+
+
+def _applicator_gaps(
+    proof: _Containment, known: _Known, keyword: str, outer: Schema, path: Path, depth: int
+) -> Gaps:
+    """The gaps by one of these keywords."""
+    wanted = outer[keyword]
+    if keyword == "allOf" and isinstance(wanted, list):
+        inner = tuple(known.parts)
+        return [gap for one in wanted for gap in proof.gaps(inner, one, path, depth)]
+    if keyword in ("anyOf", "oneOf") and isinstance(wanted, list) and wanted:
+        return _any_of(proof, known, keyword, wanted, path, depth)
+    if keyword == "contentSchema":
+        return []
+    if keyword.startswith("unevaluated") or not _is_said(proof, known, keyword, outer):
+        return [Gap(path=path, keyword=keyword, is_sure=False)]
+    return []
+
+
+def _is_said(proof: _Containment, known: _Known, keyword: str, outer: Schema) -> bool:
+    """Whether the same is said in the same words."""
+    together = _TOGETHER.get(keyword, (keyword,))
+    wanted = {name: outer[name] for name in together if name in outer}
+    return any(
+        proof.is_same({name: part[name] for name in together if name in part}, wanted)
+        for part in known.parts
+    )
+
+
+def _any_of(
+    proof: _Containment, known: _Known, keyword: str, branches: list[Any], path: Path, depth: int
+) -> Gaps:
+    if any(proof.is_same({keyword: one}, {keyword: branches}) for one in known.said(keyword)):
+        return []
+    inner = tuple(known.parts)
+    attempts: list[Gaps] = []
+    for index, branch in enumerate(branches):
+        others = branches[:index] + branches[index + 1 :]
+        missing = proof.gaps(inner, branch, path, depth)
+        if not missing and (keyword == "anyOf" or _excludes(proof, known, others)):
+            return []
+        attempts.append(missing)
+    if cases := _cases(known):
+        return [
+            gap
+            for case in cases
+            for gap in proof.gaps((*inner, case), {keyword: branches}, path, depth)
+        ]
+    # What comes nearest says most; of branches that all fit, none is known to fit alone.
+    nearest = min(attempts, key=len)
+    return nearest or [Gap(path=path, keyword=keyword, is_sure=False)]
+
+
+def _cases(known: _Known) -> list[Schema]:
+    """What it may be, one by one, where that is more than one thing."""
+    if known.values is not None:
+        return [{"const": one} for one in known.values] if len(known.values) > 1 else []
+    types = sorted({"number" if kind == _FRACTION else kind for kind in known.kinds})
+    if "number" in types and "integer" in types:
+        types.remove("integer")
+    return [{"type": one} for one in types] if len(types) > 1 else []
+
+
+def _excludes(proof: _Containment, known: _Known, branches: list[Any]) -> bool:
+    """Whether nothing of what is known fits any of these."""
+    return all(_are_apart(proof.inner, list(known.parts), proof.outer, [one]) for one in branches)
+
+
+def _are_apart(one: Root, mine: list[Any], other: Root, theirs: list[Any], depth: int = 0) -> bool:
+    """Whether no value satisfies all of both."""
+    left, right = one.parts(*mine), other.parts(*theirs)
+    if left is None or right is None:
+        return True
+    kinds = _kinds_in(left) & _kinds_in(right)
+    if not kinds:
+        return True
+    values, others = _values_in(left, kinds), _values_in(right, kinds)
+    if values is not None and others is not None and len(_without(values, others)) == len(values):
+        return True
+    if kinds != {"object"} or depth > 1:
+        return False
+    return any(
+        _are_apart(one, _said_of(left, name), other, _said_of(right, name), depth + 1)
+        for name in _required_in(left) | _required_in(right)
+    )
+
+
+def _said_of(parts: list[Schema], name: str) -> list[Any]:
+    """What is certain of a member."""
+    return [schemas[0] for part in parts if len(schemas := _member(part, name)) == 1]
+
+
+# Keywords of arrays and objects -------------------------------------------------------------------
+
+_ARRAYS = frozenset({"minItems", "maxItems", "uniqueItems", "items", "prefixItems"})
+_OBJECTS = frozenset(
+    {
+        *("required", "minProperties", "maxProperties", "properties", "additionalProperties"),
+        *("patternProperties", "propertyNames"),
+    }
+)
+_CONTAINERS = _ARRAYS | _OBJECTS
+_MEMBER_KEYWORDS = ("properties", "additionalProperties", "patternProperties")
+
+
+def _container_gaps(
+    proof: _Containment, known: _Known, keyword: str, outer: Schema, path: Path, depth: int
+) -> Gaps:
+    """The gaps by one of these keywords."""
+    kind = "array" if keyword in _ARRAYS else "object"
+    if kind not in known.kinds:
+        return []
+    if known.values is not None:
+        # A listed array or object, which nobody wrote yet.
+        return [Gap(path=path, keyword=keyword, is_sure=False)]
+    if keyword in ("items", "prefixItems"):
+        is_first = keyword == "prefixItems" or "prefixItems" not in outer
+        return _items(proof, known, outer, path, depth) if is_first else []
+    if keyword in _MEMBER_KEYWORDS:
+        is_first = keyword == next(one for one in outer if one in _MEMBER_KEYWORDS)
+        return _members(proof, known, outer, path, depth) if is_first else []
+    if keyword == "required":
+        return _required(known, outer[keyword], path)
+    if keyword == "propertyNames":
+        return _names(proof, known, outer[keyword], path, depth)
+    wanted = outer[keyword]
+    return [] if _counts(known, keyword, wanted) else [_gap(known, keyword, wanted, path)]
+
+
+def _gap(known: _Known, keyword: str, wanted: Any, path: Path) -> Gap:
+    said = known.said(keyword)
+    inner = fingerprint(said[0]) if said else ABSENT
+    return Gap(path=path, keyword=keyword, inner=inner, outer=fingerprint(wanted))
+
+
+def _counts(known: _Known, keyword: str, wanted: Any) -> bool:
+    if keyword == "uniqueItems":
+        return wanted is False or True in known.said(keyword)
+    if not _is_number(wanted):
+        return False
+    own = [one for one in known.said(keyword) if _is_number(one)]
+    if keyword == "minProperties":
+        own.append(len(_required_in(list(known.parts))))
+    if keyword == "maxProperties":
+        own += [len(part.get("properties", {})) for part in known.parts if _is_closed(part)]
+    if keyword.startswith("min"):
+        return bool(wanted <= 0 or any(one >= wanted for one in own))
+    return any(one <= wanted for one in own)
+
+
+def _is_closed(part: Schema) -> bool:
+    return part.get("additionalProperties") is False and not part.get("patternProperties")
+
+
+def _items(proof: _Containment, known: _Known, outer: Schema, path: Path, depth: int) -> Gaps:
+    if not isinstance(outer.get("items", True), dict | bool):
+        return [Gap(path=path, keyword="items", is_sure=False)]
+    parts = list(known.parts)
+    longest = max(len(_fixed_items(one)) for one in [*parts, outer])
+    found: Gaps = []
+    for index in range(longest):
+        here = tuple(_item(part, index) for part in parts)
+        place = (*path, f"[{index}]")
+        found += proof.gaps(here, _item(outer, index), place, depth + 1)
+    every = tuple(map(_other_items, parts))
+    return found + proof.gaps(every, _other_items(outer), (*path, ANY_ITEM), depth + 1)
+
+
+def _members(proof: _Containment, known: _Known, outer: Schema, path: Path, depth: int) -> Gaps:
+    parts = list(known.parts)
+    patterns = _named(outer, "patternProperties")
+    twin = next((one for one in parts if _has_patterns_of(one, outer)), None)
+    if patterns and twin is None:
+        return [Gap(path=path, keyword="patternProperties", is_sure=False)]
+    found: Gaps = []
+    for pattern, wanted in patterns.items():
+        here = (_named(twin or {}, "patternProperties")[pattern],)
+        found += proof.gaps(here, wanted, (*path, f"/{pattern}/"), depth + 1)
+    described, wanted_names = _named_members(parts), _named(outer, "properties")
+    for name in dict.fromkeys([*described, *wanted_names]):
+        wanted = wanted_names.get(name, outer.get("additionalProperties", True))
+        missing = [
+            gap
+            for case in _combined([_member(part, name) for part in parts])
+            for gap in proof.gaps(case, wanted, (*path, name), depth + 1)
+        ]
+        if missing and name not in described:
+            missing = [Gap(path=(*path, name), keyword=MEMBER)]
+        found += missing
+    rest = [_unnamed_members(part, is_twin=part is twin) for part in parts]
+    for case in _combined(rest):
+        wanted = outer.get("additionalProperties", True)
+        left = proof.gaps(case, wanted, (*path, OTHER_MEMBERS), depth + 1)
+        found += [Gap(path=path, keyword=CLOSED)] if left and wanted is False else left
+    return found
+
+
+def _unnamed_members(part: Schema, *, is_twin: bool) -> _Alternatives:
+    # What fits a pattern that both have was compared by itself.
+    return [part.get("additionalProperties", True)] if is_twin else _other_members(part)
+
+
+def _has_patterns_of(part: Schema, outer: Schema) -> bool:
+    patterns = _named(outer, "patternProperties")
+    return bool(patterns) and set(_named(part, "patternProperties")) == set(patterns)
+
+
+def _required(known: _Known, wanted: Any, path: Path) -> Gaps:
+    if not isinstance(wanted, list):
+        # In draft 3 it was a flag.
+        return [Gap(path=path, keyword="required", is_sure=False)]
+    have = _required_in(list(known.parts))
+    missing = [name for name in wanted if name not in have]
+    return [Gap(path=(*path, str(name)), keyword="required") for name in missing]
+
+
+def _names(proof: _Containment, known: _Known, wanted: Any, path: Path, depth: int) -> Gaps:
+    if any(proof.is_same(one, wanted) for one in known.said("propertyNames")):
+        return []
+    if not any(map(_is_closed, known.parts)):
+        return [Gap(path=path, keyword="propertyNames", is_sure=False)]
+    closed = next(filter(_is_closed, known.parts))
+    return [
+        gap
+        for name in _named(closed, "properties")
+        for gap in proof.gaps(({"const": name},), wanted, (*path, name), depth + 1)
+    ]
+
+
+# Schemas of items and members ---------------------------------------------------------------------
+
+_Alternatives = list[Any]
+"""Schemas of which one holds, and nobody knows which."""
+
+
+def _named(part: Schema, keyword: str) -> Mapping[str, Any]:
+    """The schemas that a keyword has by name."""
+    found = part.get(keyword)
+    return found if isinstance(found, dict) else {}
+
+
+def _named_members(parts: list[Schema]) -> list[str]:
+    """Every member that is named."""
+    return list(dict.fromkeys(name for part in parts for name in _named(part, "properties")))
+
+
+def _required_in(parts: list[Schema]) -> set[str]:
+    """The members that are always there."""
+    return {
+        name
+        for part in parts
+        if isinstance(part.get("required"), list)
+        for name in part["required"]
+        if isinstance(name, str)
+    }
+
+
+def _member(part: Schema, name: str) -> _Alternatives:
+    """What one part says of a member of this name; a pattern may or may not fit the name."""
+    properties = _named(part, "properties")
+    if name in properties:
+        return [properties[name]]
+    return _other_members(part)
+
+
+def _other_members(part: Schema) -> _Alternatives:
+    """What one part says of members that it does not name."""
+    return [part.get("additionalProperties", True), *_named(part, "patternProperties").values()]
+
+
+def _combined(alternatives: list[_Alternatives]) -> Iterator[tuple[Any, ...]]:
+    """Every case: in each, one schema of each part holds."""
+    return itertools.product(*alternatives)
+
+
+def _item(part: Schema, index: int) -> Any:
+    """What one part says of the item at a place."""
+    fixed = _fixed_items(part)
+    return fixed[index] if index < len(fixed) else _other_items(part)
+
+
+def _fixed_items(part: Schema) -> list[Any]:
+    """The schemas of the first items, one by one."""
+    found = part.get("prefixItems")
+    return found if isinstance(found, list) else []
+
+
+def _other_items(part: Schema) -> Any:
+    """What one part says of the items behind those."""
+    found = part.get("items", True)
+    return found if isinstance(found, dict | bool) else True
+
+
+# A schema with references resolved ----------------------------------------------------------------
+
+
+_MODERN = ("2020-12", "2019-09")
+_OLDER = ("draft-07", "draft-06")
+_BESIDE_REFERENCES = SAYING - {"$ref", "$defs", "definitions", "$id"}
+
+
+class Root:
+    """A whole schema, in which references are followed.
+
+    It is read as several parts that hold together. Leaving out one of them, or a keyword, says
+    less than there is: that is safe where the question is what certainly holds.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+        self._has_islands = isinstance(schema, dict) and any(_islands(schema))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for two that validate alike by the same words."""
+        return fingerprint(_stripped(self.schema))
+
+    @cached_property
+    def is_readable(self) -> bool:
+        """Whether its dialect means by these words what 2020-12 does; none given is 2020-12."""
+        if not isinstance(self.schema, dict) or "$schema" not in self.schema:
+            return True
+        dialect = str(self.schema["$schema"])
+        if _MODERN[0] in dialect:
+            return True
+        if not any(one in dialect for one in (*_MODERN, *_OLDER)):
+            return False
+        # Lists in `items` were tuples, and what stood beside a reference was ignored.
+        return not any(
+            isinstance(one.get("items"), list)
+            or "prefixItems" in one
+            or ("$ref" in one and one.keys() & _BESIDE_REFERENCES)
+            for _, one in walk(self.schema)
+        )
+
+    def follow(self, reference: Any) -> Any:
+        """What a reference leads to; ``None`` if that is not within the schema."""
+        if self._has_islands or not isinstance(reference, str):
+            # Another base address: it may mean anything.
+            return None
+        return resolve(self.schema, reference)
+
+    def parts(self, *schemas: Any) -> list[Schema] | None:
+        """The schemas as such without references and ``allOf``; ``None`` where nothing is valid.
+
+        What a reference cannot be followed to is left out.
+
+        Raises:
+            TooLarge: it does not end.
+        """
+        found: list[Schema] = []
+        pending = list(schemas)
+        seen: set[str] = set()
+        steps = 0
+        while pending:
+            steps += 1
+            if steps > MAX_STEPS:
+                raise TooLarge
+            schema = pending.pop(0)
+            if schema is False:
+                return None
+            if not isinstance(schema, dict):
+                continue
+            if (reference := schema.get("$ref")) is not None and str(reference) not in seen:
+                seen.add(str(reference))
+                pending.append(self.follow(reference))
+            whole = schema.get("allOf")
+            pending.extend(whole if isinstance(whole, list) else ())
+            found.append({k: v for k, v in schema.items() if k not in ("$ref", "allOf")})
+        return found
+
+
+def _stripped(schema: Any) -> Any:
+    """The schema without what validates nothing: texts, defaults, and words of others."""
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: value for name, value in schema.items() if name in SAYING}
+    return map_children(kept, _stripped)
+
+
+def _has_references(schema: Any) -> bool:
+    """Whether a schema says anything by reference."""
+    if not isinstance(schema, dict):
+        return False
+    return any(name.endswith(("$ref", "Ref")) for name in schema if name.startswith("$")) or any(
+        _has_references(child) for _, child in children(schema)
+    )
+
+
+def _islands(schema: Schema) -> Iterator[bool]:
+    for _, child in children(schema):
+        if isinstance(child, dict):
+            yield "$id" in child
+            yield from _islands(child)
+
+
+def _kinds_in(parts: list[Schema]) -> frozenset[str]:
+    """The kinds of value that all parts let in."""
+    found = _KINDS
+    for part in parts:
+        if "type" in part:
+            found &= _kinds_of_types(part["type"])
+        if (values := _listed(part)) is not None:
+            found &= {_kind_of(one) for one in values}
+    return found
+
+
+def _listed(part: Schema) -> list[Any] | None:
+    """The values that one part lists."""
+    if "const" in part:
+        return [part["const"]]
+    values = part.get("enum")
+    return list(values) if isinstance(values, list) else None
+
+
+def _values_in(parts: list[Schema], kinds: frozenset[str]) -> list[Any] | None:
+    """All values there are, where they can be counted."""
+    every = [values for part in parts if (values := _listed(part)) is not None]
+    if kinds <= {"null", "boolean"}:
+        simple = [None] * ("null" in kinds) + [True, False] * ("boolean" in kinds)
+        every.append(simple)
+    if not every:
+        return None
+    first, *others = every
+    # Of equal ones one is enough, and who goes through them one by one has to come to an end.
+    first = list({fingerprint(one): one for one in first}.values())
+    return [
+        one
+        for one in first
+        if _kind_of(one) in kinds and all(_is_among(one, values) for values in others)
+    ]
+
+
+def _are_whole(kinds: frozenset[str]) -> bool:
+    """Whether all numbers of these kinds are integers."""
+    return _INTEGER in kinds and _FRACTION not in kinds
+
+
+# Equal values and kinds of values -----------------------------------------------------------------
+
+_INTEGER, _FRACTION = "integer", "fraction"
+_NUMBERS = frozenset({_INTEGER, _FRACTION})
+_KINDS = frozenset({"null", "boolean", "string", "array", "object"}) | _NUMBERS
+"""The types, with those numbers apart that are no integers: each value is of one of these."""
+
+
+def _kind_of(value: Any) -> str:
+    """The kind of a value; 1.0 is an integer (validation, section 6.1.1)."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return _INTEGER
+    if isinstance(value, float):
+        return _FRACTION
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list | tuple) else "object"
+
+
+def _kinds_of_types(types: Any) -> frozenset[str]:
+    """The kinds that ``type`` lets in; those it does not know, none."""
+    names = {types} if isinstance(types, str) else {one for one in types if isinstance(one, str)}
+    found = names & _KINDS
+    return frozenset(found | _NUMBERS if "number" in names else found)
+
+
+def fingerprint(value: Any) -> str:
+    """The same text for equal values, and for those alone."""
+    return json.dumps(_plain(value), sort_keys=True, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return value
+
+
+def _is_among(value: Any, values: Iterable[Any]) -> bool:
+    """Whether an equal value is there."""
+    mine = fingerprint(value)
+    return any(mine == fingerprint(one) for one in values)
+
+
+def _without(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """The values that are not among the others."""
+    known = {fingerprint(one) for one in others}
+    return [one for one in values if fingerprint(one) not in known]
+
+
+# Limits of numbers and texts ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is certain of a value: the parts that hold, its kinds, its values if they are few."""
+
+    parts: Sequence[Schema]
+    kinds: frozenset[str]
+    values: Sequence[Any] | None = field(default=None)
+
+    def said(self, keyword: str) -> list[Any]:
+        """What the parts say by a keyword."""
+        return [part[keyword] for part in self.parts if keyword in part]
+
+    def numbers(self) -> list[int | float] | None:
+        """The numbers that it may be, where they can be counted."""
+        if self.values is None:
+            return None
+        return [one for one in self.values if _is_number(one)]
+
+    def lengths(self) -> list[int] | None:
+        """How long the text may be, where that can be counted."""
+        if self.values is None:
+            return None
+        return [len(one) for one in self.values if isinstance(one, str)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_Limit = tuple[float, bool]
+"""A number, and whether it is itself out of bounds; of lower limits the greater one is stricter."""
+
+
+def _implies(known: _Known, keyword: str, wanted: Any) -> bool | None:
+    """Whether the keyword holds of what is known; ``None`` for one that is not about scalars."""
+    rule = _RULES.get(keyword)
+    if rule is None:
+        return None
+    kinds, holds = rule
+    return not known.kinds & kinds or holds(known, keyword, wanted)
+
+
+def _at_least(known: _Known, keyword: str, wanted: Any) -> bool:
+    return _bounded(known, ("minimum", "exclusiveMinimum"), keyword, wanted, sign=1)
+
+
+def _at_most(known: _Known, keyword: str, wanted: Any) -> bool:
+    return _bounded(known, ("maximum", "exclusiveMaximum"), keyword, wanted, sign=-1)
+
+
+def _bounded(
+    known: _Known, keywords: tuple[str, str], keyword: str, wanted: Any, *, sign: int
+) -> bool:
+    """Whether it is on the right side of a limit; upper limits are lower ones of ``-x``."""
+    if not _is_number(wanted):
+        # In draft 4 these were flags.
+        return False
+    whole = _are_whole(known.kinds)
+    limit = _limit(sign * wanted, whole=whole, excludes=keyword == keywords[1])
+    numbers = known.numbers()
+    if numbers is not None:
+        return all(_limit(sign * one, whole=whole, excludes=False) >= limit for one in numbers)
+    own = [
+        _limit(sign * value, whole=whole, excludes=name == keywords[1])
+        for name in keywords
+        for value in known.said(name)
+        if _is_number(value)
+    ]
+    return any(one >= limit for one in own)
+
+
+def _limit(value: float, *, whole: bool, excludes: bool) -> _Limit:
+    if whole and excludes:
+        return math.floor(value) + 1, False
+    return (math.ceil(value), False) if whole else (value, excludes)
+
+
+def _multiple(known: _Known, keyword: str, wanted: Any) -> bool:
+    if wanted in known.said(keyword):
+        return True
+    if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1:
+        # Fractions divide differently in each validator.
+        return False
+    if _are_whole(known.kinds) and wanted == 1:
+        return True
+    numbers = known.numbers()
+    if numbers is not None:
+        return all(isinstance(one, int) and one % wanted == 0 for one in numbers)
+    return any(isinstance(one, int) and one % wanted == 0 for one in known.said(keyword))
+
+
+def _counted(lowest: str, *, what: Callable[[_Known], list[int] | None]) -> Callable[..., bool]:
+    def holds(known: _Known, keyword: str, wanted: Any) -> bool:
+        if not _is_number(wanted):
+            return False
+        counted = what(known)
+        own = known.said(keyword) if counted is None else counted
+        sizes = [one for one in own if _is_number(one)]
+        check = all if counted is not None else any
+        if keyword == lowest:
+            return wanted <= 0 or check(one >= wanted for one in sizes)
+        return check(one <= wanted for one in sizes)
+
+    return holds
+
+
+def _said_alike(known: _Known, keyword: str, wanted: Any) -> bool:
+    return wanted in known.said(keyword)
+
+
+_TEXT = frozenset({"string"})
+_length = _counted("minLength", what=_Known.lengths)
+_RULES: dict[str, tuple[frozenset[str], Callable[[_Known, str, Any], bool]]] = {
+    "minimum": (_NUMBERS, _at_least),
+    "exclusiveMinimum": (_NUMBERS, _at_least),
+    "maximum": (_NUMBERS, _at_most),
+    "exclusiveMaximum": (_NUMBERS, _at_most),
+    "multipleOf": (_NUMBERS, _multiple),
+    "minLength": (_TEXT, _length),
+    "maxLength": (_TEXT, _length),
+    "pattern": (_TEXT, _said_alike),
+    "format": (_TEXT, _said_alike),
+    "contentEncoding": (_TEXT, _said_alike),
+    "contentMediaType": (_TEXT, _said_alike),
+}
