@@ -14,7 +14,7 @@ from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler
 
-from mcp_django.test import MCPClient, transports
+from mcp_django.test import MCPClient, connection
 from tests.till import shop
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -60,7 +60,7 @@ def test_a_second_writer_waits_for_the_first(
 ) -> None:
     refused = threading.Event()
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: refused.set())
-    monkeypatch.setattr(transports, "time", clock)
+    monkeypatch.setattr(connection, "time", clock)
     writing = elsewhere.submit(insert, databases)
     assert refused.wait(PATIENCE)
     databases["default"].commit()
@@ -73,7 +73,7 @@ def test_a_second_writer_waits_for_the_first(
 def test_it_does_not_wait_for_ever(
     databases: ConnectionHandler, elsewhere: ThreadPoolExecutor, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(transports, "LOCKED_SECONDS", -1)
+    monkeypatch.setattr(connection, "LOCKED_SECONDS", -1)
     with pytest.raises(OperationalError, match="locked"):
         elsewhere.submit(insert, databases).result(PATIENCE)
 

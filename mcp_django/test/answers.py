@@ -99,9 +99,6 @@ class Recorder:
 
 
 # What the user of a test answers ------------------------------------------------------------------
-
-# As a client would send it.
-
 EVERYTHING: Final[Mapping[str, Any]] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}},
@@ -123,7 +120,7 @@ DECLINE: Final = Reaction.DECLINE
 CANCEL: Final = Reaction.CANCEL
 
 
-def to_answer(request: Mapping[str, Any], given: Any) -> dict[str, Any]:
+def _to_answer(request: Mapping[str, Any], given: Any) -> dict[str, Any]:
     """What a client sends for one question, given what the test says about it."""
     method = request["method"]
     if method == "elicitation/create":
@@ -158,7 +155,7 @@ def next_round(result: Mapping[str, Any], answers: Sequence[Any]) -> dict[str, A
             "give one for each in answers=[…]."
         )
     given = {
-        key: to_answer(request, answer)
+        key: _to_answer(request, answer)
         for (key, request), answer in zip(requests.items(), answers, strict=False)
     }
     return {"inputResponses": given, "requestState": result.get("requestState")}

@@ -16,14 +16,12 @@ from mcp_django.protocol import envelope, sse
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.protocol.revisions import REVISIONS
 from mcp_django.test.answers import CallResult, ErrorResponse, Recorder, checked, next_round
+from mcp_django.test.connection import RemoteConnection
 from mcp_django.test.rounds import Rounds, result_of, with_tasks
-from mcp_django.test.transports import RemoteConnection
 from mcp_django.transports import listen as listen_stream
 from mcp_django.transports.memory import Response
 
 # Tasks --------------------------------------------------------------------------------------------
-
-# The test client looks at them, answers them and waits for them.
 
 # A task of a transport runs in a thread of its own; over memory it has run before anybody looks.
 PATIENCE_SECONDS = 10
@@ -31,7 +29,7 @@ LOOK_SECONDS = 0.02
 OVER = ("completed", "failed", "cancelled")
 
 
-class Following(Rounds):
+class _Following(Rounds):
     """Tasks, as a client of either revision follows them."""
 
     def get_task(self, task_id: str) -> dict[str, Any]:
@@ -105,7 +103,7 @@ def _outcome(task: Mapping[str, Any]) -> dict[str, Any]:
 Arguments: TypeAlias = Mapping[str, Any] | None
 
 
-class MCPClient(Following):
+class MCPClient(_Following):
     """A client of one server, as one user.
 
     ``scopes`` are those of the credential (``None``: not scoped), ``capabilities`` what the

@@ -20,10 +20,10 @@ from mcp_django.protocol.revisions import LATEST, REVISIONS
 from mcp_django.server import MCPServer, mcp
 from mcp_django.signals import component_failed
 from mcp_django.test.answers import EVERYTHING, ErrorResponse, Recorder, next_round
+from mcp_django.test.connection import RemoteConnection
 from mcp_django.test.transports import (
     CHANNELS,
     Entrance,
-    RemoteConnection,
     ServerUnderTest,
     check_transport,
 )

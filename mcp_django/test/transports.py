@@ -1,38 +1,29 @@
-"""Transports of the test client in this process: Streamable HTTP, HTTP+SSE and stdio.
-
-``HTTPChannel`` speaks Streamable HTTP to the raw ASGI mount of a server.
-"""
+"""The transports of the test client in this process: Streamable HTTP, HTTP+SSE and stdio."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import secrets
-import threading
-import time
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
-    Coroutine,
     Iterable,
     Iterator,
     Mapping,
     MutableMapping,
 )
-from concurrent.futures import Future
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import urljoin
 from weakref import WeakValueDictionary
 
 import msgspec
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, OperationalError, connections, router
-from django.db.backends.signals import connection_created
+from django.db import DatabaseError, connections, router
 
 from mcp_django.auth.backends import BaseBackend
 from mcp_django.auth.credentials import Credentials
@@ -56,6 +47,33 @@ from mcp_django.test.answers import ErrorResponse
 from mcp_django.transports.asgi_handler import RawMount
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.request_checks import Receive, Scope, Send
+
+Message: TypeAlias = dict[str, Any]
+
+
+class Channel(Protocol):
+    """A way to the server, used on the event loop of the connection."""
+
+    def exchange(self, message: Message) -> AsyncGenerator[Message, None]:
+        """Send a request; what belongs to it, its response last."""
+
+    async def send(self, message: Message) -> None:
+        """Send a notification, or the answer to a question."""
+
+    async def cancel(self, message: Message) -> None:
+        """Say that nobody waits for a request any more."""
+
+    async def close(self) -> None:
+        """Leave."""
+
+
+def _cancellation(message: Message) -> Message:
+    """The notification that a request is not waited for."""
+    params = {"requestId": message["id"]}
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+
+
+# Streamable HTTP ----------------------------------------------------------------------------------
 
 PATH = "/mcp"
 
@@ -109,7 +127,7 @@ class HTTPChannel:
     async def cancel(self, message: Message) -> None:
         """Say that nobody waits for a request any more; without a session, leaving says it."""
         if names.SESSION_ID in self._headers:
-            await self.send(cancellation(message))
+            await self.send(_cancellation(message))
 
     async def close(self) -> None:
         """End the session."""
@@ -164,340 +182,10 @@ async def _events(response: Response, decoder: sse.Decoder) -> AsyncGenerator[Me
                 yield msgspec.json.decode(event.data)
 
 
-# A connection over a transport --------------------------------------------------------------------
+# HTTP+SSE and the lines of stdio ------------------------------------------------------------------
 
-# It takes the place of ``MemoryConnection``.
 
-# As long as SQLite waits for the lock of a file.
-LOCKED_SECONDS = 5
-LOOK_SECONDS = 0.005
-
-AnswerQuestions = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-
-
-class RemoteConnection:
-    """Sends requests over a channel; ``hear`` gets progress and log messages.
-
-    ``answer`` gets each question that a handshake revision asks meanwhile, by key, and returns
-    the answers by key, or nothing to leave them open: then the call is given up.
-    """
-
-    def __init__(
-        self, channel: Channel, *, hear: Callable[[Message], None], answer: AnswerQuestions
-    ) -> None:
-        self._channel = channel
-        self._hear = hear
-        self._answer = answer
-        self._loop = ServingLoop()
-        _let_threads_wait()
-        # A client that nobody closes leaves no thread behind.
-        weakref.finalize(self, self._loop.stop, is_awaited=False)
-
-    def request(self, message: Message) -> Message:
-        """Send a request from a thread and wait for its response."""
-        return self._loop.run(self._exchange(message))
-
-    async def arequest(self, message: Message) -> Message:
-        """Send a request from an event loop and wait for its response."""
-        return await self._loop.arun(self._exchange(message))
-
-    def notify(self, method: str) -> None:
-        """Send a notification."""
-        self._loop.run(self._channel.send({"jsonrpc": "2.0", "method": method}))
-
-    @asynccontextmanager
-    async def listen(self, message: Message) -> AsyncIterator[AsyncIterator[Message]]:
-        """Send a request that is answered by notifications, and read them.
-
-        Raises:
-            MCPError: it is refused.
-        """
-        coming = self._channel.exchange(message)
-        try:
-            first = await self._loop.arun(_next(coming))
-            if first is None or "method" not in first:
-                _refuse(first)
-            yield self._rest(first, coming)
-        finally:
-            await self._loop.arun(self._leave(message, coming))
-
-    def close(self) -> None:
-        """Leave the server, and end the loop."""
-        try:
-            self._loop.run(self._channel.close())
-        finally:
-            self._loop.stop()
-
-    async def _rest(
-        self, said: Message | None, coming: AsyncGenerator[Message, None]
-    ) -> AsyncIterator[Message]:
-        while said is not None:
-            yield said
-            said = await self._loop.arun(_next(coming))
-
-    async def _leave(self, message: Message, coming: AsyncGenerator[Message, None]) -> None:
-        await self._channel.cancel(message)
-        await coming.aclose()
-
-    async def _exchange(self, message: Message) -> Message:
-        async with aclosing(self._channel.exchange(message)) as coming:
-            try:
-                response = await self._follow(coming)
-            except BaseException:
-                await self._channel.cancel(message)
-                raise
-            if "result" in response and "id" not in response:
-                await self._channel.cancel(message)
-        check_response(response)
-        return response
-
-    async def _follow(self, coming: AsyncGenerator[Message, None]) -> Message:
-        """The response; without an id, that of a call whose question stays open."""
-        async for said in coming:
-            if "method" not in said:
-                return said
-            if "id" not in said:
-                self._hear(said)
-                continue
-            question = {"question": {"method": said["method"], "params": said.get("params", {})}}
-            answers = self._answer(question)
-            if answers is None:
-                return {"result": {"resultType": "input_required", "inputRequests": question}}
-            reply = {"jsonrpc": "2.0", "id": said["id"], "result": answers["question"]}
-            await self._channel.send(reply)
-        raise EOFError("The server ended its answer without a response.")
-
-
-def _let_threads_wait() -> None:
-    """Let the server's threads and the test's wait for each other's locks, as with a file.
-
-    On SQLite, Django makes the database of tests in memory, which its connections share. There a
-    second writer is refused at once, whatever the timeout (https://sqlite.org/sharedcache.html).
-    """
-    connection_created.connect(_make_patient, dispatch_uid=__name__)
-    for connection in connections.all(initialized_only=True):
-        _make_patient(connection)
-
-
-def _make_patient(connection: Any, **kwargs: Any) -> None:
-    if connection.vendor != "sqlite" or not connection.is_in_memory_db():
-        return
-    if _execute_patiently not in connection.execute_wrappers:
-        connection.execute_wrappers.append(_execute_patiently)
-
-
-def _execute_patiently(execute: Callable[..., Any], *statement: Any) -> Any:
-    until = time.monotonic() + LOCKED_SECONDS
-    while True:
-        try:
-            return execute(*statement)
-        except OperationalError as exc:
-            code = getattr(exc.__cause__, "sqlite_errorname", "")
-            if not code.startswith("SQLITE_LOCKED") or time.monotonic() > until:
-                raise
-        # SQLite can tell when a lock is gone, but Python's module has no door to that.
-        time.sleep(LOOK_SECONDS)
-
-
-def _refuse(response: Message | None) -> None:
-    check_response(response or {})
-    if response is not None and "error" in response:
-        raise ErrorResponse(response["error"])
-    raise TypeError("subscriptions/listen answered without a stream")
-
-
-async def _next(coming: AsyncGenerator[Message, None]) -> Message | None:
-    return await anext(coming, None)
-
-
-# The event loop that serves -----------------------------------------------------------------------
-
-# It runs in a thread of its own, while a synchronous test waits.
-
-T = TypeVar("T")
-
-# An end that takes longer is not waited for by the test.
-PATIENCE_SECONDS = 5
-
-
-class ServingLoop:
-    """Runs coroutines until it is stopped; begins with the first one."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine, for which this thread waits."""
-        return self._submit(coroutine).result()
-
-    async def arun(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine, for which the running loop waits."""
-        return await asyncio.wrap_future(self._submit(coroutine))
-
-    def stop(self, *, is_awaited: bool = True) -> None:
-        """Cancel what still runs, and end the thread."""
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            if is_awaited:
-                thread.join(PATIENCE_SECONDS)
-
-    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=_serve, args=(self._loop,), name="mcp-test-client", daemon=True
-            )
-            self._thread.start()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        loop.close()
-
-
-# ASGI requests without a socket -------------------------------------------------------------------
-
-# One request to an ASGI application of this process.
-
-Part = MutableMapping[str, Any]
-
-
-class Application(Protocol):
-    """An ASGI application."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-
-
-class Response:
-    """Status and headers, and a body that is read as it comes."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.coming: asyncio.Queue[Part | None] = asyncio.Queue()
-
-    @property
-    def is_stream(self) -> bool:
-        """Whether the body is a series of events."""
-        return self.headers.get("content-type", "").startswith("text/event-stream")
-
-    async def start(self) -> None:
-        """Wait for status and headers."""
-        part = await self.coming.get()
-        if part is not None:
-            self.status = part["status"]
-            self.headers = {
-                name.decode("latin-1").lower(): value.decode("latin-1")
-                for name, value in part["headers"]
-            }
-
-    async def parts(self) -> AsyncIterator[bytes]:
-        """The body, part by part."""
-        while (part := await self.coming.get()) is not None:
-            yield part.get("body", b"")
-            if not part.get("more_body", False):
-                return
-
-    async def body(self) -> bytes:
-        """The whole body."""
-        return b"".join([part async for part in self.parts()])
-
-
-@asynccontextmanager
-async def request(
-    app: Application, verb: str, target: str, headers: Mapping[str, str], body: bytes = b""
-) -> AsyncIterator[Response]:
-    """Send a request; at the end the connection is closed and the application has ended."""
-    gone = asyncio.Event()
-    waiting = [{"type": "http.request", "body": body, "more_body": False}]
-    response = Response()
-
-    async def receive() -> Part:
-        if waiting:
-            return waiting.pop()
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    serving = asyncio.create_task(app(_scope(verb, target, headers), receive, response.coming.put))
-    serving.add_done_callback(lambda _: response.coming.put_nowait(None))
-    try:
-        await response.start()
-        if not response.status:
-            await serving
-            raise EOFError(f"{verb} {target} was not answered.")
-        yield response
-    finally:
-        gone.set()
-        await serving
-
-
-def _scope(verb: str, target: str, headers: Mapping[str, str]) -> Scope:
-    path, _, query = target.partition("?")
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": verb,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "query_string": query.encode(),
-        "headers": [
-            (name.lower().encode("latin-1"), value.encode("latin-1"))
-            for name, value in headers.items()
-        ],
-        "client": ("127.0.0.1", 5000),
-        "server": ("testserver", 80),
-    }
-
-
-# What a channel carries ---------------------------------------------------------------------------
-
-Message: TypeAlias = dict[str, Any]
-
-
-class Channel(Protocol):
-    """A way to the server, used on the serving loop."""
-
-    def exchange(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send a request; what belongs to it, its response last."""
-
-    async def send(self, message: Message) -> None:
-        """Send a notification, or the answer to a question."""
-
-    async def cancel(self, message: Message) -> None:
-        """Say that nobody waits for a request any more."""
-
-    async def close(self) -> None:
-        """Leave."""
-
-
-def cancellation(message: Message) -> Message:
-    """The notification that a request is not waited for."""
-    params = {"requestId": message["id"]}
-    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-
-
-# Channels that all requests share -----------------------------------------------------------------
-
-# HTTP+SSE, and the lines of stdio.
-
-
-class SharedChannel(ABC):
+class _SharedChannel(ABC):
     """Sorts what comes by the request that it belongs to."""
 
     def __init__(self) -> None:
@@ -527,7 +215,7 @@ class SharedChannel(ABC):
 
     async def cancel(self, message: Message) -> None:
         """Say that nobody waits for a request any more."""
-        await self._write(cancellation(message))
+        await self._write(_cancellation(message))
 
     def _take(self, message: Message) -> None:
         if message.get("method") == "ping":
@@ -557,7 +245,7 @@ def _owner(message: Message) -> Any:
     return (about.get("_meta") or {}).get(envelope.SUBSCRIPTION_ID)
 
 
-class LineChannel(SharedChannel):
+class LineChannel(_SharedChannel):
     """One message per line, to the conversation that stdio has."""
 
     def __init__(self, entrance: Entrance) -> None:
@@ -592,7 +280,7 @@ class LineChannel(SharedChannel):
             await conversation.finish(seconds=1)
 
 
-class EventChannel(SharedChannel):
+class EventChannel(_SharedChannel):
     """HTTP+SSE of 2024-11-05: one stream for all that comes, POSTs for all that goes."""
 
     PATH = "/mcp/sse"
@@ -644,105 +332,128 @@ class EventChannel(SharedChannel):
             self._reading = self._endpoint = None
 
 
-# Overrides within a test --------------------------------------------------------------------------
+# The transports by name ---------------------------------------------------------------------------
 
-# An override made in the admin holds from the next request on, whether or not the test's
-# transaction ever commits. Reading it costs no query that the test counts. A test that may not
-# use the database goes on without it: there, everything is as in code. No override is left for
-# the next test.
-
-
-class ServerUnderTest:
-    """A server whose decisions are looked up for each request."""
-
-    def __init__(self, server: MCPServer) -> None:
-        self._server = server
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._server, name)
-
-    def refresh(self, *, is_list: bool = False) -> None:
-        """See that ``offered`` is of this moment, or as in code where nobody may look."""
-        if freshness.is_pinned:
-            self._server.refresh(is_list=is_list)
-        elif _is_forbidden():
-            self._server.as_in_code()
-        else:
-            freshness.start_over()
-            with _uncounted():
-                self._server.refresh(is_list=is_list)
+CHANNELS: Final[Mapping[str, Callable[[Entrance], Channel]]] = {
+    "http": HTTPChannel,
+    "sse": EventChannel,
+    "stdio": LineChannel,
+}
 
 
-def _alias() -> str:
-    return router.db_for_write(tables.Component)
+def check_transport(name: str, version: str) -> None:
+    """Refuse a transport that does not exist, or does not carry the revision.
+
+    Raises:
+        ValueError: naming what there is.
+    """
+    if name != "memory" and name not in CHANNELS:
+        known = ", ".join(["memory", *CHANNELS])
+        raise ValueError(f"There is no transport {name!r}; use one of {known}.")
+    if name == "sse" and version != V2024_11_05.version:
+        raise ValueError(
+            f"The transport 'sse' carries {V2024_11_05.version} alone, not {version!r}; pass "
+            f"protocol_version={V2024_11_05.version!r}, or transport='http'."
+        )
 
 
-def _is_forbidden() -> bool:
-    """Whether the test is kept from the database; opens a cursor, and asks nothing."""
-    try:
-        connections[_alias()].cursor().close()
-    except (AssertionError, RuntimeError):
-        # Django's own test cases raise the one, pytest-django the other.
-        return True
-    except (DatabaseError, ImproperlyConfigured):
-        # A database that is away, or that there is none, is for the server to tell.
-        return False
-    return False
+# ASGI requests without a socket -------------------------------------------------------------------
+
+_Part = MutableMapping[str, Any]
 
 
-@contextmanager
-def _uncounted() -> Iterator[None]:
-    """Keep queries from being counted: how many they are depends on no call of the test."""
-    connection = connections[_alias()]
-    logged, connection.force_debug_cursor = connection.force_debug_cursor, False
-    try:
-        yield
-    finally:
-        connection.force_debug_cursor = logged
+class _Application(Protocol):
+    """An ASGI application."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
 
 
-# Authentication of the test's user ----------------------------------------------------------------
+class Response:
+    """Status and headers, and a body that is read as it comes."""
 
-# Over HTTP the user of a test has a bearer token that is valid in this process alone. The
-# server's ``permission``, the scopes and the permissions of components are checked as for all
-# callers.
-
-BACKEND = "mcp_django.test.transports.EntranceBackend"
-
-
-class Entrance(ServerUnderTest):
-    """A server that knows the bearer of one client besides all that it knows itself."""
-
-    def __init__(self, server: MCPServer, principal: Principal) -> None:
-        super().__init__(server)
-        self.bearer = ""
-        self.principal = principal
-        if principal.is_authenticated:
-            self.bearer = secrets.token_urlsafe(16)
-            self.principal = replace(principal, backend=BACKEND)
-            _entrances[self.bearer] = self
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.coming: asyncio.Queue[_Part | None] = asyncio.Queue()
 
     @property
-    def auth(self) -> tuple[str, ...]:
-        """The server's own backends, after the one of this client."""
-        return (BACKEND, *self._server.auth)
+    def is_stream(self) -> bool:
+        """Whether the body is a series of events."""
+        return self.headers.get("content-type", "").startswith("text/event-stream")
+
+    async def start(self) -> None:
+        """Wait for status and headers."""
+        part = await self.coming.get()
+        if part is not None:
+            self.status = part["status"]
+            self.headers = {
+                name.decode("latin-1").lower(): value.decode("latin-1")
+                for name, value in part["headers"]
+            }
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The body, part by part."""
+        while (part := await self.coming.get()) is not None:
+            yield part.get("body", b"")
+            if not part.get("more_body", False):
+                return
+
+    async def body(self) -> bytes:
+        """The whole body."""
+        return b"".join([part async for part in self.parts()])
 
 
-class EntranceBackend(BaseBackend):
-    """Knows the bearers of the clients of this process; in use for their servers alone."""
+@asynccontextmanager
+async def request(
+    app: _Application, verb: str, target: str, headers: Mapping[str, str], body: bytes = b""
+) -> AsyncIterator[Response]:
+    """Send a request; at the end the connection is closed and the application has ended."""
+    gone = asyncio.Event()
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+    response = Response()
 
-    def authenticate(self, credentials: Credentials) -> Principal | None:
-        """The user of the client that the bearer belongs to."""
-        entrance = _entrances.get(credentials.bearer or "")
-        return entrance.principal if entrance is not None else None
+    async def receive() -> _Part:
+        if waiting:
+            return waiting.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    serving = asyncio.create_task(app(_scope(verb, target, headers), receive, response.coming.put))
+    serving.add_done_callback(lambda _: response.coming.put_nowait(None))
+    try:
+        await response.start()
+        if not response.status:
+            await serving
+            raise EOFError(f"{verb} {target} was not answered.")
+        yield response
+    finally:
+        gone.set()
+        await serving
 
 
-_entrances: WeakValueDictionary[str, Entrance] = WeakValueDictionary()
+def _scope(verb: str, target: str, headers: Mapping[str, str]) -> Scope:
+    path, _, query = target.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": verb,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query.encode(),
+        "headers": [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in headers.items()
+        ],
+        "client": ("127.0.0.1", 5000),
+        "server": ("testserver", 80),
+    }
 
 
 # Rejections as exceptions -------------------------------------------------------------------------
-
-# A transport's answer to a caller that may not go on is raised as the exception that caused it.
 
 _WAITS: dict[int, type[TooManyAttempts | AuthenticationUnavailable]] = {
     TooManyAttempts.status: TooManyAttempts,
@@ -805,26 +516,99 @@ def _raise_refusal(message: str, *, error: str, is_unknown: bool, scopes: Iterab
     raise ConnectionRefused(message)
 
 
-# The transports by name ---------------------------------------------------------------------------
-
-CHANNELS: Final[Mapping[str, Callable[[Entrance], Channel]]] = {
-    "http": HTTPChannel,
-    "sse": EventChannel,
-    "stdio": LineChannel,
-}
+# Overrides within a test --------------------------------------------------------------------------
 
 
-def check_transport(name: str, version: str) -> None:
-    """Refuse a transport that does not exist, or does not carry the revision.
+class ServerUnderTest:
+    """A server whose decisions are looked up for each request.
 
-    Raises:
-        ValueError: naming what there is.
+    An override made in the admin holds from the next request on, whether or not the test's
+    transaction ever commits. Reading it costs no query that the test counts. A test that may not
+    use the database goes on without it: there, everything is as in code. No override is left for
+    the next test.
     """
-    if name != "memory" and name not in CHANNELS:
-        known = ", ".join(["memory", *CHANNELS])
-        raise ValueError(f"There is no transport {name!r}; use one of {known}.")
-    if name == "sse" and version != V2024_11_05.version:
-        raise ValueError(
-            f"The transport 'sse' carries {V2024_11_05.version} alone, not {version!r}; pass "
-            f"protocol_version={V2024_11_05.version!r}, or transport='http'."
-        )
+
+    def __init__(self, server: MCPServer) -> None:
+        self._server = server
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def refresh(self, *, is_list: bool = False) -> None:
+        """See that ``offered`` is of this moment, or as in code where nobody may look."""
+        if freshness.is_pinned:
+            self._server.refresh(is_list=is_list)
+        elif _is_forbidden():
+            self._server.as_in_code()
+        else:
+            freshness.start_over()
+            with _uncounted():
+                self._server.refresh(is_list=is_list)
+
+
+def _alias() -> str:
+    return router.db_for_write(tables.Component)
+
+
+def _is_forbidden() -> bool:
+    """Whether the test is kept from the database; opens a cursor, and asks nothing."""
+    try:
+        connections[_alias()].cursor().close()
+    except (AssertionError, RuntimeError):
+        # Django's own test cases raise the one, pytest-django the other.
+        return True
+    except (DatabaseError, ImproperlyConfigured):
+        # A database that is away, or that there is none, is for the server to tell.
+        return False
+    return False
+
+
+@contextmanager
+def _uncounted() -> Iterator[None]:
+    """Keep queries from being counted: how many they are depends on no call of the test."""
+    connection = connections[_alias()]
+    logged, connection.force_debug_cursor = connection.force_debug_cursor, False
+    try:
+        yield
+    finally:
+        connection.force_debug_cursor = logged
+
+
+# Authentication of the test's user ----------------------------------------------------------------
+
+BACKEND = "mcp_django.test.transports.EntranceBackend"
+
+
+class Entrance(ServerUnderTest):
+    """A server that knows the bearer of one client besides all that it knows itself.
+
+    Over HTTP the user of a test has a bearer token that is valid in this process alone. The
+    server's ``permission``, the scopes and the permissions of components are checked as for all
+    callers.
+    """
+
+    def __init__(self, server: MCPServer, principal: Principal) -> None:
+        super().__init__(server)
+        self.bearer = ""
+        self.principal = principal
+        if principal.is_authenticated:
+            self.bearer = secrets.token_urlsafe(16)
+            self.principal = replace(principal, backend=BACKEND)
+            _entrances[self.bearer] = self
+
+    @property
+    def auth(self) -> tuple[str, ...]:
+        """The server's own backends, after the one of this client."""
+        return (BACKEND, *self._server.auth)
+
+
+class EntranceBackend(BaseBackend):
+    """Knows the bearers of the clients of this process; in use for their servers alone."""
+
+    def authenticate(self, credentials: Credentials) -> Principal | None:
+        """The user of the client that the bearer belongs to."""
+        entrance = _entrances.get(credentials.bearer or "")
+        return entrance.principal if entrance is not None else None
+
+
+_entrances: WeakValueDictionary[str, Entrance] = WeakValueDictionary()
