@@ -33,7 +33,6 @@ from mcp_django.integrations.models.declaration import (
     ModelComponents,
     ModelResource,
     ModelTools,
-    WriteHooks,
 )
 from mcp_django.integrations.models.row_access import (
     ModelPermission,
@@ -329,7 +328,7 @@ class ExposedModel(ModelComponents[M]):
     # Hearing ------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Nothing: ``hearing`` listens for every process, whether it serves this server or not."""
+        """Nothing: ``model_signals`` listens, whether the process serves this server or not."""
 
     def listen(self) -> None:
         """Begin to listen to what is saved and deleted."""
@@ -363,7 +362,7 @@ class ExposedModel(ModelComponents[M]):
 
     def _check_beside(self, model: type[Model]) -> None:
         for twin in self.server.twins(model):
-            if has_own_rules(twin) or is_overridden(twin, "get_queryset"):
+            if has_own_rules(twin) or twin.is_overridden("get_queryset"):
                 self.refuse(
                     f"fields shows columns of {model._meta.label}, which has rules of its own in "
                     f"code ({type(twin).__name__}); name the relation alone, which obeys them."
@@ -380,23 +379,13 @@ class ExposedModel(ModelComponents[M]):
                 "list, get and count alone."
             )
         for twin in self._twins:
-            own = [name for name in WRITE_HOOKS if is_overridden(twin, name)]
+            own = [name for name in WRITE_HOOKS if twin.is_overridden(name)]
             if own:
                 self.refuse(
                     f"operations: code has rules for writing {self.model._meta.label} "
                     f"({type(twin).__name__}: {', '.join(own)}); offer create, update and delete "
                     "there."
                 )
-
-
-def is_overridden(twin: ModelComponents[Any], name: str) -> bool:
-    """Whether a class of code says something of its own."""
-    bases: tuple[type[Any], ...] = (WriteHooks, ModelComponents)
-    return any(
-        isinstance(twin, base) and getattr(type(twin), name) is not getattr(base, name)
-        for base in bases
-        if hasattr(base, name)
-    )
 
 
 def model_of(target: str) -> type[Model]:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from mcp_django.integrations.models.declaration import ModelResource
 
-
 # One notification for each transaction ------------------------------------------------------------
 
 # A database takes only so many values in one statement.

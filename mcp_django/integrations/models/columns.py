@@ -1,10 +1,8 @@
-"""Columns of a model and paths to them: their JSON Schema, their values and their lookups.
-
-The table of kinds is keyed by Django's internal types, which custom fields keep, too.
-"""
+"""Paths through a model and the columns at their ends: JSON Schema, values and lookups."""
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,7 +21,6 @@ from django.utils import timezone
 from django.utils.translation import override
 from pydantic import AfterValidator, IPvAnyAddress
 from pydantic import Field as Rule
-from pydantic import Field as SchemaField
 
 from mcp_django.schema.portable import RULES, with_sentence
 from mcp_django.schema.structure import Schema
@@ -348,6 +345,7 @@ Kind = Literal[
     "other",
 ]
 
+# By Django's internal types, which custom fields keep, too.
 _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("AutoField", "BigAutoField", "SmallAutoField"), "integer"),
     **dict.fromkeys(("IntegerField", "BigIntegerField", "SmallIntegerField"), "integer"),
@@ -525,8 +523,6 @@ def _file(value: Any) -> dict[str, str] | None:
 
 
 def _base64(value: Any) -> str:
-    import base64
-
     return base64.b64encode(bytes(value)).decode()
 
 
@@ -565,9 +561,9 @@ _PARTS: Mapping[str, Any] = {
     "isnull": bool,
     "date": dt.date,
     # In another time zone the first and the last year begin or end beyond the calendar.
-    "year": Annotated[int, SchemaField(ge=2, le=9998)],
-    "month": Annotated[int, SchemaField(ge=1, le=12)],
-    "day": Annotated[int, SchemaField(ge=1, le=31)],
+    "year": Annotated[int, Rule(ge=2, le=9998)],
+    "month": Annotated[int, Rule(ge=1, le=12)],
+    "day": Annotated[int, Rule(ge=1, le=31)],
 }
 _WORDS: Mapping[str, str] = {
     "gt": "greater",
@@ -613,7 +609,7 @@ def annotation(path: FieldPath, lookup: str) -> Any:
         return _PARTS[lookup]
     value: Any = Column(path.column).argument()
     if lookup == "in":
-        return Annotated[list[value], SchemaField(min_length=1, max_length=MAX_IN)]
+        return Annotated[list[value], Rule(min_length=1, max_length=MAX_IN)]
     return value
 
 

@@ -20,13 +20,12 @@ from mcp_django.integrations.models import row_access
 from mcp_django.integrations.models.columns import Column, FieldPath
 from mcp_django.integrations.models.exposed_fields import labels
 from mcp_django.integrations.models.filtering import Filters, Search
-from mcp_django.integrations.models.list_get import count_words, narrowed
+from mcp_django.integrations.models.list_get import narrowed, with_doc
 from mcp_django.integrations.models.row_access import permitted, sees_all
 from mcp_django.schema.structure import Schema
 
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelComponents, ModelTools
-
 
 MAX_GROUPS: Final = 100
 _NUMBERS = frozenset({"integer", "number", "decimal"})
@@ -44,7 +43,10 @@ def count_tool(declaration: ModelTools[Any]) -> Tool:
     name = f"count_{declaration.plurals}"
     return Tool(
         name=name,
-        description=count_words(declaration),
+        description=with_doc(
+            declaration,
+            f"Count {declaration.nouns}, in groups if asked, with sums, averages and extremes.",
+        ),
         function=declare.function(counting.count, name=name),
         arguments=declare.arguments(name, counting.arguments),
         output=declare.MadeHere(counting.schema),
@@ -61,7 +63,7 @@ class Counting:
         self._declaration = declaration
         self._filters = Filters(declaration)
         self._search = Search(declaration)
-        self._groupings = groupings(declaration)
+        self._groupings = _groupings(declaration)
         self._measured = {
             kind: _measurable(declaration, kinds) for kind, (_, kinds, _) in _AGGREGATES.items()
         }
@@ -207,8 +209,6 @@ def _measurable(declaration: ModelTools[Any], kinds: frozenset[str]) -> dict[str
 
 # Groups of a count --------------------------------------------------------------------------------
 
-# By what rows can be grouped, and what the groups are called in the result.
-
 _PARTS: Final[dict[str, tuple[str, ...]]] = {
     "date": ("year", "month"),
     "datetime": ("year", "month", "date"),
@@ -247,7 +247,7 @@ class Grouping:
         return Column(self.path.field).dump(value)
 
 
-def groupings(declaration: ModelComponents[Any]) -> dict[str, Grouping]:
+def _groupings(declaration: ModelComponents[Any]) -> dict[str, Grouping]:
     """What is exposed and has few values: choices, references, yes and no, dates."""
     found = [
         one

@@ -21,12 +21,15 @@ from django.utils.translation import override
 from mcp_django.core.component import Completion, Component
 from mcp_django.core.context import Context
 from mcp_django.core.tool import Tool
-from mcp_django.integrations.models import write_effects
+from mcp_django.integrations.models import resources, write_effects
 from mcp_django.integrations.models.changes import Changes
 from mcp_django.integrations.models.columns import nearest
+from mcp_django.integrations.models.counting import count_tool
 from mcp_django.integrations.models.exposed_fields import ExposedFields, Key, find_key
+from mcp_django.integrations.models.list_get import get_tool, list_tool
 from mcp_django.integrations.models.row_access import ModelPermission, clean, may, may_some
 from mcp_django.integrations.models.uris import Variables
+from mcp_django.integrations.models.writing import create_tool, delete_tool, update_tool
 
 if TYPE_CHECKING:
     from mcp_django.integrations.registration import Registering
@@ -123,6 +126,15 @@ class ModelComponents(Generic[M]):
         scope = f"{word}:{'read' if action == 'view' else 'write'}"
         return tuple(dict.fromkeys((*self.sequence("scopes"), scope)))
 
+    def is_overridden(self, name: str) -> bool:
+        """Whether the author of the class says something of his own under this name."""
+        bases: tuple[type[Any], ...] = (WriteHooks, ModelComponents)
+        return any(
+            isinstance(self, base) and getattr(type(self), name) is not getattr(base, name)
+            for base in bases
+            if hasattr(base, name)
+        )
+
     @cached_property
     def exposed(self) -> ExposedFields:
         """The allow-list, checked."""
@@ -217,8 +229,6 @@ class ModelComponents(Generic[M]):
 
     def _check_bases(self) -> None:
         """An option of the class that is not among the bases would be ignored."""
-        # They build on this module.
-
         ours = [cls for cls in type(self).__mro__ if _is_ours(cls)]
         known = {name for cls in ours for name in _public(cls)}
         written = {name for cls in type(self).__mro__ if cls not in ours for name in _options(cls)}
@@ -331,15 +341,11 @@ class ModelResource(ModelComponents[M]):
 
     def components(self) -> Iterator[Component]:
         """The templates and prompts, after what else the class offers."""
-        from mcp_django.integrations.models import resources
-
         yield from super().components()
         yield from resources.components(self)
 
     def completions(self) -> Iterator[Completion]:
         """The keys of visible objects, for templates and prompts."""
-        from mcp_django.integrations.models import resources
-
         yield from super().completions()
         yield from resources.completions(self)
 
@@ -371,6 +377,15 @@ class ModelResource(ModelComponents[M]):
 # Tools of a model ---------------------------------------------------------------------------------
 
 MAX_PAGE_SIZE = 1000
+
+BUILDERS: Mapping[str, Callable[[ModelTools[Any]], Tool]] = {
+    "list": list_tool,
+    "get": get_tool,
+    "count": count_tool,
+    "create": create_tool,
+    "update": update_tool,
+    "delete": delete_tool,
+}
 
 
 class ModelTools(WriteHooks[M]):
@@ -410,50 +425,3 @@ class ModelTools(WriteHooks[M]):
         super().check()
         if isinstance(self.page_size, bool) or not 1 <= self.page_size <= MAX_PAGE_SIZE:
             self.refuse(f"page_size={self.page_size!r}; a page has 1 to {MAX_PAGE_SIZE} objects.")
-
-
-def _list(declaration: ModelTools[Any]) -> Tool:
-    from mcp_django.integrations.models import list_get
-
-    return list_get.list_tool(declaration)
-
-
-def _get(declaration: ModelTools[Any]) -> Tool:
-    from mcp_django.integrations.models import list_get
-
-    return list_get.get_tool(declaration)
-
-
-def _count(declaration: ModelTools[Any]) -> Tool:
-    from mcp_django.integrations.models import counting
-
-    return counting.count_tool(declaration)
-
-
-def _create(declaration: ModelTools[Any]) -> Tool:
-    from mcp_django.integrations.models import writing
-
-    return writing.create_tool(declaration)
-
-
-def _update(declaration: ModelTools[Any]) -> Tool:
-    from mcp_django.integrations.models import writing
-
-    return writing.update_tool(declaration)
-
-
-def _delete(declaration: ModelTools[Any]) -> Tool:
-    from mcp_django.integrations.models import writing
-
-    return writing.delete_tool(declaration)
-
-
-# Each is imported when it is used: what it needs builds on this module.
-BUILDERS: Mapping[str, Callable[[ModelTools[Any]], Tool]] = {
-    "list": _list,
-    "get": _get,
-    "count": _count,
-    "create": _create,
-    "update": _update,
-    "delete": _delete,
-}

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelComponents
     from mcp_django.integrations.registration import Registering
 
-
 # What is asked of each row, and so can leave out what a caller may not see.
 ROW_BY_ROW = frozenset({"filter_fields", "search_fields"})
 
@@ -279,8 +278,6 @@ def is_short(field: Field[Any, Any]) -> bool:
 
 # Loading a tree of fields -------------------------------------------------------------------------
 
-# It takes as many statements for a thousand rows as for one.
-
 MAX_RELATED = 100
 LABELLED = "mcp_labelled"
 _YES = Value(True, output_field=BooleanField())  # noqa: FBT003 - the value is what it is about
@@ -299,7 +296,10 @@ class _Plan:
 
 
 class Loading:
-    """Loads for one caller, whose view of related objects decides about their labels."""
+    """Loads for one caller, whose view of related objects decides about their labels.
+
+    It takes as many statements for a thousand rows as for one.
+    """
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -393,13 +393,14 @@ def _order(relation: Relation) -> list[str]:
 
 # Labels of related objects ------------------------------------------------------------------------
 
-# They are for callers who may view those objects, and take one statement for each model.
-
 
 def labels(
     server: Registering, model: type[Model], column: str, keys: Iterable[Any], ctx: Context
 ) -> dict[Any, str]:
-    """The labels of the objects with these keys, without those that the caller may not view."""
+    """The labels of the objects with these keys, without those that the caller may not view.
+
+    It takes one statement.
+    """
     wanted = {key for key in keys if key is not None}
     if not wanted:
         return {}
@@ -452,12 +453,10 @@ class Blanks:
 
 # Columns and relations ----------------------------------------------------------------------------
 
-# Each relation has a tree of its own.
-
 
 @dataclass
 class Relation:
-    """A relation in the tree; ``labelled`` says that it was named alone, too."""
+    """A relation, and the tree behind it; ``labelled`` says that it was named alone, too."""
 
     field: Any
     node: Node

@@ -38,7 +38,6 @@ from mcp_django.integrations.models.row_access import gate
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelTools
 
-
 RESERVED = frozenset(
     {"search", "order_by", "limit", "cursor", "group_by", "sum_of", "avg_of", "min_of", "max_of"}
 )
@@ -148,8 +147,6 @@ def visible_on_the_way(
 
 
 # Search -------------------------------------------------------------------------------------------
-
-# One argument looks for words in several text columns.
 
 MAX_CHARACTERS = 200
 MAX_WORDS = 10

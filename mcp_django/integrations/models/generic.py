@@ -28,7 +28,7 @@ from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered
 from mcp_django.execution.policy import admit, visible
 from mcp_django.integrations.models.declaration import ModelTools
-from mcp_django.integrations.models.writing import CLEAR, PREVIEW
+from mcp_django.integrations.models.writing import CLEAR, PREVIEW, PREVIEWED
 from mcp_django.schema.arguments import (
     MAX_KEPT_PROBLEMS,
     InvalidArguments,
@@ -43,7 +43,6 @@ from mcp_django.schema.values import decode_arguments
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelComponents
     from mcp_django.integrations.registration import Registering
-
 
 MAX_MODELS = 8
 
@@ -96,7 +95,6 @@ class GenericSet:
         self._members, self._own = members, own
 
     def _build(self, members: Sequence[Member]) -> list[Tool]:
-
         named: dict[str, Member] = {}
         for member in members:
             other = named.setdefault(member.name, member)
@@ -159,9 +157,9 @@ def _tools(members: Sequence[Member]) -> Iterator[Tool]:
 
 # Arguments of the generic tools -------------------------------------------------------------------
 
-# Which model, and the arguments for its own tool. They are read twice: here for their shape, and
-# then by the arguments of the model's tool, which know its filters and fields. Errors of the
-# second reading are reported under the names that the caller used.
+# Which model, and the arguments for its own tool. They are read twice: for their shape, and then by
+# the arguments of the model's tool, which know its filters and fields. Errors of the second reading
+# are reported under the names that the caller used.
 
 Raws = dict[str, bytes]
 
@@ -356,8 +354,6 @@ def _joined(pieces: Raws) -> bytes:
 
 # The result of describe_model ---------------------------------------------------------------------
 
-# What a caller may send for a model, and what comes back.
-
 # The same for every model, and said by the tools themselves.
 _SAID = frozenset({"cursor", PREVIEW})
 
@@ -511,7 +507,6 @@ _COUNTED: Schema = {
     "required": ["count"],
     "additionalProperties": True,
 }
-_PREVIEWED = "With preview it answers what would change, and changes nothing."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -553,7 +548,7 @@ KINDS = (
         name="create_record",
         operation="create",
         words=f"Create one record of a model. describe_model says what values it takes. "
-        f"{_PREVIEWED}",
+        f"{PREVIEWED}",
         output=_RECORD,
         hints={"read_only": False, "destructive": False, "idempotent": False},
     ),
@@ -561,7 +556,7 @@ KINDS = (
         name="update_record",
         operation="update",
         words="Change the fields of one record that are in values, and leave the others. "
-        f"describe_model says what values it takes. {_PREVIEWED}",
+        f"describe_model says what values it takes. {PREVIEWED}",
         output=_RECORD,
         hints={"read_only": False, "destructive": True, "idempotent": True},
     ),
@@ -569,7 +564,7 @@ KINDS = (
         name="delete_record",
         operation="delete",
         words="Delete one record with all that depends on it, which the answer counts. "
-        f"{_PREVIEWED}",
+        f"{PREVIEWED}",
         output=_RECORD,
         hints={"read_only": False, "destructive": True},
     ),

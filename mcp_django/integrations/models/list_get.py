@@ -49,7 +49,7 @@ def list_tool(declaration: ModelTools[Any]) -> Tool:
     }
     return Tool(
         name=name,
-        description=list_words(declaration),
+        description=_list_words(declaration),
         function=declare.function(listing.page, name=name),
         arguments=declare.arguments(name, named),
         output=declare.MadeHere(_page_schema(declaration)),
@@ -65,7 +65,7 @@ def get_tool(declaration: ModelTools[Any]) -> Tool:
     name = f"get_{declaration.singular}"
     return Tool(
         name=name,
-        description=get_words(declaration),
+        description=with_doc(declaration, f"Get one {declaration.noun} by its {key.name}."),
         function=declare.function(partial(_get, declaration), name=name),
         arguments=declare.arguments(
             name, {key.name: Argument(annotation=key.annotation, required=True)}
@@ -78,14 +78,9 @@ def get_tool(declaration: ModelTools[Any]) -> Tool:
 
 
 def _get(declaration: ModelTools[Any], ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
-    rows = matching(declaration, ctx, given[declaration.lookup.name])
+    rows = declaration.rows(ctx).filter(**{declaration.lookup.name: given[declaration.lookup.name]})
     obj = first(declaration, ctx, declaration.exposed.prepare(rows, ctx), given)
     return shortened(declaration.exposed.dump(obj, ctx))
-
-
-def matching(declaration: ModelComponents[Any], ctx: Context, key: Any) -> QuerySet[Any]:
-    """The row with this key, if it is within the row gate."""
-    return declaration.rows(ctx).filter(**{declaration.lookup.name: key})
 
 
 def first(
@@ -141,11 +136,9 @@ def _page_schema(declaration: ModelTools[Any]) -> Schema:
 
 # One page of rows ---------------------------------------------------------------------------------
 
-# As the caller asked for it and may see it.
-
 
 class Listing:
-    """The function of a list tool."""
+    """The function of a list tool: a page as the caller asked for it and may see it."""
 
     def __init__(
         self,
@@ -182,14 +175,14 @@ class Listing:
         found = self._found(rows, terms, behind, size + 1, ctx, is_whole=is_whole)
         items = self._declaration.exposed.dump_all(found[:size], ctx)
 
-        def first(kept: int) -> dict[str, Any]:
+        def cut(kept: int) -> dict[str, Any]:
             """A page of so many items, with a cursor if there are more."""
             if kept == len(found):
                 return {"items": items, **page}
             end = make_cursor(position(found[kept - 1], terms), scope=scope)
             return {"items": items[:kept], **page, "next_cursor": end}
 
-        return fitted(items, first)
+        return _fitted(items, cut)
 
     def _found(
         self,
@@ -321,14 +314,14 @@ def _beyond(term: Term, value: Any) -> Q | None:
 LENGTHS = (20_000, 5_000, 1_000, 200)
 
 
-def fitted(items: list[Any], first: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
-    """The longest page that an answer may be; ``first`` makes one of so many of the items."""
+def _fitted(items: list[Any], cut: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+    """The longest page that an answer may be; ``cut`` makes one of so many of the items."""
     kept = len(items)
-    page = first(kept)
+    page = cut(kept)
     while kept > 1 and not results.fits(page):
         # The cursor needs room, too.
         kept = max(1, min(kept - 1, results.fitting(items)))
-        page = first(kept)
+        page = cut(kept)
     return shortened(page)
 
 
@@ -357,11 +350,9 @@ def _cut(value: Any, length: int) -> Any:
 
 # Descriptions of the generated tools --------------------------------------------------------------
 
-# A model chooses a tool by them; the schemas say the rest.
 
-
-def list_words(declaration: ModelTools[Any]) -> str:
-    """What listing is for."""
+def _list_words(declaration: ModelTools[Any]) -> str:
+    """What listing is for; the schema says the rest."""
     ways = [
         word
         for word, option in (
@@ -372,21 +363,9 @@ def list_words(declaration: ModelTools[Any]) -> str:
         if getattr(declaration, option)
     ]
     how = f" {' and '.join(ways).capitalize()} by the arguments." if ways else ""
-    return _with_doc(declaration, f"List {declaration.nouns}.{how}")
+    return with_doc(declaration, f"List {declaration.nouns}.{how}")
 
 
-def get_words(declaration: ModelTools[Any]) -> str:
-    """What getting is for."""
-    return _with_doc(declaration, f"Get one {declaration.noun} by its {declaration.lookup.name}.")
-
-
-def count_words(declaration: ModelTools[Any]) -> str:
-    """What counting is for."""
-    return _with_doc(
-        declaration,
-        f"Count {declaration.nouns}, in groups if asked, with sums, averages and extremes.",
-    )
-
-
-def _with_doc(declaration: ModelTools[Any], words: str) -> str:
+def with_doc(declaration: ModelTools[Any], words: str) -> str:
+    """The description of a tool: these words, and what the author of the class says of it."""
     return f"{words} {declaration.doc}" if declaration.doc else words

@@ -37,7 +37,6 @@ from mcp_django.protocol.uritemplate import URITemplate
 if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelResource
 
-
 JSON = "application/json"
 
 
@@ -331,8 +330,6 @@ def _aware(moment: dt.datetime) -> dt.datetime:
 
 # Completion of the variables of a URI -------------------------------------------------------------
 
-# Values are suggested from the objects that the caller may see.
-
 # The protocol's own limit, and one more to know that there are more (CMP-2).
 MAX_SUGGESTIONS = 101
 MAX_TYPED = 200
@@ -440,13 +437,13 @@ def _uuids(typed: str) -> tuple[UUID, UUID] | None:
 
 # Prompts about one object -------------------------------------------------------------------------
 
-# ``prompts = {"summarize": "Summarize {object} for a colleague."}``.
-
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def prompts(declaration: ModelResource[Any]) -> Iterator[Prompt]:
     """A prompt for each entry of ``prompts``, whose arguments are the variables of the URI.
+
+    ``prompts = {"summarize": "Summarize {object} for a colleague."}``
 
     Raises:
         ImproperlyConfigured: one of them cannot be written.

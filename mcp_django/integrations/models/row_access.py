@@ -22,12 +22,8 @@ from mcp_django.auth.principal import Principal
 from mcp_django.core.context import Context
 
 if TYPE_CHECKING:
-    from mcp_django.integrations.models.declaration import ModelComponents
-    from mcp_django.integrations.registration import Registering
-
-
-if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import Action, ModelComponents
+    from mcp_django.integrations.registration import Registering
 
     _ModelIterable = ModelIterable[Any]
 else:
@@ -151,11 +147,7 @@ def has_own_rules(declaration: ModelComponents[Any]) -> bool:
     A class of ours that hands the question on knows better (``asks_of_each``).
     """
     handed_on: bool | None = getattr(declaration, "asks_of_each", None)
-    if handed_on is not None:
-        return handed_on
-    from mcp_django.integrations.models.declaration import ModelComponents
-
-    return type(declaration).has_permission is not ModelComponents.has_permission
+    return declaration.is_overridden("has_permission") if handed_on is None else handed_on
 
 
 def knows_objects() -> bool:
@@ -174,13 +166,13 @@ def _defined_in(cls: type, name: str) -> str:
 
 # The row rule as a plain query --------------------------------------------------------------------
 
-# The result can be filtered, ordered, counted and sliced.
-
 M = TypeVar("M", bound=Model)
 
 
 def clean(queryset: Any, declaration: ModelComponents[Any]) -> QuerySet[M]:
     """The same rows, each once, without an order and without what is loaded beside them.
+
+    They can be filtered, ordered, counted and sliced.
 
     Raises:
         TypeError: ``get_queryset`` returned something else than a query for the model.
@@ -224,8 +216,6 @@ def _multiplies(join: Any) -> bool:
 
 
 # Related rows that a caller may view --------------------------------------------------------------
-
-# Callers may see the labels of these rows as well.
 
 EVERYTHING = Q()
 

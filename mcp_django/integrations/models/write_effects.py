@@ -105,9 +105,9 @@ def not_shown(declaration: Any, written: Iterable[str]) -> list[str]:
     return [name for name in written if name not in shown]
 
 
-# What a deletion takes along ----------------------------------------------------------------------
+# What a deletion takes along, and what prevents it ------------------------------------------------
 
-# And what prevents it. Only rows that the caller may see are counted, by model: callers must not
+# Only rows that the caller may see are counted, by model: callers must not
 # learn how many rows that they may not view refer to an object.
 
 # How many keys one statement compares with; SQLite has a limit.

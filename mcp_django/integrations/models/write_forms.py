@@ -29,7 +29,6 @@ from django.utils import timezone
 
 from mcp_django.core.context import Context
 from mcp_django.integrations.models.columns import bounded_duration, with_limits
-from mcp_django.integrations.models.declaration import WriteHooks
 from mcp_django.integrations.models.row_access import gate, limited
 from mcp_django.integrations.models.write_effects import (
     ElsewhereError,
@@ -43,6 +42,14 @@ from mcp_django.schema.django_forms import FormArguments, widget_entries
 from mcp_django.schema.portable import with_sentence
 from mcp_django.schema.problems import of_kind, wrong_kind
 from mcp_django.schema.structure import Schema
+
+if TYPE_CHECKING:
+    from mcp_django.integrations.models.declaration import WriteHooks
+
+    _ModelForm = forms.ModelForm[Any]
+else:
+    # Generic in the stubs only.
+    _ModelForm = forms.ModelForm
 
 FLAGS = ("true", "false")
 
@@ -225,12 +232,6 @@ def _as_stored(value: Any) -> Any:
 
 # It validates what Django's own model forms validate. A change names only some fields, so rules
 # over several fields are checked with the values that the others have.
-
-if TYPE_CHECKING:
-    _ModelForm = forms.ModelForm[Any]
-else:
-    # Generic in the stubs only.
-    _ModelForm = forms.ModelForm
 
 
 def write_form(model: type[Model], fields: Sequence[str]) -> type[forms.ModelForm[Any]]:
@@ -455,7 +456,7 @@ def check_filled(declaration: WriteHooks[Any], written: Iterable[str]) -> None:
         ImproperlyConfigured: saying what to write.
     """
     is_made_here = not (declaration.form or declaration.serializer or declaration.form_reader)
-    has_hook = type(declaration).perform_create is not WriteHooks.perform_create
+    has_hook = declaration.is_overridden("perform_create")
     if not is_made_here or has_hook or _fills_itself(declaration.model):
         return
     missing = list(unwritten(declaration.model, written))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DEFAULT_DB_ALIAS, DataError, IntegrityError, connections, router, transaction
@@ -28,13 +28,13 @@ from mcp_django.core.declare import Argument, MadeHere, arguments, function
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations.models.columns import without_nul
-from mcp_django.integrations.models.declaration import WriteHooks
 from mcp_django.integrations.models.exposed_fields import Key
 from mcp_django.integrations.models.list_get import first
 from mcp_django.integrations.models.row_access import may_this
 from mcp_django.integrations.models.write_effects import (
     NOT_SHOWN,
     Counts,
+    Deed,
     Written,
     begin_writing,
     cascade,
@@ -63,6 +63,11 @@ from mcp_django.schema.arguments import (
 from mcp_django.schema.portable import portable_input
 from mcp_django.schema.structure import Path, Schema
 from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
+
+if TYPE_CHECKING:
+    from mcp_django.integrations.models.declaration import WriteHooks
+
+logger = logging.getLogger("mcp_django")
 
 # Arguments of a write -----------------------------------------------------------------------------
 
@@ -238,12 +243,8 @@ def _unstorable(value: Any, path: Path) -> Iterator[Problem]:
 
 # Writing ------------------------------------------------------------------------------------------
 
-logger = logging.getLogger("mcp_django")
-
 # Keys that the database counts up, whatever happens to the row.
 COUNTED = (AutoField, BigAutoField, SmallAutoField)
-
-Deed = Literal["add", "change", "delete"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,9 +448,7 @@ def _check_deferred(alias: str) -> None:
 
 # Tools that write ---------------------------------------------------------------------------------
 
-# ``create_order``, ``update_order`` and ``delete_order``: their names, schemas and descriptions.
-
-_PREVIEWED = "With preview it answers what would change, and changes nothing."
+PREVIEWED = "With preview it answers what would change, and changes nothing."
 # What an answer has beside the fields of an object.
 _CHANGES: Schema = {
     "type": "object",
@@ -598,4 +597,4 @@ def _of_preview(declaration: WriteHooks[Any], inputs: Inputs) -> dict[str, Schem
 
 
 def _words(declaration: WriteHooks[Any], words: str) -> str:
-    return " ".join(part for part in (words, _PREVIEWED, declaration.doc) if part)
+    return " ".join(part for part in (words, PREVIEWED, declaration.doc) if part)
