@@ -23,24 +23,7 @@ from mcp_django.conf import get_settings
 from mcp_django.oauth.clients import Party, parties
 from mcp_django.oauth.models import ClientProfile, Consent, UpstreamGrant
 from mcp_django.oauth.revoking import revoke_access, revoke_client, revoke_everything
-
-
-class ListOfClients(ChangeList):
-    """A page of rows with the client of each, which costs one query however many they are."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        """Find the rows of the page, then their clients."""
-        super().get_results(request)
-        rows: list[Any] = list(self.result_list)
-        found = parties({row.client_id for row in rows})
-        for row in rows:
-            row.party = found[row.client_id]
-        self.result_list = rows
-
-
-def _party(row: Consent | ClientProfile) -> Party:
-    found: Party | None = getattr(row, "party", None)
-    return found or parties({row.client_id})[row.client_id]
+from mcp_django.oauth.upstream import grants
 
 
 @admin.register(Consent)
@@ -80,7 +63,7 @@ class ConsentAdmin(Base):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """A list that knows the clients."""
-        return ListOfClients
+        return _ListOfClients
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
         """Without Django's own deletion, which would leave the tokens."""
@@ -165,7 +148,7 @@ class ClientProfileAdmin(ActingAdmin):
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """A list that knows the clients."""
-        return ListOfClients
+        return _ListOfClients
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """A profile stays with its client."""
@@ -191,9 +174,25 @@ class ClientProfileAdmin(ActingAdmin):
         self.message_user(request, text % {"n": len(rows)}, messages.SUCCESS)
 
 
-# Upstream access of users -------------------------------------------------------------------------
+class _ListOfClients(ChangeList):
+    """A page of rows with the client of each, which costs one query however many they are."""
 
-# Administrators look at what users let this site do at third parties, and end it.
+    def get_results(self, request: HttpRequest) -> None:
+        """Find the rows of the page, then their clients."""
+        super().get_results(request)
+        rows: list[Any] = list(self.result_list)
+        found = parties({row.client_id for row in rows})
+        for row in rows:
+            row.party = found[row.client_id]
+        self.result_list = rows
+
+
+def _party(row: Consent | ClientProfile) -> Party:
+    found: Party | None = getattr(row, "party", None)
+    return found or parties({row.client_id})[row.client_id]
+
+
+# Upstream access of users -------------------------------------------------------------------------
 
 
 @admin.register(UpstreamGrant)
@@ -248,9 +247,6 @@ class UpstreamGrantAdmin(Base):
         super().delete_queryset(request, queryset)
 
     def _disconnect(self, request: HttpRequest, row: UpstreamGrant) -> None:
-        # It asks the provider, whose client is an extra.
-        from mcp_django.oauth.upstream import grants
-
         if row.status == UpstreamGrant.Status.LIVE:
             reason = f"disconnected by {request.user.get_username()}"
             grants.disconnect(row, reason=reason, request=request)

@@ -21,7 +21,6 @@ from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2 import FatalClientError, OAuth2Error
 
 from mcp_django.auth import limits, security_log
-from mcp_django.auth.limits import counted_for
 from mcp_django.auth.pages import guarded
 from mcp_django.models import AuthEvent
 from mcp_django.oauth import consent
@@ -37,11 +36,17 @@ from mcp_django.oauth.authorization_request import (
 )
 from mcp_django.oauth.cimd import problems, signed_in
 from mcp_django.oauth.clients import destination_of, is_manual, party_of
-from mcp_django.oauth.consent import show, show_error
-from mcp_django.oauth.upstream import bindings, flow
+from mcp_django.oauth.upstream import bindings
+from mcp_django.oauth.upstream.conf import UpstreamUnavailable
+from mcp_django.oauth.upstream.grants import live_grant
 
 # Requests of one user in a minute; a person needs one or two.
 LIMIT, SECONDS = 60, 60
+# What a client is told of an approved request that ends in nothing (RFC 6749, section 4.1.2.1).
+DESCRIPTIONS = {
+    "access_denied": "The user has not let this site in at the provider that the server needs.",
+    "temporarily_unavailable": "The provider that the server needs does not answer.",
+}
 
 
 @method_decorator(guarded, name="dispatch")
@@ -63,7 +68,9 @@ class AuthorizeView(View):
             hint = _("Go back to your assistant and connect again.")
             return _cannot_answer(request, exc, hint=hint)
         except Refused as refusal:
-            return consent.offer(request, refusal) or redirect(request, refusal.location())
+            return consent.offer_another_account(request, refusal) or redirect(
+                request, refusal.location()
+            )
 
     def get(self, request: HttpRequest) -> HttpResponse:
         """The question, or the way to it: sign in first."""
@@ -97,7 +104,7 @@ class AuthorizeView(View):
             return busy
         decision = request.POST.get("decision")
         if decision == "switch" and "request" not in request.POST:
-            return consent.switch(request, request.get_full_path())
+            return consent.switch_account(request, request.get_full_path())
         try:
             asked = AuthorizationRequest.unsign(request.POST.get("request", ""), request.user)
         except (BadSignature, TypeError):
@@ -105,7 +112,7 @@ class AuthorizeView(View):
                 _("The page was open for too long, or was shown to another account.")
             ) from None
         if decision == "switch":
-            return consent.switch(request, f"{request.path}?{asked.query(bound=False)}")
+            return consent.switch_account(request, f"{request.path}?{asked.query(bound=False)}")
         asked, application = _again(request, asked)
         if decision != "allow":
             consent.log(AuthEvent.Kind.DENIAL, asked, request)
@@ -119,9 +126,9 @@ class AuthorizeView(View):
 def finish(request: HttpRequest, approved_request: dict[str, Any]) -> HttpResponse:
     """The code for a request that ``request.user`` approved before, as a redirect to its client.
 
-    ``approved_request`` is what ``upstream.flow.next_step`` was given. Client, redirect URI,
-    servers and scopes are checked again, and an upstream that is still missing is asked for. An
-    error comes as a response as well: a redirect or a page.
+    ``approved_request`` is what ``upstream.flow.begin`` was given. Client, redirect URI, servers
+    and scopes are checked again, and an upstream that is still missing is asked for. An error comes
+    as a response as well: a redirect or a page.
     """
     asked = AuthorizationRequest.from_dict(approved_request)
     try:
@@ -133,12 +140,10 @@ def finish(request: HttpRequest, approved_request: dict[str, Any]) -> HttpRespon
         return redirect(request, refusal.location())
 
 
-def refuse(
-    request: HttpRequest, approved_request: dict[str, Any], *, error: str, description: str = ""
-) -> HttpResponse:
+def refuse(request: HttpRequest, approved_request: dict[str, Any], *, error: str) -> HttpResponse:
     """The error for a request that ``request.user`` approved before, as a redirect to its client.
 
-    ``error`` is one of RFC 6749, section 4.1.2.1. Client and redirect URI are checked again; where
+    ``error`` is one of ``DESCRIPTIONS``. Client and redirect URI are checked again; where
     they do not hold any more, only the user is told, by a page.
     """
     asked = AuthorizationRequest.from_dict(approved_request)
@@ -149,13 +154,13 @@ def refuse(
         return _cannot_answer(request, exc)
     except Refused as refusal:
         return redirect(request, refusal.location())
-    return redirect(request, _refused(asked, error, description).location())
+    return redirect(request, _refused(asked, error, DESCRIPTIONS[error]).location())
 
 
 def _cannot_answer(
     request: HttpRequest, refusal: UntrustedRequest, *, hint: str = ""
 ) -> HttpResponse:
-    return show_error(
+    return consent.show_error(
         request,
         title=_("This request cannot be answered"),
         message=str(refusal),
@@ -188,12 +193,12 @@ def _fetching_for(request: HttpRequest) -> Iterator[None]:
 
 def _busy(request: HttpRequest) -> HttpResponse | None:
     user = request.user if request.user.is_authenticated else None
-    key, limit = (f"user:{user.pk}", LIMIT) if user else counted_for(request, limit=LIMIT)
+    key, limit = (f"user:{user.pk}", LIMIT) if user else limits.counted_for(request, limit=LIMIT)
     seconds = limits.take("authorize", key, limit=limit, seconds=SECONDS)
     if not seconds:
         return None
     security_log.record_some(AuthEvent.Kind.RATE_LIMIT, request=request, user=user, at="authorize")
-    response = show_error(
+    response = consent.show_error(
         request,
         title=_("Too many requests"),
         message=_("This account was asked for access too often within a minute."),
@@ -256,7 +261,7 @@ def _ask(
         "signed_request": asked.sign(request.user),
         "error": error,
     }
-    return show(request, "authorize.html", context, status=400 if error else 200)
+    return consent.show(request, "authorize.html", context, status=400 if error else 200)
 
 
 def _approve(
@@ -281,10 +286,33 @@ def _finish(request: HttpRequest, asked: AuthorizationRequest) -> HttpResponse:
     """Send the user on to what is still missing upstream, or back to the client with a code."""
     asked, _application = _again(request, asked)
     for _resource, server in consent.servers_of(asked, request):
-        step = flow.next_step(request, request.user, server, asked.as_dict())
+        step = _next_step(request, server, asked.as_dict())
         if step is not None:
             return step
     return redirect(request, _issue_code(request, asked))
+
+
+def _next_step(
+    request: HttpRequest, server: Any, approved_request: dict[str, Any]
+) -> HttpResponse | None:
+    """A redirect to the provider of ``server.upstream`` where the user has no live access there.
+
+    ``None`` where the client can get its code. After the user came back ``finish`` or ``refuse``
+    goes on with the request.
+
+    Raises:
+        ImproperlyConfigured: the server names a provider that is not configured.
+    """
+    name = getattr(server, "upstream", "")
+    if not name or live_grant(request.user, name) is not None:
+        return None
+    # It leads back to here, and the library that asks a provider is an extra of its own.
+    from mcp_django.oauth.upstream import flow
+
+    try:
+        return flow.begin(request, request.user, name, approved_request)
+    except UpstreamUnavailable:
+        return refuse(request, approved_request, error="temporarily_unavailable")
 
 
 def _issue_code(request: HttpRequest, asked: AuthorizationRequest) -> str:

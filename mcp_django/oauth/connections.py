@@ -24,6 +24,8 @@ from mcp_django.oauth.clients import Party, Scopes, parties
 from mcp_django.oauth.consent import show, title_of
 from mcp_django.oauth.models import Consent, UpstreamGrant
 from mcp_django.oauth.revoking import revoke_access, revoke_everything
+from mcp_django.oauth.upstream.conf import provider_settings
+from mcp_django.oauth.upstream.grants import live
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class Connection:
 def connections(request: HttpRequest) -> HttpResponse:
     """The assistants of the signed-in user; a POST disconnects all of them."""
     if request.method != "POST":
-        context = {"connections": connections_of(request), "accounts": accounts_of(request.user)}
+        context = {"connections": connections_of(request), "accounts": _accounts_of(request.user)}
         return show(request, "connections.html", context)
     user: Any = request.user
     count = Consent.objects.filter(user=user).count()
@@ -124,11 +126,9 @@ def _back(request: HttpRequest, text: str) -> HttpResponse:
 
 # A user's accounts at third parties ---------------------------------------------------------------
 
-# As the page lists them.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class _Account:
     """One provider of this site, and whether the user has let the site in there."""
 
     name: str
@@ -136,18 +136,15 @@ class Account:
     is_connected: bool
 
 
-def accounts_of(user: Any) -> list[Account]:
+def _accounts_of(user: Any) -> list[_Account]:
     """An account for each provider; one query, and none where no provider is configured."""
     configured = get_settings().oauth.upstream
     # Without the extra there are no addresses to connect them at; a system check says so.
     if not configured or not find_spec("authlib"):
         return []
-    from mcp_django.oauth.upstream.conf import provider_settings
-    from mcp_django.oauth.upstream.grants import live
-
     held = UpstreamGrant.objects.filter(live(), user=user)
     connected = set(held.values_list("provider", flat=True))
     return [
-        Account(name=one, label=provider_settings(one).label, is_connected=one in connected)
+        _Account(name=one, label=provider_settings(one).label, is_connected=one in connected)
         for one in configured
     ]

@@ -1,4 +1,8 @@
-"""Consent: what a user is shown before agreeing, what is kept of it, and when that is enough."""
+"""Consent: what a user is shown before agreeing, what is kept of it, and when that is enough.
+
+With the pages of the authorization server, and the one that lets a user sign in with another
+account.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +106,7 @@ def offered_scopes(
     """The scopes of a request, those that cannot be left out first."""
     servers = [server for _, server in servers_of(asked, request)]
     described = requestable(application)
-    fixed, before = fixed_scopes(asked, request), granted_before(asked, request.user)
+    fixed, before = _fixed_scopes(asked, request), granted_before(asked, request.user)
     principal = principal_for(request.user)
     tools = [
         one
@@ -123,19 +127,11 @@ def offered_scopes(
     return sorted(offered, key=lambda one: not one.is_fixed)
 
 
-def fixed_scopes(asked: AuthorizationRequest, request: HttpRequest) -> frozenset[str]:
-    """The asked scopes without which the access would be of no use."""
-    baseline = {"openid"}
-    for _, server in servers_of(asked, request):
-        baseline |= set(server.scopes)
-    return frozenset(asked.scopes) & baseline
-
-
 def chosen_scopes(
     asked: AuthorizationRequest, request: HttpRequest, ticked: Iterable[str]
 ) -> tuple[str, ...]:
     """What the user agreed to: the fixed scopes and the ticked ones, of those that were asked."""
-    kept = fixed_scopes(asked, request) | set(ticked)
+    kept = _fixed_scopes(asked, request) | set(ticked)
     return tuple(one for one in asked.scopes if one in kept)
 
 
@@ -213,6 +209,14 @@ def log(kind: str, asked: AuthorizationRequest, request: HttpRequest, **details:
     )
 
 
+def _fixed_scopes(asked: AuthorizationRequest, request: HttpRequest) -> frozenset[str]:
+    """The asked scopes without which the access would be of no use."""
+    baseline = {"openid"}
+    for _, server in servers_of(asked, request):
+        baseline |= set(server.scopes)
+    return frozenset(asked.scopes) & baseline
+
+
 def _rows(asked: AuthorizationRequest, user: Any) -> dict[str, Consent]:
     rows = Consent.objects.filter(
         user=user, client_id=asked.client_id, resource__in=asked.resources or ("",)
@@ -221,9 +225,6 @@ def _rows(asked: AuthorizationRequest, user: Any) -> dict[str, Consent]:
 
 
 # Pages of the authorization server ----------------------------------------------------------------
-
-# Other sites cannot frame or forge them, and no cache keeps them, whatever middleware the site
-# has.
 
 
 def show(
@@ -253,7 +254,7 @@ def show_error(
 # of theirs may. A client that got the error at once would only send the user here again.
 
 
-def offer(request: HttpRequest, refusal: Refused) -> HttpResponse | None:
+def offer_another_account(request: HttpRequest, refusal: Refused) -> HttpResponse | None:
     """A page of 403: sign in with another account, or go back to the client with the error.
 
     ``None`` where another account would not help, for ``prompt=none``, and after the user's answer.
@@ -265,7 +266,7 @@ def offer(request: HttpRequest, refusal: Refused) -> HttpResponse | None:
     return show(request, "another_account.html", {"location": location}, status=403)
 
 
-def switch(request: HttpRequest, path: str) -> HttpResponse:
+def switch_account(request: HttpRequest, path: str) -> HttpResponse:
     """Sign the user out and send him to the site's login page, which leads to ``path``."""
     logout(request)
     return redirect_to_login(path)

@@ -62,25 +62,23 @@ well_known = [
 upstream_pages: list[URLPattern] = []
 # The client of a third party is an extra of its own: mcp_django[upstream].
 if find_spec("authlib"):
-    from mcp_django.oauth.upstream import transactions
+    from mcp_django.oauth.upstream import flow
 
     upstream_pages = [
         path(
             "oauth/upstream/<slug:provider>/callback",
-            transactions.callback,
+            flow.callback,
             name="upstream_callback",
         ),
         path(
             "oauth/upstream/<slug:provider>/backchannel-logout",
-            transactions.backchannel_logout,
+            flow.backchannel_logout,
             name="upstream_logout",
         ),
-        path(
-            "oauth/upstream/<slug:provider>/connect", transactions.connect, name="upstream_connect"
-        ),
+        path("oauth/upstream/<slug:provider>/connect", flow.connect, name="upstream_connect"),
         path(
             "oauth/upstream/<slug:provider>/disconnect",
-            transactions.disconnect,
+            flow.disconnect,
             name="upstream_disconnect",
         ),
     ]

@@ -412,11 +412,11 @@ def test_approval_comes_before_anything_upstream(
 
     steps: list[Any] = []
 
-    def next_step(request: Any, user: Any, server: Any, approved: Any) -> Any:
+    def next_step(request: Any, server: Any, approved: Any) -> Any:
         steps.append(json.loads(json.dumps(approved)))
         return HttpResponseRedirect("https://upstream.example/") if len(steps) == 1 else None
 
-    monkeypatch.setattr("mcp_django.oauth.upstream.flow.next_step", next_step)
+    monkeypatch.setattr("mcp_django.oauth.authorize._next_step", next_step)
     page = ask(browser, app)
     answer(browser, page, "deny")
     assert steps == []

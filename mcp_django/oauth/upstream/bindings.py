@@ -1,8 +1,8 @@
 """Binds this site's tokens to the upstream access they depend on; they end with it (AUT-31).
 
 The one query that finds an access token also says whether everything it depends on is fresh, so a
-call costs no further query; only what is stale is read, asked about or renewed. The library that
-asks a provider is an optional dependency, so it is imported only where a provider is configured.
+call costs no further query; only what is stale is read, asked about or renewed. Where no provider
+is configured nothing is asked at all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired, AuthenticationUnavailable
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant
 from mcp_django.oauth.responses import Refused
+from mcp_django.oauth.upstream.conf import UpstreamRefused, UpstreamUnavailable
+from mcp_django.oauth.upstream.grants import end_of, end_released, fresh, live, renew
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -34,8 +36,6 @@ def annotate(tokens: QuerySet[Any], upstream: str) -> QuerySet[Any]:
     configured = get_settings().oauth.upstream
     if not configured:
         return tokens
-    from mcp_django.oauth.upstream.grants import fresh
-
     bindings = UpstreamBinding.objects.filter(
         checksum=OuterRef("token_checksum"), grant__provider__in=configured
     )
@@ -103,8 +103,6 @@ def check_for_refresh(family: uuid.UUID | None) -> bool:
     """Whether what a family stands on is live; asks nobody, since it is asked in a transaction."""
     if family is None or not get_settings().oauth.upstream:
         return True
-    from mcp_django.oauth.upstream.grants import live
-
     return not UpstreamBinding.objects.filter(family=family).exclude(live("grant__")).exists()
 
 
@@ -112,8 +110,6 @@ def missing(user: Any, resources: Iterable[str]) -> str:
     """A provider at which the user has no live access but a token for these needs it, or empty."""
     if not get_settings().oauth.upstream:
         return ""
-    from mcp_django.oauth.upstream.grants import live
-
     names = {name for one in resources if (name := _upstream_of(one))}
     held = UpstreamGrant.objects.filter(live(), user=user, provider__in=names)
     return min(names - set(held.values_list("provider", flat=True)), default="")
@@ -128,8 +124,6 @@ def bind(token: Any, *, family: uuid.UUID | None = None) -> None:
     """
     if not get_settings().oauth.upstream or token.user_id is None:
         return
-    from mcp_django.oauth.upstream.grants import end_of, live
-
     names = {name for one in token.resource if (name := _upstream_of(one))}
     grants = list(UpstreamGrant.objects.filter(live(), user_id=token.user_id, provider__in=names))
     if len(grants) < len(names):
@@ -152,9 +146,7 @@ def release(*, families: Iterable[uuid.UUID] = (), checksums: Iterable[str] = ()
     Access that a user connected without a client stands on nothing and is left alone.
     """
     if get_settings().oauth.upstream:
-        from mcp_django.oauth.upstream import grants
-
-        grants.end_released(families=tuple(families), checksums=tuple(checksums))
+        end_released(families=tuple(families), checksums=tuple(checksums))
 
 
 def _renew_all(bindings: QuerySet[UpstreamBinding]) -> None:
@@ -164,8 +156,6 @@ def _renew_all(bindings: QuerySet[UpstreamBinding]) -> None:
         UpstreamRefused: one of them is gone for good.
         UpstreamUnavailable: a provider cannot be asked now.
     """
-    from mcp_django.oauth.upstream.grants import renew
-
     # What a provider granted that the site has done away with holds nothing up.
     grants = UpstreamGrant.objects.filter(provider__in=get_settings().oauth.upstream)
     for grant in grants.filter(pk__in=bindings.values("grant_id")):
@@ -182,18 +172,3 @@ def _gone() -> AuthenticationRequired:
     return AuthenticationRequired(
         "The access behind this token has ended. Sign in again.", error="invalid_token"
     )
-
-
-# Errors of a provider -----------------------------------------------------------------------------
-
-RETRY_SECONDS = 10
-
-
-class UpstreamRefused(Exception):
-    """The provider said no for good: the access was revoked, expired or never given."""
-
-
-class UpstreamUnavailable(Exception):
-    """The provider gave no usable answer; it may after ``retry_after`` seconds."""
-
-    retry_after = RETRY_SECONDS

@@ -1,4 +1,8 @@
-"""The providers of ``OAUTH["UPSTREAM"]`` and the keys of ``OAUTH["FIELD_KEYS"]``, checked once."""
+"""The providers of ``OAUTH["UPSTREAM"]`` and the keys of ``OAUTH["FIELD_KEYS"]``, checked once.
+
+The errors of a provider are here as well: the library that asks one is an extra of its own, and
+whoever catches them may have to do without it.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,23 @@ from django.core.signals import setting_changed
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from mcp_django.conf import get_settings
+from mcp_django.oauth.redirects import LOOPBACK
 
 # As long as the column, and what a URL holds.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 KEY_HINT = (
     "Make one with: python -c 'from cryptography.fernet import Fernet; "
     "print(Fernet.generate_key().decode())'."
 )
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
+ENDPOINTS = (
+    "authorization_endpoint",
+    "token_endpoint",
+    "jwks_uri",
+    "userinfo_endpoint",
+    "introspection_endpoint",
+    "revocation_endpoint",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +81,6 @@ class ProviderSettings:
         return self.title or urlsplit(place).hostname or self.client_id
 
 
-_ADDRESSES = (
-    "issuer",
-    "metadata_url",
-    "authorization_endpoint",
-    "token_endpoint",
-    "jwks_uri",
-    "userinfo_endpoint",
-    "introspection_endpoint",
-    "revocation_endpoint",
-)
 _adapter = TypeAdapter(ProviderSettings)
 
 
@@ -134,7 +136,7 @@ def _provider_problems(name: str, values: dict[str, Any]) -> list[tuple[str, str
         ]
     found = [
         (f"{place}[{key.upper()!r}] is {getattr(provider, key)!r}.", "Write an https:// address.")
-        for key in _ADDRESSES
+        for key in ("issuer", "metadata_url", *ENDPOINTS)
         if getattr(provider, key) and not is_safe(getattr(provider, key))
     ]
     discovers = provider.issuer or provider.metadata_url
@@ -169,3 +171,18 @@ def _reload(*, setting: str, **kwargs: Any) -> None:
 
 
 setting_changed.connect(_reload, dispatch_uid="mcp_django.oauth.upstream.conf")
+
+
+# Errors of a provider -----------------------------------------------------------------------------
+
+RETRY_SECONDS = 10
+
+
+class UpstreamRefused(Exception):
+    """The provider said no for good: the access was revoked, expired or never given."""
+
+
+class UpstreamUnavailable(Exception):
+    """The provider gave no usable answer; it may after ``retry_after`` seconds."""
+
+    retry_after = RETRY_SECONDS

@@ -1,60 +1,319 @@
-"""What the authorization of a client has to do with third parties: where it goes when the user has
-consented, and how it ends when he comes back.
+"""The way of a user out to an upstream provider and back: the steps, and the views for them.
+
+MCP 2025-03-26, "Third-Party Authorization Flow". Between the two steps stands a transaction: a
+row that names the user, and a state that the user's browser session knows. Both are used once,
+within ten minutes. The row is written when the consent has been given and never before; otherwise
+any client that has this site's client id at the provider could skip the consent (AUT-32).
 """
 
 from __future__ import annotations
 
+import hmac
+import logging
+import secrets
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.contrib.auth.decorators import login_not_required, login_required
+from django.core.exceptions import ImproperlyConfigured
+from django.db import router, transaction
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from mcp_django.oauth.upstream.bindings import UpstreamUnavailable
+from mcp_django.auth.endpoints import origin_of
+from mcp_django.auth.pages import belongs_to, guarded
+from mcp_django.auth.security_log import record
+from mcp_django.models import AuthEvent
+from mcp_django.oauth import authorize, consent
+from mcp_django.oauth.models import UpstreamGrant, UpstreamTransaction, UsedAssertion
+from mcp_django.oauth.upstream import grants
+from mcp_django.oauth.upstream.conf import (
+    ProviderSettings,
+    UpstreamRefused,
+    UpstreamUnavailable,
+    provider_settings,
+)
+from mcp_django.oauth.upstream.provider import Provider, digest_of, read_logout_token
 
-DESCRIPTIONS = {
-    "access_denied": "The user has not let this site in at the provider that the server needs.",
-    "temporarily_unavailable": "The provider that the server needs does not answer.",
-}
+TRANSACTION_SECONDS = 600
+SESSION_KEY = "mcp_django_upstream"
+# A user signs in to one thing at a time, in a few tabs.
+MAX_PENDING = 5
 
 
-def next_step(
-    request: HttpRequest, user: Any, server: Any, approved_request: dict[str, Any]
-) -> HttpResponse | None:
-    """Where an authorization that the user has approved goes next.
+class Lost(Exception):
+    """Whoever came back from a provider is not whom we sent there; the text is for the page."""
 
-    A redirect to the provider of ``server.upstream`` where the user has no live access there,
-    ``None`` where the client can get its code. ``approved_request`` is the validated request, in
-    values of JSON and not empty: ``views.authorize.finish(request, approved_request)`` goes on with
-    it after the user came back, or ``refuse(request, approved_request, error=…)`` tells the client
-    that he did not. To be called after the approval, never before; once for each server.
+
+@sensitive_variables()
+def begin(
+    request: HttpRequest, user: Any, name: str, approved_request: dict[str, Any]
+) -> HttpResponse:
+    """Open a transaction and redirect to the provider.
 
     Raises:
-        ImproperlyConfigured: the server names a provider that is not configured.
+        UpstreamUnavailable: the provider has to tell its endpoints and does not answer.
     """
-    name = getattr(server, "upstream", "")
-    if not name:
-        return None
-    # Their dependencies are an extra of its own.
-    from mcp_django.oauth.upstream.grants import live_grant
-    from mcp_django.oauth.upstream.transactions import begin
+    provider = Provider(name)
+    state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
+    target = provider.authorize_url(
+        state=state, nonce=nonce, verifier=verifier, redirect_uri=_redirect_uri(request, name)
+    )
+    UpstreamTransaction.objects.create(
+        digest=digest_of(state),
+        provider=name,
+        user=user,
+        verifier_cipher=grants.seal(verifier),
+        nonce_digest=digest_of(nonce),
+        request=approved_request,
+        expires_at=timezone.now() + timedelta(seconds=TRANSACTION_SECONDS),
+    )
+    pending = [*request.session.get(SESSION_KEY, []), digest_of(state)]
+    request.session[SESSION_KEY] = pending[-MAX_PENDING:]
+    response = HttpResponseRedirect(target)
+    response["Cache-Control"] = "no-store"
+    response["Referrer-Policy"] = "no-referrer"
+    return response
 
-    if live_grant(user, name) is not None:
-        return None
+
+def _redirect_uri(request: HttpRequest, name: str) -> str:
+    """The address that is registered at the provider."""
+    path = reverse("mcp_oauth:upstream_callback", kwargs={"provider": name})
+    return f"{origin_of(request)}{path}"
+
+
+@sensitive_variables()
+def _take(request: HttpRequest, name: str) -> UpstreamTransaction:
+    """The transaction that a callback belongs to, which is used up by this.
+
+    Raises:
+        Lost: the state is unknown, used or expired, or of another session, user or provider.
+    """
+    digest = digest_of(request.GET.get("state", ""))
+    pending = list(request.session.get(SESSION_KEY, []))
+    if not any(hmac.compare_digest(digest, one) for one in pending):
+        raise Lost(_("This sign-in was not begun in this browser, or was finished already."))
+    request.session[SESSION_KEY] = [one for one in pending if one != digest]
+    begun = UpstreamTransaction.objects.filter(digest=digest).first()
+    # Of two requests that found the row, one deletes it.
+    if begun is None or not UpstreamTransaction.objects.filter(pk=begun.pk).delete()[0]:
+        raise Lost(_("This sign-in was finished already."))
+    if begun.expires_at <= timezone.now():
+        raise Lost(_("This sign-in took too long."))
+    if begun.user_id != request.user.pk or begun.provider != name:
+        raise Lost(_("This sign-in was begun by somebody else."))
+    return begun
+
+
+@sensitive_variables()
+def complete(request: HttpRequest, begun: UpstreamTransaction) -> UpstreamGrant:
+    """Exchange the code that came back, and store what it gives access to.
+
+    Raises:
+        Lost: the answer is another provider's (RFC 9207).
+        UpstreamRefused: the user said no, or the code or ID token does not hold.
+        UpstreamUnavailable: the provider does not answer.
+    """
+    provider = Provider(begun.provider)
+    _check_issuer(provider, request.GET.getlist("iss"))
+    error, code = request.GET.get("error", ""), request.GET.get("code", "")
+    if error in {"server_error", "temporarily_unavailable"}:
+        raise UpstreamUnavailable("The provider cannot sign anybody in now.")
+    if error or not code:
+        raise UpstreamRefused("The user or the provider said no.")
+    tokens = provider.exchange(
+        code=code,
+        verifier=grants.unseal(begun.verifier_cipher),
+        redirect_uri=_redirect_uri(request, provider.name),
+    )
+    claims = provider.identify(tokens, nonce_digest=begun.nonce_digest)
+    grant = grants.keep(begun.user, provider.name, tokens, claims)
+    record(
+        AuthEvent.Kind.UPSTREAM,
+        request=request,
+        user=begun.user,
+        client_id=str(begun.request.get("client_id", "")),
+        provider=provider.name,
+        change="granted",
+        scopes=grant.scopes,
+    )
+    return grant
+
+
+def _check_issuer(provider: Provider, given: list[str]) -> None:
+    expected = provider.settings.issuer
+    if not given and not provider.endpoints.sends_issuer:
+        return
+    if expected and given != [expected]:
+        raise Lost(_("The answer came from another provider than the one that was asked."))
+
+
+# Views: callback, connect and logout --------------------------------------------------------------
+
+logger = logging.getLogger("mcp_django.security")
+# How old a logout token may be.
+LOGOUT_SECONDS = 600
+
+
+@guarded
+@require_GET
+def callback(request: HttpRequest, provider: str) -> HttpResponse:
+    """Take a user back from a provider and go on with what he was about to do.
+
+    Answers 400 with a page where it is not the user that was sent there, in his own browser, for
+    the first time and in time; nothing is told to any client then.
+    """
+    settings = _settings_or_404(provider)
     try:
-        return begin(request, user, name, approved_request)
+        returned = _take(request, provider)
+    except Lost as exc:
+        return _shown(request, settings, status=400, problem=str(exc))
+    approved = dict(returned.request)
+    try:
+        complete(request, returned)
+    except Lost as exc:
+        return _shown(request, settings, status=400, problem=str(exc))
+    except (UpstreamRefused, UpstreamUnavailable) as exc:
+        logger.info("A sign-in at %r came to nothing: %s", provider, exc)
+        is_over = isinstance(exc, UpstreamRefused)
+        if approved:
+            error = "access_denied" if is_over else "temporarily_unavailable"
+            return authorize.refuse(request, approved, error=error)
+        problem = _("You were not connected.")
+        return _shown(request, settings, status=400 if is_over else 503, problem=problem)
+    if approved:
+        return authorize.finish(request, approved)
+    return _shown(request, settings, connected=True, done=True)
+
+
+@guarded
+@login_required
+@require_http_methods(["GET", "POST"])
+def connect(request: HttpRequest, provider: str) -> HttpResponse:
+    """Where a user is sent who has to connect an account for a running call (AUT-33).
+
+    With ``interaction`` in the query, whoever opens the page has to be the one who was asked, and
+    others may sign in anew.
+    """
+    settings = _settings_or_404(provider)
+    if request.POST.get("decision") == "switch":
+        return consent.switch_account(request, request.get_full_path())
+    interaction = request.GET.get("interaction")
+    if interaction is not None and not belongs_to(interaction, request.user):
+        problem = _("Somebody else was asked to open this page. Sign in as the right user.")
+        return _shown(request, settings, status=403, problem=problem, is_for_another=True)
+    if grants.live_grant(request.user, provider) is not None:
+        return _shown(request, settings, connected=True)
+    if request.method == "GET":
+        return _shown(request, settings)
+    try:
+        return begin(request, request.user, provider, {})
     except UpstreamUnavailable:
-        return refused(request, approved_request, "temporarily_unavailable")
+        problem = _("It does not answer at the moment. Try again later.")
+        return _shown(request, settings, status=503, problem=problem)
 
 
-def finished(request: HttpRequest, approved_request: dict[str, Any]) -> HttpResponse:
-    """Go on with the client's authorization: it is validated anew and ends in a code."""
-    # The views import this module.
-    from mcp_django.oauth import authorize
+@guarded
+@login_required
+@require_POST
+def disconnect(request: HttpRequest, provider: str) -> HttpResponse:
+    """End a user's own access, here with every token that stands on it, and at the provider."""
+    settings = _settings_or_404(provider)
+    grant = grants.live_grant(request.user, provider)
+    if grant is not None:
+        grants.disconnect(grant, reason="disconnected by the user", request=request)
+    return _shown(request, settings)
 
-    return authorize.finish(request, approved_request)
+
+@login_not_required
+@csrf_exempt
+@require_POST
+def backchannel_logout(request: HttpRequest, provider: str) -> HttpResponse:
+    """End what stands on a session that ended upstream (OpenID Connect Back-Channel Logout)."""
+    settings = _settings_or_404(provider)
+    if not settings.is_openid:
+        raise Http404
+    try:
+        claims = read_logout_token(settings, request.POST.get("logout_token", ""))
+        # Whoever got no answer tells it again, so it was not used where it did nothing.
+        with transaction.atomic(using=router.db_for_write(UsedAssertion)):
+            _use_once(settings, claims)
+            for grant in _ended(provider, claims):
+                grants.end(grant, reason="logged out upstream", request=request)
+    except UpstreamRefused as exc:
+        logger.warning("A logout token for %r was refused: %s", provider, exc)
+        return _told({"error": "invalid_request", "error_description": str(exc)}, status=400)
+    except UpstreamUnavailable:
+        return _told({"error": "temporarily_unavailable"}, status=503)
+    return _told({}, status=200)
 
 
-def refused(request: HttpRequest, approved_request: dict[str, Any], error: str) -> HttpResponse:
-    """Tell the client that it gets nothing (RFC 6749, section 4.1.2.1)."""
-    from mcp_django.oauth import authorize
+def _settings_or_404(name: str) -> ProviderSettings:
+    try:
+        return provider_settings(name)
+    except ImproperlyConfigured as exc:
+        raise Http404 from exc
 
-    return authorize.refuse(request, approved_request, error=error, description=DESCRIPTIONS[error])
+
+def _ended(provider: str, claims: dict[str, Any]) -> list[UpstreamGrant]:
+    """The grants of the session, or of every session of the subject."""
+    found = UpstreamGrant.objects.filter(provider=provider, status=UpstreamGrant.Status.LIVE)
+    if claims.get("sub"):
+        found = found.filter(subject=claims["sub"])
+    if claims.get("sid"):
+        # A provider that gave no session id with the ID token means the subject.
+        known = ["", claims["sid"]] if claims.get("sub") else [claims["sid"]]
+        found = found.filter(session_id__in=known)
+    return list(found)
+
+
+def _use_once(settings: ProviderSettings, claims: dict[str, Any]) -> None:
+    """Refuse a logout token that came before, which would end a newer session.
+
+    Raises:
+        UpstreamRefused: it came before, or is too old to know.
+    """
+    age = timezone.now() - datetime.fromtimestamp(int(claims["iat"]), UTC)
+    if age > timedelta(seconds=LOGOUT_SECONDS):
+        raise UpstreamRefused("The token is too old.")
+    used = UsedAssertion(
+        digest=digest_of(f"logout {settings.issuer} {claims['jti']}"),
+        expires_at=timezone.now() + timedelta(seconds=2 * LOGOUT_SECONDS),
+    )
+    if not used.claim():
+        raise UpstreamRefused("The token was used before.")
+
+
+def _told(body: dict[str, str], *, status: int) -> HttpResponse:
+    return JsonResponse(body, status=status, headers={"Cache-Control": "no-store"})
+
+
+def _name_of(request: HttpRequest) -> str:
+    """The provider that the address names."""
+    return str(request.resolver_match.kwargs["provider"]) if request.resolver_match else ""
+
+
+def _shown(
+    request: HttpRequest,
+    settings: ProviderSettings,
+    *,
+    status: int = 200,
+    problem: str = "",
+    connected: bool = False,
+    done: bool = False,
+    is_for_another: bool = False,
+) -> HttpResponse:
+    context = {
+        "provider": settings.label,
+        "name": _name_of(request),
+        "problem": problem,
+        "connected": connected,
+        "done": done,
+        "is_for_another": is_for_another,
+    }
+    return consent.show(request, "upstream.html", context, status=status)

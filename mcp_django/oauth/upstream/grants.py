@@ -4,6 +4,8 @@ One process renews a grant and the others wait, on any database: the process tha
 ``renewing_until`` into the future by one conditional update has the lease. No transaction and no
 lock of the database is held while the provider is asked, and what it answers is committed at
 once.
+
+The library that asks a provider is an extra of its own, so it is imported only where one is asked.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Thread
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.core.exceptions import ImproperlyConfigured
@@ -29,10 +31,16 @@ from mcp_django.auth.security_log import record
 from mcp_django.conf import get_settings
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant
-from mcp_django.oauth.upstream.bindings import RETRY_SECONDS, UpstreamRefused, UpstreamUnavailable
-from mcp_django.oauth.upstream.conf import provider_settings
-from mcp_django.oauth.upstream.provider import Provider, Tokens
+from mcp_django.oauth.upstream.conf import (
+    RETRY_SECONDS,
+    UpstreamRefused,
+    UpstreamUnavailable,
+    provider_settings,
+)
 from mcp_django.storage.revocations import announce_revoked
+
+if TYPE_CHECKING:
+    from mcp_django.oauth.upstream.provider import Provider, Tokens
 
 # A token that is about to expire is renewed before the call that uses it.
 MARGIN_SECONDS = 30
@@ -182,7 +190,7 @@ def _bring_up_to_date(grant: UpstreamGrant) -> None:
     """
     if not UpstreamGrant.objects.filter(live(), pk=grant.pk).exists():
         raise UpstreamRefused("The access was revoked, or is too old.")
-    provider, now = Provider(grant.provider), timezone.now()
+    provider, now = _provider_of(grant), timezone.now()
     margin = timedelta(seconds=MARGIN_SECONDS if grant.refresh_cipher else 0)
     is_over = grant.expires_at is not None and grant.expires_at <= now + margin
     if not is_over and provider.probe(unseal(grant.access_cipher)):
@@ -191,6 +199,17 @@ def _bring_up_to_date(grant: UpstreamGrant) -> None:
     if not grant.refresh_cipher:
         raise UpstreamRefused("The access has expired and cannot be renewed.")
     _write(grant, provider, provider.refresh(unseal(grant.refresh_cipher)))
+
+
+def _provider_of(grant: UpstreamGrant) -> Provider:
+    """The provider of a grant.
+
+    Raises:
+        ImproperlyConfigured: the site has done away with it.
+    """
+    from mcp_django.oauth.upstream.provider import Provider
+
+    return Provider(grant.provider)
 
 
 @sensitive_variables()
@@ -209,7 +228,7 @@ def _write(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> None:
     rows = UpstreamGrant.objects.filter(pk=grant.pk, status=UpstreamGrant.Status.LIVE)
     if not rows.update(**changes):
         # It was disconnected in the meantime, and is not to live on upstream.
-        forget_upstream(provider, tokens.access_token, tokens.refresh_token)
+        _forget_upstream(provider, tokens.access_token, tokens.refresh_token)
         raise UpstreamRefused("The access was revoked.")
 
 
@@ -296,8 +315,6 @@ def outside(work: Callable[[], T]) -> T:
 
 # The end of upstream access -----------------------------------------------------------------------
 
-# The tokens that depend on it end here, and it ends at the provider.
-
 logger = logging.getLogger("mcp_django.security")
 
 
@@ -337,11 +354,11 @@ def disconnect(grant: UpstreamGrant, *, reason: str, request: Any = None) -> Non
     with transaction.atomic(using=_database()):
         end(grant, reason=reason, request=request)
         try:
-            provider = Provider(grant.provider)
+            provider = _provider_of(grant)
         except ImproperlyConfigured:
             # Removed from the settings: it cannot be told, but access still ends here.
             return
-        forget = partial(forget_upstream, provider, access, refresh)
+        forget = partial(_forget_upstream, provider, access, refresh)
         transaction.on_commit(forget, using=_database(), robust=True)
 
 
@@ -361,7 +378,7 @@ def end_released(*, families: Sequence[uuid.UUID], checksums: Sequence[str]) -> 
 
 
 @sensitive_variables()
-def forget_upstream(provider: Provider, access: str, refresh: str) -> None:
+def _forget_upstream(provider: Provider, access: str, refresh: str) -> None:
     """End tokens at the provider. Its failure is logged: here they have ended already."""
     named = [(refresh, "refresh_token"), (access, "access_token")]
     for token, hint in named:

@@ -26,8 +26,14 @@ from django.views.decorators.debug import sensitive_variables
 from httpx import HTTPStatusError
 
 from mcp_django.auth import outbound
-from mcp_django.oauth.upstream.bindings import UpstreamRefused, UpstreamUnavailable
-from mcp_django.oauth.upstream.conf import ProviderSettings, is_safe, provider_settings
+from mcp_django.oauth.upstream.conf import (
+    ENDPOINTS,
+    ProviderSettings,
+    UpstreamRefused,
+    UpstreamUnavailable,
+    is_safe,
+    provider_settings,
+)
 
 # A century: further on, dates end.
 MAX_SECONDS = 100 * 365 * 24 * 3600
@@ -100,7 +106,7 @@ class Provider:
         """
         if not self.settings.is_openid:
             return {}
-        return read_id_token(self.settings, tokens.id_token, nonce_digest=nonce_digest)
+        return _read_id_token(self.settings, tokens.id_token, nonce_digest=nonce_digest)
 
     @sensitive_variables()
     def refresh(self, refresh_token: str) -> Tokens:
@@ -122,13 +128,13 @@ class Provider:
                 token=access_token,
                 token_type_hint="access_token",
             )
-            return json_of(answer).get("active") is True
+            return _json_of(answer).get("active") is True
         if self.settings.probe == "userinfo":
             headers = {"Authorization": f"Bearer {access_token}", "Accept": "application/json"}
             answer = fetch("GET", self._need("userinfo_endpoint"), headers=headers)
             if answer.status_code == 401:
                 return False
-            json_of(answer)
+            _json_of(answer)
         return True
 
     @sensitive_variables()
@@ -158,9 +164,9 @@ class Provider:
         return url
 
     @sensitive_variables()
-    def _tokens(self, ask: Any) -> Tokens:
+    def _tokens(self, ask: Callable[[], Any]) -> Tokens:
         try:
-            return _read(ask())
+            return _tokens_in(ask())
         except OAuth2Error as exc:
             if exc.error in FINAL_ERRORS:
                 raise UpstreamRefused(f"The provider answers {exc.error!r}.") from None
@@ -173,7 +179,7 @@ class Provider:
 
 
 @sensitive_variables()
-def _read(answer: Mapping[str, Any]) -> Tokens:
+def _tokens_in(answer: Mapping[str, Any]) -> Tokens:
     """Tokens from an answer of a token endpoint.
 
     Raises:
@@ -210,7 +216,6 @@ def _after(seconds: Any) -> datetime | None:
 
 TOTAL_SECONDS = 10
 MAX_BYTES = 512 * 1024
-ClientAuth = Callable[[str, str, dict[str, str], str], tuple[str, dict[str, str], str]]
 
 
 def open_client() -> httpx.Client:
@@ -255,10 +260,10 @@ def fetch_json(method: str, url: str, **options: Any) -> dict[str, Any]:
     Raises:
         UpstreamUnavailable: the answer is anything else.
     """
-    return json_of(fetch(method, url, **options))
+    return _json_of(fetch(method, url, **options))
 
 
-def json_of(answer: httpx.Response) -> dict[str, Any]:
+def _json_of(answer: httpx.Response) -> dict[str, Any]:
     """The JSON object in an answer with status 200.
 
     Raises:
@@ -296,14 +301,6 @@ class Session:
 # As configured, else as the provider says itself (OpenID Connect Discovery 1.0, RFC 8414).
 
 CACHE_SECONDS = 600
-ENDPOINTS = (
-    "authorization_endpoint",
-    "token_endpoint",
-    "jwks_uri",
-    "userinfo_endpoint",
-    "introspection_endpoint",
-    "revocation_endpoint",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,14 +345,14 @@ def _metadata(settings: ProviderSettings) -> dict[str, Any]:
     place = settings.metadata_url or settings.issuer
     said = outbound.get("upstream-metadata", place)
     if said is None:
-        said = _fetch(settings)
+        said = _fetch_metadata(settings)
         outbound.put("upstream-metadata", place, said, seconds=CACHE_SECONDS)
     return dict(said)
 
 
-def _fetch(settings: ProviderSettings) -> dict[str, Any]:
+def _fetch_metadata(settings: ProviderSettings) -> dict[str, Any]:
     failure = UpstreamUnavailable("The provider has no metadata.")
-    for url in _places(settings):
+    for url in _metadata_urls(settings):
         try:
             said = fetch_json("GET", url, headers={"Accept": "application/json"})
         except UpstreamUnavailable as exc:
@@ -367,7 +364,7 @@ def _fetch(settings: ProviderSettings) -> dict[str, Any]:
     raise failure
 
 
-def _places(settings: ProviderSettings) -> list[str]:
+def _metadata_urls(settings: ProviderSettings) -> list[str]:
     if settings.metadata_url:
         return [settings.metadata_url]
     parts = urlsplit(settings.issuer)
@@ -390,7 +387,7 @@ LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 
 
 @sensitive_variables()
-def read_id_token(settings: ProviderSettings, token: str, *, nonce_digest: str) -> dict[str, Any]:
+def _read_id_token(settings: ProviderSettings, token: str, *, nonce_digest: str) -> dict[str, Any]:
     """The claims of an ID token that was made for this sign-in.
 
     Raises:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("authlib")
 
-from mcp_django.oauth.upstream import provider as http
+from mcp_django.oauth.upstream import provider
 from tests.oauth.parties import SETTINGS
 from tests.oauth.servers import orders
 from tests.oauth.upstream.parties import FakeProvider, configured
@@ -17,8 +17,8 @@ from tests.oauth.upstream.parties import FakeProvider, configured
 @pytest.fixture
 def acme(site: Any, monkeypatch: pytest.MonkeyPatch) -> FakeProvider:
     """The provider that `orders` stands on."""
-    provider = FakeProvider()
-    monkeypatch.setattr(http, "open_client", provider.open_client)
+    fake = FakeProvider()
+    monkeypatch.setattr(provider, "open_client", fake.open_client)
     monkeypatch.setattr(orders, "upstream", "acme")
     site.MCP_DJANGO = {**SETTINGS, "OAUTH": configured()}
-    return provider
+    return fake

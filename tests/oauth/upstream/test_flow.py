@@ -18,7 +18,7 @@ from oauth2_provider.models import get_access_token_model, get_grant_model
 
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import Consent, UpstreamBinding, UpstreamGrant, UpstreamTransaction
-from mcp_django.oauth.upstream import transactions
+from mcp_django.oauth.upstream import flow
 from mcp_django.oauth.upstream.grants import unseal
 from tests.oauth.parties import REDIRECT, RESOURCE, make_app, make_user, pkce
 from tests.oauth.upstream.parties import ISSUER, FakeProvider, asked_by, dumped, make_grant
@@ -366,7 +366,7 @@ def test_threat_23_error_reports_show_no_secret(
     request = rf.get(CALLBACK, {"state": "s", "code": "upstream-code"})
     request.user = transaction.user
     try:
-        transactions.complete(request, transaction)
+        flow.complete(request, transaction)
     except RuntimeError:
         frames = ExceptionReporter(request, *sys.exc_info()).get_traceback_frames()
     shown = str([one["vars"] for one in frames if "mcp_django" in one["filename"]])

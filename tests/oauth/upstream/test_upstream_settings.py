@@ -15,8 +15,7 @@ from oauth2_provider.models import get_access_token_model
 
 from mcp_django.oauth.checks import check_providers, check_servers
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant, UpstreamTransaction
-from mcp_django.oauth.upstream.bindings import UpstreamRefused
-from mcp_django.oauth.upstream.conf import problems, provider_settings
+from mcp_django.oauth.upstream.conf import UpstreamRefused, problems, provider_settings
 from mcp_django.oauth.upstream.grants import unseal
 from mcp_django.oauth.upstream.provider import endpoints_of
 from mcp_django.storage.cleanup import prune

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 from django.db import router, transaction
 
 from mcp_django.oauth.models import UpstreamGrant, UpstreamTransaction
-from mcp_django.oauth.upstream.bindings import UpstreamRefused
+from mcp_django.oauth.upstream.conf import UpstreamRefused
 from mcp_django.oauth.upstream.grants import reseal
 
 
