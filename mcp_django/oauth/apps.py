@@ -45,7 +45,7 @@ class OAuthConfig(AppConfig):
         from mcp_django.storage import cleanup
 
         checks.register_all()
-        install()
+        _keep_secrets_out()
         if _due not in cleanup.extra:
             cleanup.extra.append(_due)
 
@@ -89,7 +89,7 @@ _PLACE = re.compile(r"%[srdx]")
 _ANNOUNCES_A_SECRET = re.compile(r"\b(token|code|secret|assertion|password)\W*$", re.IGNORECASE)
 
 
-class WithoutSecrets(logging.Filter):
+class _WithoutSecrets(logging.Filter):
     """Hides the values of ``SECRETS`` in the arguments of a record, and lets every record pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -103,19 +103,10 @@ class WithoutSecrets(logging.Filter):
         return True
 
 
-def _hidden(value: Any, *, after: str = "") -> Any:
-    """A value as it may be logged behind a text: "... refresh token %s" names a secret."""
-    if isinstance(value, str) and _ANNOUNCES_A_SECRET.search(after):
-        return HIDDEN
-    if not isinstance(value, Mapping):
-        return value
-    return {name: HIDDEN if name in SECRETS else one for name, one in value.items()}
+_filter = _WithoutSecrets()
 
 
-_filter = WithoutSecrets()
-
-
-def install() -> None:
+def _keep_secrets_out() -> None:
     """Watch every logger of oauthlib; again is the same as once.
 
     A filter holds for the logger that it is on and not for those below, so each has to have it. By
@@ -124,3 +115,12 @@ def install() -> None:
     for name in ("oauthlib", *logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("oauthlib", "oauth2_provider"):
             logging.getLogger(name).addFilter(_filter)
+
+
+def _hidden(value: Any, *, after: str = "") -> Any:
+    """A value as it may be logged behind a text: "... refresh token %s" names a secret."""
+    if isinstance(value, str) and _ANNOUNCES_A_SECRET.search(after):
+        return HIDDEN
+    if not isinstance(value, Mapping):
+        return value
+    return {name: HIDDEN if name in SECRETS else one for name, one in value.items()}

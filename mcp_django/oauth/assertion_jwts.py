@@ -6,7 +6,7 @@ PyJWT is an extra of its own, so this module is imported where an assertion come
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +15,8 @@ from django.views.decorators.debug import sensitive_variables
 from jwt import PyJWK
 from jwt.exceptions import MissingRequiredClaimError, PyJWTError
 
+from mcp_django.auth.backends.jwt import Keys, key_store
+from mcp_django.conf import JWTIssuer
 from mcp_django.oauth.models import UsedAssertion
 
 MAX_LENGTH = 8192
@@ -102,6 +104,14 @@ def verified(
     if int(claims["exp"]) - int(claims.get("iat", now)) > max_seconds + leeway:
         raise NotAccepted("It is good for too long.")
     return claims
+
+
+def find_key_of(issuer: str, *, jwks: Mapping[str, Any] | None, jwks_url: str) -> FindKey:
+    """How to find a key of an issuer by its name and algorithm, in a list or at an address."""
+    if jwks is not None:
+        listed = [key for key in jwks.get("keys", ()) if isinstance(key, dict)]
+        return Keys(fetched_at=0, keys=tuple(listed)).find
+    return key_store(JWTIssuer(issuer=issuer, jwks_url=jwks_url)).find
 
 
 def use(claims: dict[str, Any]) -> bool:

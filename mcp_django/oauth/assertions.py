@@ -57,7 +57,9 @@ def client_of(request: Any, http: HttpRequest) -> Any:
             return None
         claims = signed.verified(
             assertion,
-            find_key=keys_of(profile),
+            find_key=signed.find_key_of(
+                profile.jwks_url, jwks=profile.jwks or None, jwks_url=profile.jwks_url
+            ),
             algorithms=ALGORITHMS,
             issuer=named,
             required=("jti",),
@@ -71,17 +73,6 @@ def client_of(request: Any, http: HttpRequest) -> Any:
         return None
     request.client_id = named
     return client
-
-
-def keys_of(profile: ClientProfile) -> Any:
-    """How to find a key of a client by its name and algorithm."""
-    from mcp_django.auth.backends.jwt import Keys, key_store
-    from mcp_django.conf import JWTIssuer
-
-    if profile.jwks:
-        listed = [key for key in profile.jwks.get("keys", ()) if isinstance(key, dict)]
-        return Keys(fetched_at=0, keys=tuple(listed)).find
-    return key_store(JWTIssuer(issuer=profile.jwks_url, jwks_url=profile.jwks_url)).find
 
 
 def import_signed() -> Any:

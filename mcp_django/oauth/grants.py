@@ -23,12 +23,11 @@ from mcp_django.auth import security_log
 from mcp_django.auth.backends.external import user_of
 from mcp_django.auth.endpoints import all_resources, canonical, find_server, known
 from mcp_django.auth.permissions import can_connect
-from mcp_django.conf import JWTIssuer, TrustedIssuer, get_settings
+from mcp_django.conf import TrustedIssuer, get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import AuthEvent, ExternalIdentity
 from mcp_django.oauth import clients
 from mcp_django.oauth.assertions import import_signed
-from mcp_django.oauth.clients import note_use
 from mcp_django.oauth.models import ClientProfile
 from mcp_django.oauth.responses import Refused, issuer_of
 from mcp_django.oauth.revoking import end_token
@@ -38,7 +37,10 @@ from mcp_django.oauth.validator import note_issue, seconds_left
 # Client credentials -------------------------------------------------------------------------------
 
 # RFC 6749, section 4.4, which is the extension
-# ``io.modelcontextprotocol/oauth-client-credentials``.
+# ``io.modelcontextprotocol/oauth-client-credentials``: programs that act as a service account,
+# without a user who signs in. Only a client that was registered by hand, with a grant for it and a
+# ``ClientProfile``, is such a machine client; the user in the toolkit's own row is the owner of the
+# registration, and never the user that the client acts as.
 
 
 def issue_client_credentials(request: HttpRequest) -> dict[str, Any]:
@@ -48,11 +50,11 @@ def issue_client_credentials(request: HttpRequest) -> dict[str, Any]:
         Refused: the client is no machine client, or asks for what it may not have.
     """
     client = clients.identify_confidential(request)
-    profile = profile_of(client)
-    resources = resources_for(profile, request)
-    granted = scopes_for(profile, client, resources, request)
-    see_upstream(profile.service_user, resources)
-    return issue_token(
+    profile = _profile_of(client)
+    resources = _resources_for(profile, request)
+    granted = _scopes_for(profile, client, resources, request)
+    _see_upstream(profile.service_user, resources)
+    return _issue_token(
         request,
         user=profile.service_user,
         client=client,
@@ -63,54 +65,78 @@ def issue_client_credentials(request: HttpRequest) -> dict[str, Any]:
     )
 
 
-# Issuing the access token -------------------------------------------------------------------------
+def end_tokens(client_id: str) -> None:
+    """End the tokens that a machine client holds."""
+    tokens = get_access_token_model()._default_manager.filter(
+        application__client_id=client_id,
+        application__authorization_grant_type="client-credentials",
+        refresh_token=None,
+    )
+    for checksum in list(tokens.values_list("token_checksum", flat=True)):
+        end_token(checksum)
 
 
-def see_upstream(user: Any, resources: Sequence[str]) -> None:
-    """See that a token for these resources would open them: nobody is there to sign in upstream.
+def _profile_of(client: Any) -> ClientProfile:
+    """The profile of a machine client, whose service account is active.
 
     Raises:
-        Refused: a server stands on access that the user has not given (``invalid_target``).
+        Refused: the client is none (``unauthorized_client``).
     """
-    if missing := bindings.missing(user, resources):
-        raise Refused(
-            "invalid_target",
-            f"The server needs the user's account at {missing!r}, which is not connected. "
-            "The user connects it on the page of connected assistants.",
-        )
-
-
-@sensitive_variables("value")
-def issue_token(
-    request: HttpRequest,
-    *,
-    user: Any,
-    client: Any,
-    scopes: Sequence[str],
-    resources: Sequence[str],
-    seconds: int,
-    grant: str,
-) -> dict[str, Any]:
-    """A new access token for some seconds, as the token endpoint answers it."""
-    value = secrets.token_urlsafe(32)
-    token = get_access_token_model()(
-        user=user,
-        application=client,
-        scope=" ".join(scopes),
-        resource=list(resources),
-        expires=timezone.now() + timedelta(seconds=seconds),
+    profile = ClientProfile._default_manager.select_related("service_user").filter(
+        client_id=client.client_id
     )
-    set_token_value(token, value)
-    token.save()
-    bindings.bind(token)
-    note_use(client.client_id)
-    note_issue(token, request, grant=grant)
-    return {
-        "access_token": value,
-        "token_type": "Bearer",
-        "expires_in": seconds_left(token),
-        "scope": token.scope,
-    }
+    found = profile.first()
+    if (
+        client.authorization_grant_type != client.GRANT_CLIENT_CREDENTIALS
+        or client.client_type != client.CLIENT_CONFIDENTIAL
+        or not clients.is_manual(client)
+        or found is None
+        or found.service_user is None
+        or not found.service_user.is_active
+    ):
+        raise Refused("unauthorized_client")
+    return found
+
+
+def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
+    """The resources a token is to be good for: those asked for, or the only one there is.
+
+    Raises:
+        Refused: one is not allowed, several are possible, or the account may not connect
+            (``invalid_target``).
+    """
+    allowed = {canonical(one) for one in profile.allowed_resources} or {*all_resources(request)}
+    asked = request.POST.getlist("resource")
+    if not asked:
+        asked = [one for one in allowed if one and find_server(one, request)]
+        if len(asked) != 1:
+            raise Refused("invalid_target", "Send the resource: there is not exactly one.")
+    for one in asked:
+        server = find_server(one, request)
+        if (
+            server is None
+            or (profile.allowed_resources and one not in allowed)
+            or not can_connect(profile.service_user, server, profile.client_id)
+        ):
+            raise Refused("invalid_target")
+    return asked
+
+
+def _scopes_for(
+    profile: ClientProfile, client: Any, resources: list[str], request: HttpRequest
+) -> list[str]:
+    """The scopes of a token: what is asked for as far as it is allowed, all that is without asking.
+
+    Raises:
+        Refused: nothing of what is asked for is allowed (``invalid_scope``).
+    """
+    servers = [server for one in resources if (server := find_server(one, request)) is not None]
+    allowed = profile.allowed_scopes or clients.baseline(servers)
+    asked = request.POST.get("scope", "").split() or allowed
+    granted = [one for one in clients.granted(asked, client) if one in allowed]
+    if not granted:
+        raise Refused("invalid_scope")
+    return granted
 
 
 # JWT bearer: identity assertions ------------------------------------------------------------------
@@ -138,13 +164,13 @@ def issue_for_assertion(request: HttpRequest) -> dict[str, Any]:
     """
     client = clients.identify_confidential(request)
     claims, entry = _claims(request, client)
-    resources = _resources(claims, request)
-    granted = _scopes(claims, client, resources, request)
+    resources = _vouched_resources(claims, request)
+    granted = _vouched_scopes(claims, client, resources, request)
     user = _user(entry, claims)
     for one in resources:
         if not can_connect(user, find_server(one, request), client.client_id):
             raise Refused("invalid_grant")
-    see_upstream(user, resources)
+    _see_upstream(user, resources)
     # Last, so that what is refused for another reason can be put right and sent again.
     if not import_signed().use(claims):
         security_log.record(
@@ -156,7 +182,7 @@ def issue_for_assertion(request: HttpRequest) -> dict[str, Any]:
             issuer=entry.issuer,
         )
         raise Refused("invalid_grant")
-    return issue_token(
+    return _issue_token(
         request,
         user=user,
         client=client,
@@ -181,7 +207,7 @@ def _claims(request: HttpRequest, client: Any) -> tuple[dict[str, Any], TrustedI
         signed.see(entry is not None, "The issuer is not among OAUTH['TRUSTED_ISSUERS'].")
         claims: dict[str, Any] = signed.verified(
             assertion,
-            find_key=_keys(entry),
+            find_key=signed.find_key_of(entry.issuer, jwks=entry.jwks, jwks_url=entry.jwks_url),
             algorithms=entry.algorithms,
             issuer=entry.issuer,
             required=("iat", "jti", "client_id", "resource"),
@@ -200,15 +226,6 @@ def _claims(request: HttpRequest, client: Any) -> tuple[dict[str, Any], TrustedI
     return claims, entry
 
 
-def _keys(entry: TrustedIssuer) -> Any:
-    from mcp_django.auth.backends.jwt import Keys, key_store
-
-    if entry.jwks is not None:
-        listed = [key for key in entry.jwks.get("keys", ()) if isinstance(key, dict)]
-        return Keys(fetched_at=0, keys=tuple(listed)).find
-    return key_store(JWTIssuer(issuer=entry.issuer, jwks_url=entry.jwks_url)).find
-
-
 def _is_us(audience: Any, request: HttpRequest) -> bool:
     """Whether the audience is our issuer, and nobody else besides."""
     named = audience if isinstance(audience, list) else [audience]
@@ -216,7 +233,7 @@ def _is_us(audience: Any, request: HttpRequest) -> bool:
     return len(named) == 1 and isinstance(named[0], str) and canonical(named[0]) == canonical(ours)
 
 
-def _resources(claims: dict[str, Any], request: HttpRequest) -> list[str]:
+def _vouched_resources(claims: dict[str, Any], request: HttpRequest) -> list[str]:
     """The resources of the assertion; the request may name fewer, and none besides."""
     named = claims["resource"]
     listed = [named] if isinstance(named, str) else named
@@ -230,7 +247,7 @@ def _resources(claims: dict[str, Any], request: HttpRequest) -> list[str]:
     return asked or vouched
 
 
-def _scopes(
+def _vouched_scopes(
     claims: dict[str, Any], client: Any, resources: list[str], request: HttpRequest
 ) -> list[str]:
     """What the company vouches for, as far as it is asked for and exists here.
@@ -277,83 +294,51 @@ def _link_by_email(entry: TrustedIssuer, claims: dict[str, Any]) -> None:
         )
 
 
-# Machine clients ----------------------------------------------------------------------------------
-
-# Programs that act as a service account, without a user who signs in. Only a client that was
-# registered by hand, with a grant for it and a ``ClientProfile``, is a machine client; the user
-# in the toolkit's own row is the owner of the registration, and never the user that the client
-# acts as.
+# Issuing the access token -------------------------------------------------------------------------
 
 
-def profile_of(client: Any) -> ClientProfile:
-    """The profile of a machine client, whose service account is active.
+def _see_upstream(user: Any, resources: Sequence[str]) -> None:
+    """See that a token for these resources would open them: nobody is there to sign in upstream.
 
     Raises:
-        Refused: the client is none (``unauthorized_client``).
+        Refused: a server stands on access that the user has not given (``invalid_target``).
     """
-    profile = ClientProfile._default_manager.select_related("service_user").filter(
-        client_id=client.client_id
+    if missing := bindings.missing(user, resources):
+        raise Refused(
+            "invalid_target",
+            f"The server needs the user's account at {missing!r}, which is not connected. "
+            "The user connects it on the page of connected assistants.",
+        )
+
+
+@sensitive_variables("value")
+def _issue_token(
+    request: HttpRequest,
+    *,
+    user: Any,
+    client: Any,
+    scopes: Sequence[str],
+    resources: Sequence[str],
+    seconds: int,
+    grant: str,
+) -> dict[str, Any]:
+    """A new access token for some seconds, as the token endpoint answers it."""
+    value = secrets.token_urlsafe(32)
+    token = get_access_token_model()(
+        user=user,
+        application=client,
+        scope=" ".join(scopes),
+        resource=list(resources),
+        expires=timezone.now() + timedelta(seconds=seconds),
     )
-    found = profile.first()
-    if (
-        client.authorization_grant_type != client.GRANT_CLIENT_CREDENTIALS
-        or client.client_type != client.CLIENT_CONFIDENTIAL
-        or not clients.is_manual(client)
-        or found is None
-        or found.service_user is None
-        or not found.service_user.is_active
-    ):
-        raise Refused("unauthorized_client")
-    return found
-
-
-def resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
-    """The resources a token is to be good for: those asked for, or the only one there is.
-
-    Raises:
-        Refused: one is not allowed, several are possible, or the account may not connect
-            (``invalid_target``).
-    """
-    allowed = {canonical(one) for one in profile.allowed_resources} or {*all_resources(request)}
-    asked = request.POST.getlist("resource")
-    if not asked:
-        asked = [one for one in allowed if one and find_server(one, request)]
-        if len(asked) != 1:
-            raise Refused("invalid_target", "Send the resource: there is not exactly one.")
-    for one in asked:
-        server = find_server(one, request)
-        if (
-            server is None
-            or (profile.allowed_resources and one not in allowed)
-            or not can_connect(profile.service_user, server, profile.client_id)
-        ):
-            raise Refused("invalid_target")
-    return asked
-
-
-def scopes_for(
-    profile: ClientProfile, client: Any, resources: list[str], request: HttpRequest
-) -> list[str]:
-    """The scopes of a token: what is asked for as far as it is allowed, all that is without asking.
-
-    Raises:
-        Refused: nothing of what is asked for is allowed (``invalid_scope``).
-    """
-    servers = [server for one in resources if (server := find_server(one, request)) is not None]
-    allowed = profile.allowed_scopes or clients.baseline(servers)
-    asked = request.POST.get("scope", "").split() or allowed
-    granted = [one for one in clients.granted(asked, client) if one in allowed]
-    if not granted:
-        raise Refused("invalid_scope")
-    return granted
-
-
-def end_tokens(client_id: str) -> None:
-    """End the tokens that a machine client holds."""
-    tokens = get_access_token_model()._default_manager.filter(
-        application__client_id=client_id,
-        application__authorization_grant_type="client-credentials",
-        refresh_token=None,
-    )
-    for checksum in list(tokens.values_list("token_checksum", flat=True)):
-        end_token(checksum)
+    set_token_value(token, value)
+    token.save()
+    bindings.bind(token)
+    clients.note_use(client.client_id)
+    note_issue(token, request, grant=grant)
+    return {
+        "access_token": value,
+        "token_type": "Bearer",
+        "expires_in": seconds_left(token),
+        "scope": token.scope,
+    }
