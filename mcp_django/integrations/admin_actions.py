@@ -1,21 +1,27 @@
-"""The admin's actions as tools: the chosen rows, by the keys of the model.
+"""The admin's actions as tools, and the request of a caller that a ``ModelAdmin`` is asked with.
 
-The action itself runs, with the request of the caller and the rows of the admin's own queryset. One
-that answers with a page wants to ask something there: nothing is kept of what it did before.
+An action is called with the keys of the chosen rows. The action itself runs, with the request of
+the caller and the rows of the admin's own queryset. One that answers with a page wants to ask
+something there: nothing is kept of what it did before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
+from django.contrib.admin import ModelAdmin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import model_format_dict
+from django.contrib.auth import get_user_model
 from django.contrib.messages import ERROR
+from django.contrib.messages.storage.base import BaseStorage, Message
 from django.db import DEFAULT_DB_ALIAS, router, transaction
 from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
+from django.urls import NoReverseMatch, Resolver404, get_script_prefix, resolve, reverse
 from django.utils.translation import override
 from pydantic import Field
 
@@ -26,10 +32,15 @@ from mcp_django.core.declare import Argument, arguments, function
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import ToolError
 from mcp_django.integrations import site_responses
-from mcp_django.integrations.model_admin import admin_request, list_path, widest
 from mcp_django.integrations.models.columns import nearest
 from mcp_django.integrations.models.row_access import permitted
-from mcp_django.integrations.site_requests import FreshRequest, release
+from mcp_django.integrations.site_requests import (
+    FreshRequest,
+    Pairs,
+    Sending,
+    fresh_request,
+    release,
+)
 from mcp_django.integrations.site_responses import message_text, read_answer
 from mcp_django.protocol.content import ToolResult
 from mcp_django.schema.arguments import quote
@@ -198,3 +209,69 @@ def _is_page(response: HttpResponseBase) -> bool:
     is_html = response.get("Content-Type", "").partition(";")[0].strip() == "text/html"
     is_file = "attachment" in response.get("Content-Disposition", "")
     return is_html and not is_file and response.status_code < 300
+
+
+# The request that a ModelAdmin is asked with ------------------------------------------------------
+
+# It is a request of the caller to the admin's list of the model. It passed through no middleware,
+# so it has a user and messages, but no session.
+
+
+class Collected(BaseStorage):
+    """Messages to the user, kept for the answer and not for the next page."""
+
+    def _get(self, *args: Any, **kwargs: Any) -> tuple[list[Message], bool]:
+        return [], True
+
+    def _store(self, messages: Any, response: Any, *args: Any, **kwargs: Any) -> list[Message]:
+        return []
+
+    @property
+    def found(self) -> list[Message]:
+        """What was said so far."""
+        queued: list[Message] = self._queued_messages  # type: ignore[attr-defined]  # of the base
+        return list(queued)
+
+
+def admin_request(
+    ctx: Context, model_admin: ModelAdmin[Any], *, posted: Pairs | None = None
+) -> FreshRequest:
+    """A request of the caller to the admin's list of the model."""
+    sending = Sending(
+        verb="GET" if posted is None else "POST",
+        path=list_path(model_admin),
+        query=[],
+        body=posted or [],
+        routes=(),
+    )
+    request = fresh_request(ctx, sending)
+    request.user = ctx.user
+    request._messages = Collected(request)  # type: ignore[attr-defined]  # of the message framework
+    with suppress(Resolver404):
+        request.resolver_match = resolve(request.path_info)
+    return request
+
+
+def list_path(model_admin: ModelAdmin[Any]) -> str:
+    """The address of the admin's list; of a site without addresses the root."""
+    options = model_admin.model._meta
+    name = f"{model_admin.admin_site.name}:{options.app_label}_{options.model_name}_changelist"
+    try:
+        return reverse(name)
+    except NoReverseMatch:
+        return get_script_prefix()
+
+
+def widest(server: Any) -> Context:
+    """A call of somebody who may do everything, by whom the schemas are made at registration.
+
+    It never leads to a row: each call asks again as its own caller.
+    """
+    user: Any = get_user_model()()
+    user.pk = user._meta.pk.get_default() or 0
+    for name in ("is_active", "is_staff", "is_superuser"):
+        # A user model of the site may compute them.
+        with suppress(AttributeError):
+            setattr(user, name, True)
+    principal = Principal(key="registration", user=user)
+    return Context(server=server, principal=principal, protocol_version="")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import cached_property
@@ -20,10 +19,9 @@ from weakref import WeakKeyDictionary
 
 from django import forms
 from django.apps import apps
+from django.contrib import admin
 from django.contrib.admin import AdminSite, ModelAdmin
 from django.contrib.admin.utils import flatten_fieldsets, label_for_field, lookup_field
-from django.contrib.auth import get_user_model
-from django.contrib.messages.storage.base import BaseStorage, Message
 from django.core.exceptions import (
     FieldDoesNotExist,
     ImproperlyConfigured,
@@ -31,16 +29,13 @@ from django.core.exceptions import (
     PermissionDenied,
 )
 from django.db.models import FileField, Model, QuerySet
-from django.forms import PasswordInput
-from django.urls import NoReverseMatch, Resolver404, reverse
-from django.urls import resolve as resolve_url
 from django.utils.module_loading import autodiscover_modules
 from django.utils.safestring import SafeData
 from django.utils.translation import gettext, override
 
-from mcp_django.auth.principal import Principal
 from mcp_django.core.component import Component
 from mcp_django.core.context import Context
+from mcp_django.integrations.admin_actions import action_tool, admin_request, widest
 from mcp_django.integrations.html_text import plain
 from mcp_django.integrations.models import write_effects
 from mcp_django.integrations.models.columns import (
@@ -53,7 +48,7 @@ from mcp_django.integrations.models.columns import (
 from mcp_django.integrations.models.declaration import Action, ModelResource, ModelTools
 from mcp_django.integrations.models.exposed_fields import ExposedFields
 from mcp_django.integrations.models.write_forms import FormInputs
-from mcp_django.integrations.site_requests import FreshRequest, Pairs, Sending, fresh_request
+from mcp_django.integrations.site_requests import FreshRequest
 from mcp_django.schema.arguments import InvalidArguments, Problem, unknown_argument
 from mcp_django.schema.secrets import names_secret
 from mcp_django.schema.structure import Schema
@@ -87,7 +82,7 @@ class Derived:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def derive(model_admin: ModelAdmin[Any], fields: Iterable[str] | None) -> Derived:
+def _derive(model_admin: ModelAdmin[Any], fields: Iterable[str] | None) -> Derived:
     """Read a ``ModelAdmin``; ``fields`` stands in place of those that it shows."""
     reading = _Reading(model_admin)
     shown = list(fields) if fields is not None else list(reading.fields())
@@ -129,7 +124,7 @@ class _Reading:
         if name in excluded:
             return False
         widgets = getattr(meta, "widgets", None) or {}
-        is_hidden = isinstance(_made(widgets.get(name)), PasswordInput)
+        is_hidden = isinstance(_made(widgets.get(name)), forms.PasswordInput)
         is_secret = names_secret(name)
         # A field that the form declares is shown as the form says, and not as it is stored.
         if is_hidden or is_secret or name in form.declared_fields:
@@ -236,12 +231,13 @@ def _made(widget: Any) -> Any:
 
 # Computed columns of the admin's list -------------------------------------------------------------
 
-# A column that a method of the admin or of the model computes is shown if the author names it. It
-# can be neither filtered, ordered by nor written.
-
 
 class AdminFields(ExposedFields):
-    """The allow-list of one ``ModelAdmin``."""
+    """The allow-list of one ``ModelAdmin``.
+
+    A column that a method of the admin or of the model computes is shown if the author names it.
+    It can be neither filtered, ordered by nor written.
+    """
 
     def __init__(
         self, model: type[Model], fields: Sequence[str], *, declaration: AdminTools[Any]
@@ -273,7 +269,7 @@ class AdminFields(ExposedFields):
         """Whether a name is a method or property of the admin or the model, of their own."""
         if not isinstance(name, str) or name.startswith("_") or _is_path(model, name):
             return False
-        own = hasattr(self._admin, name) and not hasattr(_base(), name)
+        own = hasattr(self._admin, name) and not hasattr(ModelAdmin, name)
         # Of any model: save, delete and the like.
         return own or (hasattr(model, name) and not hasattr(Model, name))
 
@@ -302,19 +298,13 @@ def _is_path(model: type[Model], name: str) -> bool:
     return True
 
 
-def _base() -> type[Any]:
-    from django.contrib.admin import ModelAdmin
-
-    return ModelAdmin
-
-
 # Finding the ModelAdmin and its site --------------------------------------------------------------
 
 # An ``mcp`` module may be imported before the ``admin`` module of its app. In that case all
 # ``admin`` modules are imported first, as the admin itself does a moment later.
 
 
-def find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
+def _find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
     """The instance that a site made of a class, or for a model.
 
     Raises:
@@ -329,7 +319,7 @@ def find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
         raise ImproperlyConfigured(
             f"register_admin() takes a model or a ModelAdmin, not {target!r}."
         )
-    chosen = _default_site() if site is None else site
+    chosen = admin.site if site is None else site
     found = _find(target, chosen)
     if found is None:
         autodiscover_modules("admin", register_to=chosen)
@@ -337,12 +327,6 @@ def find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
     if found is None:
         raise ImproperlyConfigured(_unknown(target, chosen))
     return found
-
-
-def _default_site() -> AdminSite:
-    from django.contrib import admin
-
-    return admin.site
 
 
 def _registered(site: AdminSite) -> dict[type[Model], ModelAdmin[Any]]:
@@ -372,8 +356,6 @@ def _unknown(target: type, site: AdminSite) -> str:
 
 
 # Values of a write, read by the admin's form ------------------------------------------------------
-
-# The form is the one that the ``ModelAdmin`` makes for this caller.
 
 # What the admin tells a person with a mouse, in Django's own words.
 _HOW_TO_SELECT = "Hold down “Control”, or “Command” on a Mac, to select more than one."
@@ -408,7 +390,7 @@ class AdminInputs(FormInputs):
                 yield unknown_argument(name, self._fields)
 
 
-def plain_form(form_class: Any) -> Any:
+def _plain_form(form_class: Any) -> Any:
     """The form without the inputs that want lists of keys as one text."""
     for field in form_class.base_fields.values():
         if isinstance(field, forms.ModelMultipleChoiceField):
@@ -416,79 +398,6 @@ def plain_form(form_class: Any) -> Any:
             field.widget = forms.SelectMultiple()
             field.help_text = str(field.help_text).replace(gettext(_HOW_TO_SELECT), "").strip()
     return form_class
-
-
-# The request that a ModelAdmin is asked with ------------------------------------------------------
-
-# It is a request of the caller to the admin's list of the model. It passed through no middleware,
-# so it has a user and messages, but no session.
-
-
-class Collected(BaseStorage):
-    """Messages to the user, kept for the answer and not for the next page."""
-
-    def _get(self, *args: Any, **kwargs: Any) -> tuple[list[Message], bool]:
-        return [], True
-
-    def _store(self, messages: Any, response: Any, *args: Any, **kwargs: Any) -> list[Message]:
-        return []
-
-    @property
-    def found(self) -> list[Message]:
-        """What was said so far."""
-        queued: list[Message] = self._queued_messages  # type: ignore[attr-defined]  # of the base
-        return list(queued)
-
-
-def admin_request(
-    ctx: Context, model_admin: ModelAdmin[Any], *, posted: Pairs | None = None
-) -> FreshRequest:
-    """A request of the caller to the admin's list of the model."""
-    sending = Sending(
-        verb="GET" if posted is None else "POST",
-        path=list_path(model_admin),
-        query=[],
-        body=posted or [],
-        routes=(),
-    )
-    request = fresh_request(ctx, sending)
-    request.user = ctx.user
-    request._messages = Collected(request)  # type: ignore[attr-defined]  # of the message framework
-    with suppress(Resolver404):
-        request.resolver_match = resolve_url(request.path_info)
-    return request
-
-
-def list_path(model_admin: ModelAdmin[Any]) -> str:
-    """The address of the admin's list; of a site without addresses the root."""
-    options = model_admin.model._meta
-    name = f"{model_admin.admin_site.name}:{options.app_label}_{options.model_name}_changelist"
-    try:
-        return reverse(name)
-    except NoReverseMatch:
-        return reverse_root()
-
-
-def reverse_root() -> str:
-    """The root of the site."""
-    from django.urls import get_script_prefix
-
-    return get_script_prefix()
-
-
-def widest(server: Any) -> Context:
-    """A call of somebody who may do everything, by whom the schemas are made at registration.
-
-    It never leads to a row: each call asks again as its own caller.
-    """
-    user: Any = get_user_model()()
-    user.pk = user._meta.pk.get_default() or 0
-    for name in ("is_active", "is_staff", "is_superuser"):
-        # A user model of the site may compute them.
-        with suppress(AttributeError):
-            setattr(user, name, True)
-    principal = Principal(key="registration", user=user)
-    return Context(server=server, principal=principal, protocol_version="")
 
 
 # Model admin --------------------------------------------------------------------------------------
@@ -511,8 +420,6 @@ class AdminTools(ModelTools[M]):
 
     def components(self) -> Iterator[Component]:
         """The tools of the model, and one for each action."""
-        from mcp_django.integrations.admin_actions import action_tool
-
         yield from super().components()
         for name in self.sequence("actions"):
             yield action_tool(self, name)
@@ -569,7 +476,7 @@ class AdminTools(ModelTools[M]):
         is_change = obj is not None
         names = flatten_fieldsets(self.model_admin.get_fieldsets(request, obj))
         fields = [name for name in names if self._is_written(name)]
-        return plain_form(self.model_admin.get_form(request, obj, change=is_change, fields=fields))
+        return _plain_form(self.model_admin.get_form(request, obj, change=is_change, fields=fields))
 
     def widest_form(self, *, is_change: bool) -> Any:
         """The class of the form for somebody who may do everything."""
@@ -659,9 +566,9 @@ def admin_declaration(
     Raises:
         ImproperlyConfigured: there is no such admin.
     """
-    model_admin = find_model_admin(target, site)
+    model_admin = _find_model_admin(target, site)
     given = {name: value for name, value in options.items() if value is not None}
-    derived = derive(model_admin, given.get("fields"))
+    derived = _derive(model_admin, given.get("fields"))
     if not given.get("tools"):
         # Nothing is read, so nothing is missed.
         derived.left_out.clear()

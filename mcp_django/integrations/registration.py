@@ -1,8 +1,7 @@
 """``register`` and the other ``register_*`` methods: add what the site already has to a server.
 
-They take models, views, forms, views of Django REST framework and folders of skills. Each method
-imports its integration when it is called: REST framework is optional, and a model can only be
-inspected once the apps are ready.
+They take models, views, forms, views of Django REST framework and folders of skills. What needs
+REST framework or the admin is imported when it is first used, since a site may have neither.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model, QuerySet
+from django.forms import BaseForm
 
 from mcp_django.conf import defaults_while_wrong, parse_all
 from mcp_django.core.component import Component
@@ -23,18 +23,17 @@ from mcp_django.core.registry import Registry
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 from mcp_django.integrations.models.declaration import ModelComponents, ModelResource, ModelTools
+from mcp_django.integrations.models.form_tools import Rows, form_tool
 from mcp_django.integrations.models.generic import Generic, GenericSet
+from mcp_django.integrations.skills import skills_in
+from mcp_django.integrations.views import form_component, view_component
 from mcp_django.protocol.content import Icon
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite, ModelAdmin
-    from django.forms import BaseForm
     from django.views import View
     from rest_framework.views import APIView
     from rest_framework.viewsets import ViewSetMixin
-
-    from mcp_django.integrations.models.form_tools import Rows
-
 
 # Views of REST framework --------------------------------------------------------------------------
 
@@ -222,8 +221,6 @@ class RegisteringViews(Registry):
             ImproperlyConfigured: the declaration cannot work. Whether the URLconf has such a name
                 is said by the system check, as it is loaded later.
         """
-        from mcp_django.integrations.views import view_component
-
         options = {
             "name": name,
             "title": title,
@@ -284,11 +281,6 @@ class RegisteringViews(Registry):
             AlreadyRegistered: a tool of this name is offered.
             ImproperlyConfigured: the view has no form, or the options are those of the other kind.
         """
-        from django.forms import BaseForm
-
-        from mcp_django.integrations.models.form_tools import form_tool
-        from mcp_django.integrations.views import form_component
-
         of_view = {"form": form, "query": query, "urlconf": urlconf}
         of_form = {"instance": instance, "queryset": queryset}
         is_form = isinstance(target, type) and issubclass(target, BaseForm)
@@ -354,8 +346,6 @@ class RegisteringSkills(Registry):
             ImproperlyConfigured: one of them cannot be offered, or PyYAML is not installed (the
                 extra ``skills``); the message names the file.
         """
-        from mcp_django.integrations.skills import skills_in
-
         caller = sys._getframe(1).f_globals
         path = Path(folder)
         if not path.is_absolute():

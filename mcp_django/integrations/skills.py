@@ -46,6 +46,7 @@ _OWN_TYPES = {
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
 }
+_PATH_SAFE = "/!$&'()*+,;=:@"
 
 
 def build(
@@ -80,9 +81,6 @@ def build(
 def uri_of(root: str, path: str) -> str:
     """The URI of a file of a skill."""
     return f"{SCHEME}{quote(root)}/{quote(path, safe=_PATH_SAFE)}"
-
-
-_PATH_SAFE = "/!$&'()*+,;=:@"
 
 
 def _file(
@@ -348,16 +346,15 @@ def check(said: Mapping[str, Any]) -> None:
         )
     description = said.get("description")
     if not isinstance(description, str) or not description.strip():
-        raise SkillError("it needs a description: what it does, and when to use it.", field=_DESCR)
+        raise SkillError(
+            "it needs a description: what it does, and when to use it.", field="description"
+        )
     if len(description) > MAX_DESCRIPTION:
         raise SkillError(
             f"the description has {len(description)} characters; {MAX_DESCRIPTION} are allowed.",
-            field=_DESCR,
+            field="description",
         )
     _check_optional(said)
-
-
-_DESCR = "description"
 
 
 def _check_optional(said: Mapping[str, Any]) -> None:

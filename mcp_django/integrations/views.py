@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from django import forms
 from django.core.exceptions import FieldError, ImproperlyConfigured
@@ -52,9 +52,12 @@ from mcp_django.integrations.site_responses import Answer, read_answer
 from mcp_django.integrations.view_arguments import FormValues, TypedValues, Values, ViewArguments
 from mcp_django.protocol.uritemplate import URITemplate
 from mcp_django.schema.arguments import InvalidArguments
+from mcp_django.schema.django_forms import FormClass
+
+Kind = Literal["tool", "resource", "prompt"]
 
 VERBS = ("GET", "POST")
-KINDS = ("tool", "resource", "prompt")
+KINDS = get_args(Kind)
 
 
 def view_component(
@@ -63,8 +66,8 @@ def view_component(
     uri: str | None,
     kind: Kind | None,
     method: str,
-    query: Mapping[str, Any] | type[forms.BaseForm] | None,
-    form: type[forms.BaseForm] | None,
+    query: Mapping[str, Any] | FormClass | None,
+    form: FormClass | None,
     readable: bool,
     urlconf: str | None,
     options: Mapping[str, Any],
@@ -94,10 +97,12 @@ def view_component(
     if form is not None:
         # What is wrong with a form is wrong without a URLconf.
         FormValues(form)
-    return component_of(source, kind=kind, name=name, template=template, verb=verb, options=options)
+    return _component_of(
+        source, kind=kind, name=name, template=template, verb=verb, options=options
+    )
 
 
-def _verb(target: str, method: str, form: type[forms.BaseForm] | None) -> str:
+def _verb(target: str, method: str, form: FormClass | None) -> str:
     verb = str(method).upper()
     if verb not in VERBS:
         raise ImproperlyConfigured(
@@ -221,13 +226,13 @@ class ViewSource:
         sending = sending or self.arguments.read({})
         answer = self.send(ctx, sending)
         form = self.arguments.layout.form
-        if form is not None and (problems := form.problems(form_in(answer), sending.given)):
+        if form is not None and (problems := form.problems(_form_in(answer), sending.given)):
             raise ToolError(str(InvalidArguments(problems)) + site_responses.said(answer))
         site_responses.check(answer, verb=self._verb)
         return answer
 
 
-def form_in(answer: Answer) -> Any:
+def _form_in(answer: Answer) -> Any:
     """The form that a view was left with, where it answered with a template response."""
     return answer.context.get("form") if isinstance(answer.context, Mapping) else None
 
@@ -288,10 +293,8 @@ def _has_found_nothing(response: HttpResponseBase | None) -> bool:
 
 # From a view to a component -----------------------------------------------------------------------
 
-Kind = Literal["tool", "resource", "prompt"]
 
-
-def component_of(
+def _component_of(
     source: ViewSource,
     *,
     kind: Kind,
@@ -363,8 +366,6 @@ def _refuse(kind: type[Component], options: Mapping[str, Any]) -> None:
 # The form is the view's own: the view makes, validates and saves it, so whatever the view adds
 # (the user, the edited row, an email) is there. Errors of the form are returned field by field.
 
-FormClass = type[forms.BaseForm]
-
 
 class FormSource(ViewSource):
     """A view with a form; one that edits a row is asked for its values first.
@@ -385,7 +386,7 @@ class FormSource(ViewSource):
             for name, value in sending.given.items()
             if name in layout.form.json_schema["properties"]
         }
-        form = form_in(page)
+        form = _form_in(page)
         if not isinstance(form, forms.BaseForm):
             # Sent without them, the other fields of the row would be emptied.
             raise ImproperlyConfigured(
@@ -443,7 +444,7 @@ def form_component(
         urlconf=urlconf,
         is_readable=True,
     )
-    return component_of(source, kind="tool", name=name, verb="POST", options=options)
+    return _component_of(source, kind="tool", name=name, verb="POST", options=options)
 
 
 def _hints(view: type[Any]) -> dict[str, bool]:

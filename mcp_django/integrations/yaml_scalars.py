@@ -10,13 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
 
 MAX_DEPTH = 20
 # What a double holds exactly; beyond it hosts written in JavaScript read another number.
