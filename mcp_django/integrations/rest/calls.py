@@ -84,7 +84,7 @@ class RestCall:
     def __call__(self, ctx: Context, values: Values) -> ToolResult:
         """What the view answers."""
         place = self._routes.place({**self._fixed, **values.url})
-        request = new_request(ctx, place, self._ask(values))
+        request = _new_request(ctx, place, self._ask(values))
         return visit(request, partial(self._answer, ctx, request, values))
 
     def _answer(self, ctx: Context, request: RestRequest, values: Values) -> ToolResult:
@@ -252,7 +252,7 @@ class CallerToken:
         return self.allow_scopes(scopes or ())
 
 
-def new_request(ctx: Context, place: Place, ask: Ask) -> RestRequest:
+def _new_request(ctx: Context, place: Place, ask: Ask) -> RestRequest:
     """The request of one call."""
     verb = ask.method.upper()
     fresh = fresh_request(
@@ -313,7 +313,7 @@ def _mark(principal: Principal) -> str:
 # From a response to a result ----------------------------------------------------------------------
 
 # A status of 400 and above is a failure that the model reads: what the serializer says of each
-# field, or else a text of this module that something is missing, refused or too soon.
+# field, or else a text of ours that something is missing, refused or too soon.
 
 MAX_DETAIL = 2000
 

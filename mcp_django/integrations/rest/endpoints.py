@@ -35,8 +35,8 @@ class Endpoint:
 
     ``action`` is the viewset's, or what a generic view's method amounts to (``list``, ``create``,
     …); empty for a view that is neither. ``function`` is the view as the site made it with
-    ``as_view`` or ``@api_view``, where it was registered as one. ``extra`` says that the action is
-    none of the standard ones.
+    ``as_view`` or ``@api_view``, where it was registered as one. ``is_extra`` says that the action
+    is none of the standard ones.
     """
 
     view_class: type[APIView]

@@ -9,11 +9,17 @@ from django import forms
 from django.core.exceptions import ImproperlyConfigured
 from django_filters.fields import BaseCSVField
 from django_filters.filters import AllValuesFilter, AllValuesMultipleFilter
+from django_filters.rest_framework import DjangoFilterBackend
 from django_filters.widgets import SuffixedMultiWidget
 
 from mcp_django.integrations.rest.inputs import QueryParameter
 from mcp_django.schema.django_forms import described, field_schema
 from mcp_django.schema.structure import Schema
+
+
+def is_filter(backend: Any) -> bool:
+    """Whether it is the backend of django-filter."""
+    return isinstance(backend, DjangoFilterBackend)
 
 
 def filterset_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:

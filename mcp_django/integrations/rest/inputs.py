@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
+from types import ModuleType
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -66,7 +67,7 @@ class RestArguments:
     ) -> None:
         self._endpoint = endpoint
         self._url = url_variables(endpoint, url_kwargs, fixed)
-        self._query = {one.name: one for one in query_parameters(endpoint)}
+        self._query = {one.name: one for one in _query_parameters(endpoint)}
         self.files: frozenset[str] = frozenset()
         self._compiled: CompiledSchema | None = None
         self._emptied: Mapping[str, Any] = {}
@@ -149,7 +150,7 @@ class RestArguments:
 
     def _clear(self) -> dict[str, Schema]:
         names = [name for name, own in self._names.items() if own in self._emptied]
-        return {CLEAR: clear_schema(names)} if names else {}
+        return {CLEAR: _clear_schema(names)} if names else {}
 
     def parse(self, raw: bytes) -> dict[str, Any]:
         """Return the sorted arguments under the name ``values``.
@@ -204,7 +205,7 @@ class RestArguments:
                 {name: value for name, value in rest.items() if name in known}
             )
         if self._emptied:
-            yield from contradictions(arguments, arguments.get(CLEAR))
+            yield from _contradictions(arguments, arguments.get(CLEAR))
         for name in (*self._url, *self._query, *([CLEAR] if self._emptied else ())):
             if name in arguments:
                 yield from _wrong(name, arguments[name], self.json_schema["properties"][name])
@@ -271,8 +272,6 @@ def _as_query(shape: Schema) -> dict[str, QueryParameter]:
 
 # Query parameters ---------------------------------------------------------------------------------
 
-# Those of the filter backends and of the paginator.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryParameter:
@@ -298,7 +297,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def query_parameters(endpoint: Endpoint) -> list[QueryParameter]:
+def _query_parameters(endpoint: Endpoint) -> list[QueryParameter]:
     """What the view reads of its query, as far as its backends and its paginator tell."""
     view = endpoint.prototype()
     if not isinstance(view, GenericAPIView) or not endpoint.is_reading:
@@ -321,20 +320,19 @@ def _of_backend(backend: Any, view: Any) -> Iterator[QueryParameter]:
             )
     elif isinstance(backend, OrderingFilter):
         yield from _ordering(backend, view)
-    elif _is_django_filter(backend):
-        from mcp_django.integrations.rest.filtersets import filterset_parameters
-
-        yield from filterset_parameters(backend, view)
+    elif (filtersets := _filtersets()) is not None and filtersets.is_filter(backend):
+        yield from filtersets.filterset_parameters(backend, view)
     else:
         yield from _declared(backend, view)
 
 
-def _is_django_filter(backend: Any) -> bool:
+def _filtersets() -> ModuleType | None:
+    """The module that reads filtersets, where django-filter is installed."""
     if find_spec("django_filters") is None:
-        return False
-    from django_filters.rest_framework import DjangoFilterBackend
+        return None
+    from mcp_django.integrations.rest import filtersets
 
-    return isinstance(backend, DjangoFilterBackend)
+    return filtersets
 
 
 def _ordering(backend: Any, view: Any) -> Iterator[QueryParameter]:
@@ -405,8 +403,6 @@ def _declared(source: Any, view: Any) -> Iterator[QueryParameter]:
 
 # Request bodies -----------------------------------------------------------------------------------
 
-# In a format that the view's parsers read.
-
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
@@ -414,7 +410,7 @@ ANY = "*/*"
 
 
 def media_type_of(endpoint: Endpoint) -> str:
-    """The media type to send, JSON where the view takes it.
+    """The media type to send, one that the view's parsers read: JSON where they do.
 
     Raises:
         ImproperlyConfigured: it takes none that arguments can be written in.
@@ -501,7 +497,7 @@ def emptied(shape: Schema, serializer: serializers.BaseSerializer[Any] | None) -
     return found
 
 
-def clear_schema(names: list[str]) -> Schema:
+def _clear_schema(names: list[str]) -> Schema:
     """The schema of the argument."""
     return {
         "type": "array",
@@ -510,7 +506,7 @@ def clear_schema(names: list[str]) -> Schema:
     }
 
 
-def contradictions(arguments: Mapping[str, Any], clear: Any) -> Iterator[Problem]:
+def _contradictions(arguments: Mapping[str, Any], clear: Any) -> Iterator[Problem]:
     """A problem for each field that is to be emptied and has a value."""
     for name in clear if isinstance(clear, list) else ():
         if isinstance(name, str) and name in arguments:

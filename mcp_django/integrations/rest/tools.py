@@ -65,7 +65,7 @@ class Options:
             )
 
 
-def rest_tool(
+def _rest_tool(
     endpoint: Endpoint,
     options: Options,
     *,
@@ -182,7 +182,7 @@ def viewset_tools(
     several = slug(plural) or plural_of(noun, endpoints[0].model)
     own_names = _names(endpoints, noun, several, names or {})
     for endpoint, own in zip(endpoints, own_names, strict=True):
-        yield rest_tool(
+        yield _rest_tool(
             endpoint,
             shared,
             name=own,
@@ -239,7 +239,7 @@ def api_view_tools(
     shared = Options(**options)
     for endpoint in endpoints:
         noun = name or snake(endpoint.view_class.__name__)
-        yield rest_tool(
+        yield _rest_tool(
             endpoint,
             shared,
             name=api_view_tool_name(endpoint, noun, is_alone=len(endpoints) == 1),
