@@ -56,7 +56,7 @@ def pieces(html: str) -> Iterator[Piece]:
     position = 0
     while (opening := html.find("<", position)) >= 0:
         if opening > position:
-            yield text_of(html[position:opening])
+            yield _text_of(html[position:opening])
         position, found = _markup(html, opening)
         if found is None:
             continue
@@ -65,10 +65,10 @@ def pieces(html: str) -> Iterator[Piece]:
             end = _end_of_raw(html, found.name, position)
             raw = html[position:end]
             if raw:
-                yield raw if found.name in RAW else text_of(raw)
+                yield raw if found.name in RAW else _text_of(raw)
             position = end
     if position < len(html):
-        yield text_of(html[position:])
+        yield _text_of(html[position:])
 
 
 def plain(html: str) -> str:
@@ -76,7 +76,7 @@ def plain(html: str) -> str:
     return "".join(piece for piece in pieces(html) if isinstance(piece, str))
 
 
-def text_of(raw: str) -> str:
+def _text_of(raw: str) -> str:
     """Text with its character references resolved."""
     return unescape(_HUGE_REFERENCE.sub("\ufffd", raw))
 
@@ -138,9 +138,9 @@ def _value(html: str, position: int) -> tuple[int, str]:
         end = html.find(quote, position + 1)
         if end < 0:
             return len(html), ""
-        return end + 1, text_of(html[position + 1 : end])
+        return end + 1, _text_of(html[position + 1 : end])
     end = _after(_UNQUOTED, html, position)
-    return end, text_of(html[position:end])
+    return end, _text_of(html[position:end])
 
 
 def _after(pattern: re.Pattern[str], html: str, position: int) -> int:
@@ -334,8 +334,6 @@ def _address(href: str) -> str:
 
 # Blocks of text -----------------------------------------------------------------------------------
 
-# Paragraphs, headings, items, rows and code, one after the other.
-
 MAX_INDENT = 8
 
 
@@ -347,7 +345,10 @@ class _List:
 
 @dataclass(slots=True)
 class Writer:
-    """Collects text and knows where a block ends; inside a table everything is one line."""
+    """Collects text in blocks: paragraphs, headings, items, rows and code.
+
+    Inside a table everything is one line.
+    """
 
     _blocks: list[tuple[str, str]] = field(default_factory=list)
     _pieces: list[str] = field(default_factory=list)

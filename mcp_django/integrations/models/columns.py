@@ -67,7 +67,7 @@ class FieldPath:
     @property
     def is_nullable(self) -> bool:
         """Whether a row can have no value."""
-        return any(may_be_missing(one) for one in (*self.hops, self.field))
+        return any(_may_be_missing(one) for one in (*self.hops, self.field))
 
     @property
     def column(self) -> Field[Any, Any]:
@@ -119,7 +119,7 @@ def leads_to_many(field: Any) -> bool:
     return bool(field.is_relation and (field.one_to_many or field.many_to_many))
 
 
-def may_be_missing(field: Any) -> bool:
+def _may_be_missing(field: Any) -> bool:
     """Whether an object can be without it."""
     own = field.concrete or isinstance(field, ManyToManyField)
     return bool(field.null) if own else True
@@ -271,8 +271,6 @@ def _patterns(rules: Iterable[Any]) -> Iterator[str]:
 
 # Values that a database cannot store --------------------------------------------------------------
 
-# They are refused before they reach the database.
-
 MAX_TEXT = 1000
 # Databases without a type for it keep microseconds in 64 bits.
 MAX_DURATION = dt.timedelta(microseconds=2**63 - 1)
@@ -291,7 +289,7 @@ def without_nul(value: str) -> str:
     return value
 
 
-def local_datetime(value: dt.datetime) -> dt.datetime:
+def _local_datetime(value: dt.datetime) -> dt.datetime:
     """A moment as the site keeps it: with an offset under ``USE_TZ``, without one else.
 
     One without an offset is meant in the site's current time zone.
@@ -305,7 +303,7 @@ def local_datetime(value: dt.datetime) -> dt.datetime:
     return value
 
 
-def naive_time(value: dt.time) -> dt.time:
+def _naive_time(value: dt.time) -> dt.time:
     """A time of day, which has no offset in a database."""
     if value.tzinfo is not None:
         raise ValueError("must be a time of day without an offset")
@@ -319,7 +317,7 @@ def bounded_duration(value: dt.timedelta) -> dt.timedelta:
     return value
 
 
-def text_of_address(value: Any) -> str:
+def _text_of_address(value: Any) -> str:
     """An IP address as Django's fields take it."""
     return str(value)
 
@@ -395,11 +393,11 @@ _ARGUMENTS: Mapping[Kind, Any] = {
     "number": float,
     "boolean": bool,
     "date": dt.date,
-    "datetime": Annotated[dt.datetime, AfterValidator(local_datetime)],
-    "time": Annotated[dt.time, AfterValidator(naive_time)],
+    "datetime": Annotated[dt.datetime, AfterValidator(_local_datetime)],
+    "time": Annotated[dt.time, AfterValidator(_naive_time)],
     "duration": Annotated[dt.timedelta, AfterValidator(bounded_duration)],
     "uuid": UUID,
-    "address": Annotated[IPvAnyAddress, AfterValidator(text_of_address)],
+    "address": Annotated[IPvAnyAddress, AfterValidator(_text_of_address)],
     "text": Annotated[str, Rule(max_length=MAX_TEXT), AfterValidator(without_nul)],
 }
 _COMPARABLE = frozenset({*_ARGUMENTS, "integer", "decimal"})

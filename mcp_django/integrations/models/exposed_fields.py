@@ -206,7 +206,7 @@ def find_key(declaration: ModelComponents[Any]) -> Key:
     Raises:
         ImproperlyConfigured: there is none.
     """
-    unique = unique_columns(declaration)
+    unique = _unique_columns(declaration)
     if declaration.key:
         if declaration.key not in unique:
             raise ImproperlyConfigured(
@@ -222,7 +222,7 @@ def find_key(declaration: ModelComponents[Any]) -> Key:
     return _key(declaration, unique[0])
 
 
-def unique_columns(declaration: ModelComponents[Any]) -> list[str]:
+def _unique_columns(declaration: ModelComponents[Any]) -> list[str]:
     """The exposed columns that no two rows share, those of the URI first, then the key."""
     columns = declaration.exposed.columns
     found = [
@@ -242,7 +242,7 @@ def tie_breaker(declaration: ModelComponents[Any]) -> str:
     Raises:
         ImproperlyConfigured: there is none.
     """
-    unique = unique_columns(declaration)
+    unique = _unique_columns(declaration)
     keys = [name for name in unique if declaration.exposed.columns[name].primary_key]
     found = [*keys, *(name for name in unique if is_short(declaration.exposed.columns[name]))]
     if not found:
@@ -253,7 +253,7 @@ def tie_breaker(declaration: ModelComponents[Any]) -> str:
     return found[0]
 
 
-def has_meaningless_key(model: type[Model]) -> bool:
+def _has_meaningless_key(model: type[Model]) -> bool:
     """Whether the order of the keys tells no more than which row came first."""
     key: Any = model._meta.pk
     while key.is_relation:
@@ -283,7 +283,7 @@ LABELLED = "mcp_labelled"
 _YES = Value(True, output_field=BooleanField())  # noqa: FBT003 - the value is what it is about
 
 
-def list_attribute(name: str) -> str:
+def _list_attribute(name: str) -> str:
     """Where an object keeps the related ones that are shown."""
     return f"mcp_list_{name}"
 
@@ -333,7 +333,7 @@ class Loading:
             if relation.is_many:
                 plan.columns |= {f"{lookup}{one}" for one in _source_columns(relation.field)}
                 related = self._many(relation)
-                plan.prefetches.append(Prefetch(source, related, to_attr=list_attribute(name)))
+                plan.prefetches.append(Prefetch(source, related, to_attr=_list_attribute(name)))
                 continue
             if relation.field.concrete:
                 plan.columns.add(f"{lookup}{name}")
@@ -386,7 +386,7 @@ def _order(relation: Relation) -> list[str]:
     """By the key, unless it is hidden and its order would tell of it."""
     node = relation.node
     key = node.model._meta.pk
-    if relation.labelled or key.name in node.members or has_meaningless_key(node.model):
+    if relation.labelled or key.name in node.members or _has_meaningless_key(node.model):
         return ["pk"]
     return [one.field.attname for one in node.columns.values() if one.is_comparable]
 
@@ -578,7 +578,7 @@ class Node:
             if isinstance(member, Column):
                 shown[name] = member.dump(getattr(obj, name))
             elif member.is_many:
-                related = getattr(obj, list_attribute(name))
+                related = getattr(obj, _list_attribute(name))
                 shown[name] = [_dump_many(one, member, blanks) for one in related[:MAX_RELATED]]
                 if len(related) > MAX_RELATED:
                     shown[f"{name}_cut"] = True

@@ -91,7 +91,7 @@ class Filters:
         return rows
 
     def _narrow(self, rows: QuerySet[Any], one: Filter, value: Any, ctx: Context) -> QuerySet[Any]:
-        shown = visible_on_the_way(self._declaration, one.path, ctx, one.lookup, value)
+        shown = _visible_on_the_way(self._declaration, one.path, ctx, one.lookup, value)
         if not one.path.is_many and not shown:
             return rows.filter(one.condition(value))
         is_about_rows = one.lookup == "isnull" and one.path.text in shown
@@ -128,7 +128,7 @@ class Filters:
             yield Filter(path=path, lookup=lookup)
 
 
-def visible_on_the_way(
+def _visible_on_the_way(
     declaration: ModelTools[Any], path: FieldPath, ctx: Context, lookup: str, value: Any
 ) -> dict[str, Q]:
     """For each relation on a path that shows visible rows only: that it is one of them.
@@ -202,7 +202,7 @@ class Search:
         return reduce(or_, (self._here(path, word, ctx) for path in self._paths))
 
     def _here(self, path: FieldPath, word: str, ctx: Context) -> Q:
-        shown = visible_on_the_way(self._declaration, path, ctx, "icontains", word)
+        shown = _visible_on_the_way(self._declaration, path, ctx, "icontains", word)
         return reduce(and_, shown.values(), Q(**{f"{path.text}__icontains": word}))
 
 

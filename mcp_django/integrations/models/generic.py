@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -104,7 +104,7 @@ class GenericSet:
                     f"{member.name!r}, and one set of tools serves both; give one of them another "
                     "name."
                 )
-        return generic_tools(named)
+        return _generic_tools(named)
 
     def _exchange(self, offered: Sequence[Tool], wanted: Sequence[Tool]) -> None:
         """Take the ones away and offer the others, or leave everything as it was."""
@@ -358,16 +358,17 @@ def _joined(pieces: Raws) -> bytes:
 _SAID = frozenset({"cursor", PREVIEW})
 
 
-def describe(member: Member, principal: Principal, names: Mapping[str, str]) -> dict[str, Any]:
-    """A model as this caller may use it; ``names`` are those of the generic tools."""
+def _describe(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
+    """A model as this caller may use it."""
+    member: Member = given["member"]
     declaration = member.declaration
     return {
         "model": member.name,
         "about": " ".join(part for part in (f"{declaration.nouns}.", declaration.doc) if part),
         "fields": declaration.exposed.schema.get("properties", {}),
         "tools": {
-            names[operation]: _arguments(member, operation, tool)
-            for operation, tool in member.visible(principal).items()
+            NAMES[operation]: _arguments(member, operation, tool)
+            for operation, tool in member.visible(ctx.principal).items()
         },
     }
 
@@ -572,7 +573,7 @@ KINDS = (
 NAMES = {kind.operation: kind.name for kind in KINDS}
 
 
-def generic_tools(members: Mapping[str, Member]) -> list[Tool]:
+def _generic_tools(members: Mapping[str, Member]) -> list[Tool]:
     """The tools that at least one of the models allows, and the one that describes a model."""
     found = [_describing(members)]
     for kind in KINDS:
@@ -636,19 +637,12 @@ def _describing(members: Mapping[str, Member]) -> Tool:
         name="describe_model",
         description="What the records of a model hold, and which filters, orders and values the "
         "other tools take for it, as JSON Schema.",
-        function=function(_describe(members), name="describe_model"),
+        function=function(_describe, name="describe_model"),
         arguments=GenericArguments(DESCRIBE, members),
         output=MadeHere(_RECORD),
         permission=AnyModel(_all(members.values())),
         read_only=True,
     )
-
-
-def _describe(members: Mapping[str, Member]) -> Callable[[Context, dict[str, Any]], Any]:
-    def described(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
-        return describe(given["member"], ctx.principal, NAMES)
-
-    return described
 
 
 def _all(members: Iterable[Member]) -> Sequence[Tool]:

@@ -162,9 +162,9 @@ class Listing:
             ToolError: the cursor belongs to another list.
         """
         terms = self._ordering.terms(given.get("order_by"))
-        scope = cursor_scope(ctx, self._tool, given)
+        scope = _cursor_scope(ctx, self._tool, given)
         cursor = given.get("cursor")
-        behind = None if cursor is None else read_cursor(cursor, terms, scope=scope)
+        behind = None if cursor is None else _read_cursor(cursor, terms, scope=scope)
         rows = narrowed(self._declaration, self._filters, self._search, ctx, given)
         page: dict[str, Any] = {}
         # How many rows there are would tell of those that are asked about and not shown.
@@ -179,7 +179,7 @@ class Listing:
             """A page of so many items, with a cursor if there are more."""
             if kept == len(found):
                 return {"items": items, **page}
-            end = make_cursor(position(found[kept - 1], terms), scope=scope)
+            end = _make_cursor(_position(found[kept - 1], terms), scope=scope)
             return {"items": items[:kept], **page, "next_cursor": end}
 
         return _fitted(items, cut)
@@ -199,7 +199,7 @@ class Listing:
         # Whoever decides about single objects may look at any column of them.
         rows = Loading(ctx).prepare(rows, self._declaration.exposed.tree, whole=not is_whole)
         if is_whole:
-            rows = rows if behind is None else rows_behind(rows, terms, behind)
+            rows = rows if behind is None else _rows_behind(rows, terms, behind)
             return list(rows[:wanted])
         if not may_see_some(self._declaration, ctx):
             return []
@@ -217,13 +217,13 @@ class Listing:
     ) -> Iterator[Model]:
         """Every row, a page at a time; the query limits of the call end it."""
         while True:
-            some = list((rows if behind is None else rows_behind(rows, terms, behind))[:step])
+            some = list((rows if behind is None else _rows_behind(rows, terms, behind))[:step])
             yield from some
             if len(some) < step:
                 return
             behind = [
                 None if at is None else term.value(at)
-                for term, at in zip(terms, position(some[-1], terms), strict=True)
+                for term, at in zip(terms, _position(some[-1], terms), strict=True)
             ]
 
 
@@ -244,7 +244,7 @@ def narrowed(
 Position = list[Any]
 
 
-def cursor_scope(ctx: Context, tool: str, given: Mapping[str, Any]) -> str:
+def _cursor_scope(ctx: Context, tool: str, given: Mapping[str, Any]) -> str:
     """What a cursor is good for: this list, for this caller, narrowed and ordered like this."""
     asked = {name: value for name, value in given.items() if name not in {"cursor", "limit"}}
     text = json.dumps(jsonable(asked), sort_keys=True)
@@ -252,12 +252,12 @@ def cursor_scope(ctx: Context, tool: str, given: Mapping[str, Any]) -> str:
     return f"{ctx.server.name}:{tool}:{ctx.principal.key}:{digest}"
 
 
-def position(obj: Model, terms: Sequence[Term]) -> Position:
+def _position(obj: Model, terms: Sequence[Term]) -> Position:
     """Where an object is in the order."""
     return [term.position(obj) for term in terms]
 
 
-def make_cursor(at: Position, *, scope: str) -> str:
+def _make_cursor(at: Position, *, scope: str) -> str:
     """The cursor behind a position.
 
     Raises:
@@ -269,7 +269,7 @@ def make_cursor(at: Position, *, scope: str) -> str:
     return made
 
 
-def read_cursor(text: str, terms: Sequence[Term], *, scope: str) -> list[Any]:
+def _read_cursor(text: str, terms: Sequence[Term], *, scope: str) -> list[Any]:
     """The values behind which the next page begins.
 
     Raises:
@@ -287,7 +287,9 @@ def read_cursor(text: str, terms: Sequence[Term], *, scope: str) -> list[Any]:
         ) from None
 
 
-def rows_behind(rows: QuerySet[Any], terms: Sequence[Term], values: Sequence[Any]) -> QuerySet[Any]:
+def _rows_behind(
+    rows: QuerySet[Any], terms: Sequence[Term], values: Sequence[Any]
+) -> QuerySet[Any]:
     """The rows that come later than these values."""
     later, equal = Q(), Q()
     for term, value in zip(terms, values, strict=True):

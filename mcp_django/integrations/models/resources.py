@@ -55,7 +55,7 @@ def components(declaration: ModelResource[Any]) -> Iterator[Component]:
 def completions(declaration: ModelResource[Any]) -> Iterator[Completion]:
     """A completion of each variable, wherever it is an argument."""
     for component in components(declaration):
-        yield from completions_of_fields(declaration, component)
+        yield from _completions_of_fields(declaration, component)
 
 
 def template(declaration: ModelResource[Any]) -> ResourceTemplate:
@@ -134,7 +134,7 @@ def _template(declaration: ModelResource[Any], name: str) -> ResourceTemplate:
         title=f"{declaration.noun.capitalize()}: {declaration.exposed.columns[name].verbose_name}",
         description=f"{words} Of one {declaration.noun}, at most {declaration.max_blob_bytes} "
         "bytes.",
-        function=declare.function(partial(read_file, declaration, name), name=name),
+        function=declare.function(partial(_read_file, declaration, name), name=name),
         template=URITemplate(f"{declaration.uri}/{name}", is_lookup=True),
         arguments=declaration.variables,
         subscribe=declaration.subscribe,
@@ -144,7 +144,7 @@ def _template(declaration: ModelResource[Any], name: str) -> ResourceTemplate:
     )
 
 
-def read_file(
+def _read_file(
     declaration: ModelResource[Any], name: str, ctx: Context, values: Mapping[str, Any]
 ) -> ResourceContents:
     """The bytes of a file of an object.
@@ -338,7 +338,7 @@ TEXT = CharField(max_length=40)
 HEX_DIGITS = 32
 
 
-def completions_of_fields(
+def _completions_of_fields(
     declaration: ModelResource[Any], component: Component
 ) -> Iterator[Completion]:
     """A completion of each variable of a template or prompt."""

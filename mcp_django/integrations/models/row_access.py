@@ -73,7 +73,7 @@ def may(declaration: ModelComponents[Any], ctx: Context, action: Action, obj: Mo
 def may_some(declaration: ModelComponents[Any], ctx: Context, action: Action) -> bool:
     """Whether the caller may do it to the model, or a backend might allow it for an object."""
     return declaration.has_permission(ctx, action) or (
-        ctx.principal.is_authenticated and knows_objects()
+        ctx.principal.is_authenticated and _knows_objects()
     )
 
 
@@ -96,7 +96,7 @@ def sees_all(declaration: ModelComponents[Any], ctx: Context) -> bool:
 
 def may_see_some(declaration: ModelComponents[Any], ctx: Context) -> bool:
     """Whether it is worth asking about single objects."""
-    return has_own_rules(declaration) or knows_objects()
+    return has_own_rules(declaration) or _knows_objects()
 
 
 def permitted(
@@ -125,7 +125,7 @@ def asked(declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]) 
         )
 
 
-def asking(declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]) -> QuerySet[Any]:
+def _asking(declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]) -> QuerySet[Any]:
     """The same query, whose objects are asked about while they are loaded.
 
     For what loads objects that nobody can name beforehand, as a prefetch does. It must not be
@@ -150,7 +150,7 @@ def has_own_rules(declaration: ModelComponents[Any]) -> bool:
     return declaration.is_overridden("has_permission") if handed_on is None else handed_on
 
 
-def knows_objects() -> bool:
+def _knows_objects() -> bool:
     """Whether an authentication backend of the site may know permissions of single objects."""
     return any(
         not _defined_in(type(backend), name).startswith(tuple(PLAIN))
@@ -272,7 +272,7 @@ def entries(server: Registering, model: type[Model], ctx: Context) -> Entries:
         return Entries(rows=model._default_manager.all(), has_labels=may_view)
     one = _asked_about(server, model, ctx)
     if one is not None:
-        return Entries(rows=asking(one, ctx, one.rows(ctx)), has_labels=True, is_asked=True)
+        return Entries(rows=_asking(one, ctx, one.rows(ctx)), has_labels=True, is_asked=True)
     visible = gate(server, model, ctx)
     assert visible is not None, "it is registered"
     return Entries(rows=visible, has_labels=True)
@@ -283,7 +283,7 @@ def limited(rows: QuerySet[Any], server: Registering, ctx: Context) -> QuerySet[
     one = _asked_about(server, rows.model, ctx)
     if one is not None:
         seen = one.rows(ctx).using(rows.db)
-        return asking(one, ctx, rows.filter(pk__in=seen.values("pk")))
+        return _asking(one, ctx, rows.filter(pk__in=seen.values("pk")))
     visible = gate(server, rows.model, ctx)
     return rows if visible is None else rows.filter(pk__in=visible.using(rows.db).values("pk"))
 

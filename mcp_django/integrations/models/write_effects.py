@@ -107,8 +107,8 @@ def not_shown(declaration: Any, written: Iterable[str]) -> list[str]:
 
 # What a deletion takes along, and what prevents it ------------------------------------------------
 
-# Only rows that the caller may see are counted, by model: callers must not
-# learn how many rows that they may not view refer to an object.
+# Only rows that the caller may see are counted, by model: callers must not learn how many rows that
+# they may not view refer to an object.
 
 # How many keys one statement compares with; SQLite has a limit.
 BATCH = 500
@@ -357,8 +357,6 @@ def lock(obj: Model, alias: str) -> bool:
 
 # History in the admin -----------------------------------------------------------------------------
 
-# ``LogEntry`` rows for what callers write, if the site has the admin and its history pages.
-
 Deed = Literal["add", "change", "delete"]
 # django.contrib.admin.models has the same numbers, and cannot be imported without the admin.
 FLAGS = {"add": 1, "change": 2, "delete": 3}
@@ -367,7 +365,7 @@ FLAGS = {"add": 1, "change": 2, "delete": 3}
 def record(
     ctx: Context, obj: Model, key: Any, deed: Deed, *, tool: str, fields: Iterable[str] = ()
 ) -> None:
-    """Leave an entry in the history of an object; without admin or user there is none.
+    """Leave a ``LogEntry`` in the history of an object; without admin or user there is none.
 
     ``key`` is the object's own, which a deleted one has lost. Fields are named and never their
     values, since who reads the history may see fewer fields than who wrote.

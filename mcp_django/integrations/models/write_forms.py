@@ -111,7 +111,7 @@ class FormInputs(FormArguments):
             if rule is not None:
                 yield Problem(path=name, value=value, message=rule)
             else:
-                yield from key_problems(field, name, value)
+                yield from _key_problems(field, name, value)
 
     def bind(self, ctx: Context, call: Any, instance: Any) -> Any:
         """The valid form.
@@ -166,7 +166,7 @@ class FormInputs(FormArguments):
 
 def _form_class(declaration: Any) -> Any:
     if declaration.form is None:
-        return write_form(declaration.model, writable_fields(declaration))
+        return _write_form(declaration.model, writable_fields(declaration))
     form = declaration.form
     is_fit = isinstance(form, type) and issubclass(form, forms.ModelForm)
     model = form._meta.model if is_fit else None
@@ -234,7 +234,7 @@ def _as_stored(value: Any) -> Any:
 # over several fields are checked with the values that the others have.
 
 
-def write_form(model: type[Model], fields: Sequence[str]) -> type[forms.ModelForm[Any]]:
+def _write_form(model: type[Model], fields: Sequence[str]) -> type[forms.ModelForm[Any]]:
     """A form class for these fields of a model."""
     made: type[forms.ModelForm[Any]] = forms.modelform_factory(
         model, form=WriteForm, fields=list(fields)
@@ -352,7 +352,7 @@ def keep_hidden_links(
             values[name] = [*values[name], *hidden]
 
 
-def key_problems(field: Any, name: str, value: Any) -> Iterator[Problem]:
+def _key_problems(field: Any, name: str, value: Any) -> Iterator[Problem]:
     """What is wrong with keys that a database would stumble over."""
     if not isinstance(field, forms.ModelMultipleChoiceField) or not isinstance(value, list):
         return
@@ -459,7 +459,7 @@ def check_filled(declaration: WriteHooks[Any], written: Iterable[str]) -> None:
     has_hook = declaration.is_overridden("perform_create")
     if not is_made_here or has_hook or _fills_itself(declaration.model):
         return
-    missing = list(unwritten(declaration.model, written))
+    missing = list(_unwritten(declaration.model, written))
     if missing:
         names = ", ".join(repr(field.name) for field in missing)
         declaration.refuse(
@@ -473,13 +473,13 @@ def empty_ones(obj: Model, written: Iterable[str]) -> ValidationError | None:
     """What is wrong with an object: the columns that nobody filled."""
     empty = {
         field.name: ValidationError("This field is required.", code="required")
-        for field in unwritten(type(obj), written)
+        for field in _unwritten(type(obj), written)
         if getattr(obj, field.attname) in field.empty_values
     }
     return ValidationError(empty) if empty else None
 
 
-def unwritten(model: type[Model], written: Iterable[str]) -> Iterator[Field[Any, Any]]:
+def _unwritten(model: type[Model], written: Iterable[str]) -> Iterator[Field[Any, Any]]:
     """The columns that have to be filled by somebody, and are not among those that are written."""
     known = {*written}
     for field in model._meta.concrete_fields:
