@@ -235,7 +235,7 @@ def closed_model(model: type[Model]) -> str:
         return f"{model._meta.label} belongs to no installed app."
     # A site may have its own tokens or sessions, made of those of an app.
     for name in (config.name, *(base.__module__ for base in model.__mro__)):
-        if is_closed_app(name):
+        if _is_closed_app(name):
             return (
                 f"{model._meta.label} belongs to {name}, which keeps sessions, credentials or "
                 "records of them; it is not exposed from the admin."
@@ -243,7 +243,7 @@ def closed_model(model: type[Model]) -> str:
     return ""
 
 
-def is_closed_app(name: str) -> bool:
+def _is_closed_app(name: str) -> bool:
     """Whether an app, or the one that a module belongs to, keeps what nobody may expose."""
     dotted = f"{name}."
     return any(dotted.startswith(f"{one}.") for one in CLOSED_APPS) or name.startswith(
@@ -254,7 +254,7 @@ def is_closed_app(name: str) -> bool:
 def decides_access(model: type[Model]) -> bool:
     """Whether the rows of a model say who may do what."""
     concrete: Any = model._meta.concrete_model
-    return concrete._meta.app_label == "auth" or is_user(model)
+    return concrete._meta.app_label == "auth" or _is_user(model)
 
 
 def closed_path(path: FieldPath, shown_by_code: ShownByCode) -> str:
@@ -279,7 +279,7 @@ def closed_path(path: FieldPath, shown_by_code: ShownByCode) -> str:
     for hop in path.hops:
         model = hop.related_model
         if (
-            is_user(model)
+            _is_user(model)
             and not _names_person(path.field, model)
             and path.field.name not in shown_by_code(model)
         ):
@@ -290,7 +290,7 @@ def closed_path(path: FieldPath, shown_by_code: ShownByCode) -> str:
     return ""
 
 
-def is_user(model: type[Model]) -> bool:
+def _is_user(model: type[Model]) -> bool:
     """Whether the rows of a model are users of the site."""
     concrete: Any = model._meta.concrete_model
     return issubclass(concrete, get_user_model())

@@ -56,9 +56,9 @@ from mcp_django.overrides.exposure_rules import (
 )
 from mcp_django.overrides.override_values import ExposureSpec, guards_of
 
-# Views --------------------------------------------------------------------------------------------
+logger = logging.getLogger("mcp_django")
 
-# Each exposure is the registration that a developer would have written.
+# Views --------------------------------------------------------------------------------------------
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -94,7 +94,7 @@ def is_rest(route: Route) -> bool:
 
 
 def register_view(spec: ExposureSpec, scratch: Scratch) -> None:
-    """Offer what a row says of a view.
+    """Offer what a row says of a view, as a developer would have registered it.
 
     Raises:
         AlreadyRegistered: another exposure has one of the names.
@@ -121,7 +121,7 @@ def register_view(spec: ExposureSpec, scratch: Scratch) -> None:
         }
         _register_page(spec, options, scratch, common)
     for one in list(scratch):
-        if id(one) not in before and (problem := problem_of(one)):
+        if id(one) not in before and (problem := _problem_of(one)):
             raise ImproperlyConfigured(problem)
 
 
@@ -202,7 +202,7 @@ def files_of(component: Component) -> frozenset[str]:
     return found
 
 
-def problem_of(component: Component) -> str:
+def _problem_of(component: Component) -> str:
     """Why a component of a view cannot be called, or must not be; empty when it can."""
     source: Any = getattr(component.callable, "__self__", component.callable)
     problem = getattr(source, "problem", None)
@@ -447,8 +447,6 @@ def declaration_of(spec: ExposureSpec, options: ModelOptions) -> type[ModelCompo
 
 
 # Exposures ----------------------------------------------------------------------------------------
-
-logger = logging.getLogger("mcp_django")
 
 REGISTER: Mapping[str, Callable[[ExposureSpec, Scratch], None]] = {
     "model": register_model,

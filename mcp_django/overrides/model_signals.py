@@ -32,7 +32,7 @@ from mcp_django.execution.threads import after_commit
 from mcp_django.overrides.exposure_rules import ModelOptions, closed_model
 from mcp_django.overrides.exposures import Scratch, declaration_of, model_of
 from mcp_django.overrides.override_values import ExposureSpec
-from mcp_django.overrides.state import FRESH_SECONDS, UNKEPT, Mark, freshness
+from mcp_django.overrides.state import FRESH_SECONDS, UNKEPT, Mark, freshness, shared
 from mcp_django.storage.databases import is_of_test
 
 logger = logging.getLogger("mcp_django")
@@ -142,14 +142,11 @@ class Ears:
 
 
 def _wanted(mark: Mark) -> list[ExposureSpec]:
-    # It builds on this package.
-    from mcp_django.overrides.state import shared
-
     every = (one for decisions in shared.at(mark).values() for one in decisions.exposures)
-    return [one for one in every if is_subscribed(one)]
+    return [one for one in every if _is_subscribed(one)]
 
 
-def is_subscribed(spec: ExposureSpec) -> bool:
+def _is_subscribed(spec: ExposureSpec) -> bool:
     """Whether the objects of an exposure can be subscribed to."""
     if spec.kind != "model" or spec.flaw:
         return False

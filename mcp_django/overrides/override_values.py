@@ -68,7 +68,7 @@ def narrowed(component: C, override: Override) -> C | None:
     if override.rates:
         changes["rates"] = (*component.rates, *override.rates)
     if override.approval and isinstance(component, Tool):
-        changes["approval"] = stricter(component.approval, override.approval)
+        changes["approval"] = _stricter(component.approval, override.approval)
     return replace(component, **changes)
 
 
@@ -97,14 +97,12 @@ def _as_its_tool(resource: Resource, tools: Mapping[str, Tool]) -> Resource | No
     )
 
 
-def stricter(declared: Approval, decided: Approval) -> Approval:
+def _stricter(declared: Approval, decided: Approval) -> Approval:
     """Of two kinds of approval the one that asks more: somebody else rather than the caller."""
     return "staff" if "staff" in (declared, decided) else decided or declared
 
 
 # One exposure row as a value ----------------------------------------------------------------------
-
-# ``ExposureSpec`` can be compared and cached.
 
 # As much as a form could write, and less than what would keep a process busy.
 MAX_CHARACTERS = 100_000
@@ -113,7 +111,10 @@ MAX_NAMES = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExposureSpec:
-    """One exposure; ``options`` is JSON text, and ``flaw`` says what of the row cannot be meant."""
+    """One exposure, to be compared and cached.
+
+    ``options`` is JSON text, and ``flaw`` says what of the row cannot be meant.
+    """
 
     pk: int
     kind: str
@@ -150,17 +151,17 @@ def read_exposures() -> dict[str, tuple[ExposureSpec, ...]]:
     rows = model._default_manager.using(router.db_for_write(model)).filter(is_enabled=True)
     found: dict[str, list[ExposureSpec]] = defaultdict(list)
     for row in rows.order_by("pk").values(*COLUMNS):
-        spec = spec_from(row)
+        spec = _spec_from(row)
         found[spec.server].append(spec)
     return {server: tuple(specs) for server, specs in found.items()}
 
 
 def spec_of(row: Any) -> ExposureSpec:
     """What a row says; never fails."""
-    return spec_from({name: getattr(row, name) for name in COLUMNS})
+    return _spec_from({name: getattr(row, name) for name in COLUMNS})
 
 
-def spec_from(values: dict[str, Any]) -> ExposureSpec:
+def _spec_from(values: dict[str, Any]) -> ExposureSpec:
     """What the columns of a row say; never fails."""
     flaws = list(_flaws(values))
     lists = ("groups", "permissions", "scopes")

@@ -105,7 +105,7 @@ class Reader:
             TextError: it cannot be read.
         """
         self._nodes, self._open = [], []
-        for piece in pieces(text, self.line):
+        for piece in _pieces(text, self.line):
             self.line = piece.line
             if not piece.opener:
                 self._nodes.append(piece.text)
@@ -268,8 +268,6 @@ def _split(text: str, mark: str) -> list[str]:
 
 # Splitting a text at its braces -------------------------------------------------------------------
 
-# It takes one pass, so that no text can make it slow.
-
 _CLOSERS = {"{{": "}}", "{%": "%}", "{#": "#}"}
 _OPENER = re.compile(r"\{[{%#]")
 _END_OF_VERBATIM = re.compile(r"\{% *endverbatim *%\}")
@@ -284,8 +282,8 @@ class Piece:
     text: str
 
 
-def pieces(text: str, line: int) -> Iterator[Piece]:
-    """The pieces of a text, which begins at this line.
+def _pieces(text: str, line: int) -> Iterator[Piece]:
+    """The pieces of a text, which begins at this line; in one pass, so that no text makes it slow.
 
     A line that has nothing but one tag or comment leaves nothing behind, not even itself.
 

@@ -53,10 +53,9 @@ from mcp_django.storage.versions import MANAGED, Topic, touch
 if TYPE_CHECKING:
     from mcp_django.core.registry import Registry
 
+logger = logging.getLogger("mcp_django")
 
 # Reading the overrides of all servers -------------------------------------------------------------
-
-# They are read together.
 
 Said: TypeAlias = Mapping[str, Any]
 """The columns of a row."""
@@ -315,9 +314,7 @@ def is_in_transaction() -> bool:
 freshness = Freshness()
 
 
-# State --------------------------------------------------------------------------------------------
-
-logger = logging.getLogger("mcp_django")
+# What a server offers -----------------------------------------------------------------------------
 
 C = TypeVar("C", bound=Component)
 
@@ -448,7 +445,7 @@ def offered(registry: Registry, decisions: Decisions) -> Offered:
         return {key: one for key, one in rest.items() if one is not None}
 
     tools = left(whole.tools)
-    resources = with_their_skills(left(whole.resources), decisions.overrides)
+    resources = _with_their_skills(left(whole.resources), decisions.overrides)
     found = replace(
         whole,
         tools=tools,
@@ -481,8 +478,6 @@ shared = Shared()
 
 # Publishing a change ------------------------------------------------------------------------------
 
-# After the commit it takes effect in this process; clients and other processes are notified.
-
 LISTS = {
     "tool": "tools",
     "resource": "resources",
@@ -494,8 +489,10 @@ LISTS = {
 def decided(changed: Iterable[tuple[str, str]]) -> None:
     """Say that something was decided of these lists, once the transaction commits.
 
+    From then on it counts in this process; clients and other processes are notified.
+
     Each is the name of a server and a list: ``tools``, ``resources`` or ``prompts``. Whoever has
-    changed rows that are read in ``managed.reading`` calls this, with no lists if clients see no
+    changed rows that ``read`` reads calls this, with no lists if clients see no
     difference in them. ``changed`` is looked at when the transaction commits.
     """
     # Counted in the same transaction: no process may miss that something was switched off.
@@ -510,13 +507,14 @@ def _tell(changed: Iterable[tuple[str, str]]) -> None:
 
 # Overrides of a skill -----------------------------------------------------------------------------
 
-# An override of a skill applies to each of its files, since a client reads them as one skill.
 
-
-def with_their_skills(
+def _with_their_skills(
     resources: dict[str, Resource], overrides: Mapping[tuple[str, str], Override]
 ) -> dict[str, Resource]:
-    """Resources, the files of skills among them as narrow as the skills that they belong to."""
+    """Resources, the files of skills among them as narrow as the skills that they belong to.
+
+    A client reads the files of a skill as one.
+    """
     if not overrides or not any(isinstance(one, SkillFile) for one in resources.values()):
         return resources
     guarded = {key: _as_its_skills(one, overrides) for key, one in resources.items()}

@@ -40,6 +40,8 @@ from mcp_django.storage import databases
 from mcp_django.storage.call_rows import call_log
 from mcp_django.storage.databases import insist, tables
 
+logger = logging.getLogger("mcp_django")
+
 # What a row keeps of its component, beside what tells it apart.
 FACTS = ("name", "app", "origin", "is_read_only", "is_destructive", "guarded_by")
 KEY = ("server", "kind", "key")
@@ -281,8 +283,6 @@ def _home(function: Callable[..., Any]) -> Any:
 # A forked child starts with no knowledge of what was written, and so does ``reset``. A write that
 # fails raises nothing and is logged once, until one succeeds; the next minute tries again. A site
 # without a database, or one that is not migrated, has nothing to write to.
-
-logger = logging.getLogger("mcp_django")
 
 CHECK_SECONDS = 60.0
 

@@ -11,10 +11,10 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import router
@@ -38,6 +38,10 @@ from mcp_django.protocol.content import Message
 from mcp_django.schema.arguments import InvalidArguments, Problem, quote, unknown_argument
 from mcp_django.schema.values import decode_arguments
 from mcp_django.storage.databases import tables
+
+logger = logging.getLogger("mcp_django")
+
+T = TypeVar("T")
 
 # Arguments of a prompt ----------------------------------------------------------------------------
 
@@ -83,7 +87,7 @@ def arguments_of(kept: Any) -> tuple[TextArgument, ...]:
     """The arguments of a row.
 
     Raises:
-        PromptError: they are not what this module writes there.
+        PromptError: they are not what the admin writes there.
     """
     if not isinstance(kept, list) or not all(isinstance(one, Mapping) for one in kept):
         raise PromptError(_("The arguments are no list of names."))
@@ -188,9 +192,7 @@ def suggestions(choices: Sequence[str], typed: str) -> list[str]:
     return sorted(fitting, key=lambda one: not one.casefold().startswith(wanted))
 
 
-# Texts --------------------------------------------------------------------------------------------
-
-logger = logging.getLogger("mcp_django")
+# Prompts ------------------------------------------------------------------------------------------
 
 PROMPT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 PROMPT_COLUMNS = (
@@ -328,15 +330,7 @@ def _completion(prompt: Prompt, argument: TextArgument) -> tuple[Key, Completion
 
 def read_prompts() -> dict[str, tuple[WrittenPrompt, ...]]:
     """The enabled prompts by the name of their server, those left out that cannot be read."""
-    model = tables.PromptText
-    rows = model._default_manager.using(router.db_for_write(model)).filter(is_enabled=True)
-    found: dict[str, list[WrittenPrompt]] = defaultdict(list)
-    for row in rows.order_by("pk").values("pk", "server", *PROMPT_COLUMNS):
-        try:
-            found[row["server"]].append(written_prompt(row))
-        except PromptError as exc:
-            _complain(row["server"], row["name"], str(exc))
-    return {server: tuple(prompts) for server, prompts in found.items()}
+    return _written("prompt", tables.PromptText, PROMPT_COLUMNS, written_prompt)
 
 
 def with_written(
@@ -358,19 +352,31 @@ def _offer(said: WrittenPrompt) -> Offer | None:
     try:
         return build_prompt(said)
     except PromptError as exc:
-        _complain("", said.name, str(exc))
+        _complain("prompt", "", said.name, str(exc))
         return None
 
 
+def _written(
+    what: str, model: Any, columns: Sequence[str], written: Callable[[Mapping[str, Any]], T]
+) -> dict[str, tuple[T, ...]]:
+    """What the enabled rows say by the name of their server, the oldest first."""
+    rows = model._default_manager.using(router.db_for_write(model)).filter(is_enabled=True)
+    found: dict[str, list[T]] = defaultdict(list)
+    for row in rows.order_by("pk").values("pk", "server", *columns):
+        try:
+            found[row["server"]].append(written(row))
+        except (PromptError, SkillError) as exc:
+            _complain(what, row["server"], row["name"], str(exc))
+    return {server: tuple(texts) for server, texts in found.items()}
+
+
 @lru_cache(maxsize=1000)
-def _complain(server: str, name: str, why: str) -> None:
+def _complain(what: str, server: str, name: str, why: str) -> None:
     where = f" of the server {server!r}" if server else ""
-    logger.error("The written prompt %r%s is not offered: %s", name[:128], where, why)
+    logger.error("The written %s %r%s is not offered: %s", what, name[:128], where, why)
 
 
 # Skills -------------------------------------------------------------------------------------------
-
-# They become resources like those of folders.
 
 SKILL_COLUMNS = (
     "name",
@@ -423,7 +429,7 @@ def written_skill(row: Mapping[str, Any]) -> WrittenSkill:
     return WrittenSkill(**{**given, **{name: tuple(value) for name, value in lists.items()}})
 
 
-def frontmatter_of(said: WrittenSkill) -> dict[str, str]:
+def _frontmatter_of(said: WrittenSkill) -> dict[str, str]:
     """The frontmatter that a skill is offered with.
 
     Raises:
@@ -446,7 +452,7 @@ def skill_md(said: WrittenSkill) -> str:
     # A JSON string is a YAML string in quotes, and no parser takes it for anything else.
     lines = [
         f"{name}: {json.dumps(value, ensure_ascii=False)}"
-        for name, value in frontmatter_of(said).items()
+        for name, value in _frontmatter_of(said).items()
     ]
     return "\n".join(["---", *lines, "---", "", said.text.strip("\n"), ""])
 
@@ -490,7 +496,7 @@ def _check_path(path: str, known: Iterable[str]) -> None:
 
 
 def build_skill(said: WrittenSkill) -> list[SkillFile]:
-    """What is offered of a skill.
+    """What is offered of a skill: resources like those of folders.
 
     Raises:
         SkillError: it cannot be offered; the message is for its author, and names the field.
@@ -515,7 +521,7 @@ def build_skill(said: WrittenSkill) -> list[SkillFile]:
         return built(
             said.name,
             contents,
-            {SKILL_MD: frontmatter_of(said)},
+            {SKILL_MD: _frontmatter_of(said)},
             origin=FROM_ADMIN,
             module=__name__,
             options=options,
@@ -526,15 +532,7 @@ def build_skill(said: WrittenSkill) -> list[SkillFile]:
 
 def read_skills() -> dict[str, tuple[WrittenSkill, ...]]:
     """The enabled skills by the name of their server, those left out that cannot be read."""
-    model = tables.Skill
-    rows = model._default_manager.using(router.db_for_write(model)).filter(is_enabled=True)
-    found: dict[str, list[WrittenSkill]] = defaultdict(list)
-    for row in rows.order_by("pk").values("pk", "server", *SKILL_COLUMNS):
-        try:
-            found[row["server"]].append(written_skill(row))
-        except SkillError as exc:
-            _complain_of_skill(row["server"], row["name"], str(exc))
-    return {server: tuple(skills) for server, skills in found.items()}
+    return _written("skill", tables.Skill, SKILL_COLUMNS, written_skill)
 
 
 def with_skills(
@@ -548,7 +546,7 @@ def with_skills(
         try:
             files = build_skill(one)
         except SkillError as exc:
-            _complain_of_skill("", one.name, str(exc))
+            _complain("skill", "", one.name, str(exc))
             continue
         found.update((file.key, file) for file in files)
     return found
@@ -562,9 +560,3 @@ def is_taken(resources: Mapping[str, Resource], name: str) -> bool:
     root = uri_of(name, "")
     addresses = (uri for one in resources.values() for uri in (one.uri, *one.aliases))
     return any(uri.startswith(root) for uri in addresses)
-
-
-@lru_cache(maxsize=1000)
-def _complain_of_skill(server: str, name: str, why: str) -> None:
-    where = f" of the server {server!r}" if server else ""
-    logger.error("The written skill %r%s is not offered: %s", name[:128], where, why)
