@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
+
+from mcp_django.conf import defaults_while_wrong
+from mcp_django.overrides import model_signals
+from mcp_django.overrides.sync import catalog_rows
+from mcp_django.schema import secrets
+from mcp_django.server import all_servers
+from mcp_django.storage import revocations
 
 
 class SimpleMCPConfig(AppConfig):
@@ -18,36 +25,16 @@ class SimpleMCPConfig(AppConfig):
     default_server = "mcp_django.server.MCPServer"
 
     def ready(self) -> None:
-        """Keep secrets out of the log, and register the system checks."""
+        """Keep secrets out of the log, register the system checks and listen to signals."""
+        # It imports models, which needs the apps.
         from mcp_django import checks
-        from mcp_django.schema import secrets
 
         secrets.install()
         checks.register_all()
-        self._hear_of_departures()
-        self._hear_of_exposed_objects()
-        self._keep_rows_of_the_catalog()
-
-    @staticmethod
-    def _hear_of_departures() -> None:
-        from django.apps import apps
-
         # A site without users has nobody to send away.
         if apps.is_installed("django.contrib.auth"):
-            from mcp_django.storage import revocations
-
             revocations.connect()
-
-    @staticmethod
-    def _hear_of_exposed_objects() -> None:
-        from mcp_django.overrides import model_signals
-
         model_signals.connect()
-
-    def _keep_rows_of_the_catalog(self) -> None:
-        from mcp_django.overrides.sync import catalog_rows
-        from mcp_django.server import all_servers
-
         catalog_rows.connect(self, all_servers)
 
 
@@ -58,8 +45,6 @@ class MCPConfig(SimpleMCPConfig):
 
     def ready(self) -> None:
         """Register the checks, then import every ``mcp`` module."""
-        from mcp_django.conf import defaults_while_wrong
-
         super().ready()
         with defaults_while_wrong():
             autodiscover_modules("mcp")

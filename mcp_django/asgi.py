@@ -1,4 +1,4 @@
-"""The drop-in for Django's ASGI application: endpoints of ours take the lane.
+"""The drop-in for Django's ASGI application, which serves the MCP endpoints of the URLconf faster.
 
     from mcp_django.asgi import get_asgi_application
 
@@ -29,7 +29,7 @@ REMEMBERED_LENGTH = 256
 
 
 class Application:
-    """Sends each request to the lane or to Django."""
+    """Sends each request to the ``LaneHandler`` or to Django."""
 
     def __init__(self, django: Any, lane: LaneHandler | None) -> None:
         self._django = django
