@@ -100,7 +100,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     server, component = find_component(
         options["name"], server=options["server"], kind=options["kind"]
     )
-    method, params = request_for(
+    method, params = _request_for(
         component,
         options["name"],
         pairs=options["pairs"],
@@ -108,12 +108,12 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     )
     principal = find_principal(options["user"])
     prepared = Prepared(options["answers"], _answerer(command, options))
-    conversation = Conversation(
+    conversation = _Conversation(
         server,
         principal,
         answerer=prepared,
         capabilities={} if options["no_input"] else CAPABILITIES,
-        listener=Narrator(command.stderr),
+        listener=_Narrator(command.stderr),
     )
     bugs: list[Exception] = []
 
@@ -240,20 +240,18 @@ def _refusal(
 
 # A call from request to result --------------------------------------------------------------------
 
-# One call as one user: questions are answered and messages passed on until it ends.
-
 CLIENT = {"name": "manage.py mcp call", "version": __version__}
 
 
-class Listener(Protocol):
+class _Listener(Protocol):
     """Who hears of the progress and log messages of a running call, in their order."""
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
         """Take a notification."""
 
 
-class Conversation:
-    """A client of one server, in this process.
+class _Conversation:
+    """A client of one server, in this process, for one call as one user.
 
     ``capabilities`` are what it declares; whatever the server then asks goes to ``answerer``.
 
@@ -268,7 +266,7 @@ class Conversation:
         *,
         answerer: Answerer,
         capabilities: Mapping[str, Any],
-        listener: Listener,
+        listener: _Listener,
     ) -> None:
         self._title = str(server.identity().get("title") or server.name)
         self._answerer = answerer
@@ -348,7 +346,7 @@ def _revision(server: MCPServer) -> Revision:
 Request = tuple[str, dict[str, Any]]
 
 
-def request_for(
+def _request_for(
     component: Component, name: str, *, pairs: Sequence[str], json_arguments: str | None
 ) -> Request:
     """The method that uses the component, and its parameters.
@@ -386,10 +384,8 @@ def _expanded(component: ResourceTemplate, values: Mapping[str, Any]) -> str:
 
 # Progress and log messages ------------------------------------------------------------------------
 
-# They are written to the error stream as they come.
 
-
-class Narrator:
+class _Narrator:
     """Writes progress and log messages to the error stream as they come."""
 
     def __init__(self, stderr: OutputWrapper) -> None:

@@ -16,37 +16,37 @@ from mcp_django.protocol.revisions import V2025_06_18, V2025_11_25, V2026_07_28
 
 # Entries of configuration files -------------------------------------------------------------------
 
-# What the configuration of each client has for one server.
-
 Entry = dict[str, Any]
 
 
-def with_headers(entry: Entry, authorization: str | None) -> Entry:
+def _with_headers(entry: Entry, authorization: str | None) -> Entry:
     """The entry, with the header if there is one."""
     return {**entry, "headers": {"Authorization": authorization}} if authorization else entry
 
 
-def typed_http(target: Target, authorization: str | None) -> Entry:
+def _typed_http(target: Target, authorization: str | None) -> Entry:
     """An address, with the transport named: Claude Code, VS Code."""
-    return with_headers({"type": "http", "url": target.url}, authorization)
+    return _with_headers({"type": "http", "url": target.url}, authorization)
 
 
-def untyped_http(target: Target, authorization: str | None) -> Entry:
+def _untyped_http(target: Target, authorization: str | None) -> Entry:
     """An address that is tried as Streamable HTTP first: Cursor."""
-    return with_headers({"url": target.url}, authorization)
+    return _with_headers({"url": target.url}, authorization)
 
 
-def gemini_http(target: Target, authorization: str | None) -> Entry:
+def _gemini_http(target: Target, authorization: str | None) -> Entry:
     """An address under a name of its own, since ``url`` means the old transport there."""
-    return with_headers({"httpUrl": target.url}, authorization)
+    return _with_headers({"httpUrl": target.url}, authorization)
 
 
-def inspector_http(target: Target, authorization: str | None) -> Entry:
+def _inspector_http(target: Target, authorization: str | None) -> Entry:
     """An address; unless told otherwise the Inspector begins with a handshake."""
-    return with_headers({"type": "http", "url": target.url, "protocolEra": "modern"}, authorization)
+    return _with_headers(
+        {"type": "http", "url": target.url, "protocolEra": "modern"}, authorization
+    )
 
 
-def codex_http(target: Target, authorization: str | None) -> Entry:
+def _codex_http(target: Target, authorization: str | None) -> Entry:
     """An address, with the name of the variable that holds the bare token."""
     entry: Entry = {"url": target.url}
     if target.credential is None:
@@ -56,7 +56,7 @@ def codex_http(target: Target, authorization: str | None) -> Entry:
     return {**entry, "bearer_token_env_var": target.credential.variable or DEFAULT_VARIABLE}
 
 
-def bridged_http(target: Target, authorization: str | None) -> Entry:
+def _bridged_http(target: Target, authorization: str | None) -> Entry:
     """A local bridge to the address, for Claude Desktop, whose file knows commands alone."""
     arguments = ["-y", "mcp-remote", target.url, "--transport", "http-only"]
     if target.url.startswith("http://"):
@@ -69,21 +69,21 @@ def bridged_http(target: Target, authorization: str | None) -> Entry:
     return {**entry, "env": {"AUTHORIZATION": authorization}}
 
 
-def untyped_stdio(target: Target) -> Entry:
+def _untyped_stdio(target: Target) -> Entry:
     """A command with its arguments and environment."""
     program, *arguments = target.command
     entry: Entry = {"command": program, "args": arguments}
     return {**entry, "env": dict(target.environment)} if target.environment else entry
 
 
-def typed_stdio(target: Target) -> Entry:
+def _typed_stdio(target: Target) -> Entry:
     """The same, with the transport named."""
-    return {"type": "stdio", **untyped_stdio(target)}
+    return {"type": "stdio", **_untyped_stdio(target)}
 
 
-def inspector_stdio(target: Target) -> Entry:
+def _inspector_stdio(target: Target) -> Entry:
     """The same, for the revision without a handshake."""
-    return {**untyped_stdio(target), "protocolEra": "modern"}
+    return {**_untyped_stdio(target), "protocolEra": "modern"}
 
 
 def authorization_of(target: Target, reference: str) -> str | None:
@@ -104,8 +104,6 @@ def authorization_of(target: Target, reference: str) -> str | None:
 
 # The server that a client is to use ---------------------------------------------------------------
 
-# It is named by its address, or by the command that starts it.
-
 DEFAULT_VARIABLE = "MCP_TOKEN"
 PLACEHOLDER = "YOUR_TOKEN"
 
@@ -124,7 +122,7 @@ class Credential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One server.
+    """One server, by its address or by the command that starts it.
 
     ``name`` is what the client calls it. Either ``url`` or ``command`` is given; ``credential``
     is ``None`` where none is asked for.
@@ -191,8 +189,8 @@ CLAUDE_CODE = Host(
     ),
     format="claude",
     reference="${NAME}",
-    http=typed_http,
-    stdio=typed_stdio,
+    http=_typed_http,
+    stdio=_typed_stdio,
 )
 CLAUDE_DESKTOP = Host(
     slug="claude-desktop",
@@ -210,8 +208,8 @@ CLAUDE_DESKTOP = Host(
         "The bridge to a remote server needs Node.js, for npx. One with OAuth is better added in",
         "Settings, Connectors; the vendor's cloud then calls it.",
     ),
-    http=bridged_http,
-    stdio=untyped_stdio,
+    http=_bridged_http,
+    stdio=_untyped_stdio,
 )
 VSCODE = Host(
     slug="vscode",
@@ -232,8 +230,8 @@ VSCODE = Host(
     root="servers",
     reference="${env:NAME}",
     prompts_for_token=True,
-    http=typed_http,
-    stdio=typed_stdio,
+    http=_typed_http,
+    stdio=_typed_stdio,
 )
 CURSOR = Host(
     slug="cursor",
@@ -250,8 +248,8 @@ CURSOR = Host(
         "Started from the desktop, Cursor knows no variables of a shell.",
     ),
     reference="${env:NAME}",
-    http=untyped_http,
-    stdio=untyped_stdio,
+    http=_untyped_http,
+    stdio=_untyped_stdio,
 )
 GEMINI_CLI = Host(
     slug="gemini-cli",
@@ -268,8 +266,8 @@ GEMINI_CLI = Host(
         "Start gemini and type /mcp to see that it is connected.",
     ),
     reference="${NAME}",
-    http=gemini_http,
-    stdio=untyped_stdio,
+    http=_gemini_http,
+    stdio=_untyped_stdio,
 )
 CODEX = Host(
     slug="codex",
@@ -288,8 +286,8 @@ CODEX = Host(
     format="toml",
     root="mcp_servers",
     reference="${NAME}",
-    http=codex_http,
-    stdio=untyped_stdio,
+    http=_codex_http,
+    stdio=_untyped_stdio,
 )
 INSPECTOR = Host(
     slug="inspector",
@@ -301,8 +299,8 @@ INSPECTOR = Host(
         "Save this as inspector.json, then:",
         "npx @modelcontextprotocol/inspector --config inspector.json",
     ),
-    http=inspector_http,
-    stdio=inspector_stdio,
+    http=_inspector_http,
+    stdio=_inspector_stdio,
 )
 CURL = Host(
     slug="curl",
@@ -313,7 +311,7 @@ CURL = Host(
     format="curl",
     reference="$NAME",
     signs_in=False,
-    http=untyped_http,
+    http=_untyped_http,
 )
 CHATGPT = Host(
     slug="chatgpt",
@@ -327,7 +325,7 @@ CHATGPT = Host(
     ),
     format="url",
     is_cloud=True,
-    http=untyped_http,
+    http=_untyped_http,
 )
 COPILOT = Host(
     slug="copilot",
@@ -341,7 +339,7 @@ COPILOT = Host(
     ),
     format="url",
     is_cloud=True,
-    http=untyped_http,
+    http=_untyped_http,
 )
 
 HOSTS = {

@@ -40,12 +40,12 @@ def command_error(exc: BaseException) -> CommandError:
         return exc
     if isinstance(exc, KeyboardInterrupt):
         return CommandError("Interrupted.", returncode=INTERRUPTED)
-    return CommandError(explain(exc))
+    return CommandError(_explain(exc))
 
 
-def explain(exc: BaseException) -> str:
+def _explain(exc: BaseException) -> str:
     """Say in a sentence what happened, and what to do about it where that is known."""
-    for cause in chain_of(exc):
+    for cause in _chain_of(exc):
         alias = _alias(cause)
         if isinstance(cause, AnyDatabaseError):
             return _database_sentence(cause, alias)
@@ -72,7 +72,7 @@ def text_of(value: Any) -> str:
         return ""
 
 
-def chain_of(exc: BaseException) -> Iterator[BaseException]:
+def _chain_of(exc: BaseException) -> Iterator[BaseException]:
     """Return an exception and what caused it, one after the other."""
     found: BaseException | None = exc
     while found is not None:
@@ -153,8 +153,8 @@ class _Handler(logging.Handler):
             message = str(record.msg)
         exc = record.exc_info[1] if record.exc_info else None
         if exc is not None:
-            sentence = explain(exc).partition("\n")[0]
-            names = [type(one).__name__ for one in chain_of(exc)]
+            sentence = _explain(exc).partition("\n")[0]
+            names = [type(one).__name__ for one in _chain_of(exc)]
         else:
             # An exception with a secret is logged as text alone.
             sentence = (record.exc_text or "").rpartition("\n")[2]

@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.text import slugify
@@ -38,6 +38,7 @@ from mcp_django.management.lookups import (
     environment,
     find_principal,
     find_server,
+    is_public,
     nearest,
     stdio_command,
 )
@@ -188,7 +189,7 @@ def _notes(
     yield from _token_notes(host, target, options["user"])
     if not options["url"] and not get_settings().base_url:
         yield f"MCP_DJANGO['BASE_URL'] is not set, so the address begins with {LOCAL}."
-    if host.is_cloud and not _is_public(target.url):
+    if host.is_cloud and not is_public(target.url):
         yield f"{host.title} calls from its vendor's cloud, which needs a public https:// address."
     yield from _revision_notes(host, server, host.revisions)
 
@@ -218,14 +219,7 @@ def _token_notes(host: Host, target: Target, user: str | None) -> Iterator[str]:
         yield f"Write it where {PLACEHOLDER} stands."
 
 
-def _is_public(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme == "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1")
-
-
 # The configuration of a client as text ------------------------------------------------------------
-
-# The text goes into the client's file, or into a shell.
 
 Document = dict[str, Any]
 
@@ -313,11 +307,12 @@ def _key(name: str) -> str:
 
 # A request with curl ------------------------------------------------------------------------------
 
-# One request of 2026-07-28 as a command of curl: no session, everything in one message.
-
 
 def curl(target: Target, method: str, params: Mapping[str, Any] | None = None) -> str:
-    """The command; a token in a variable is filled in by the shell."""
+    """One request of 2026-07-28 as a command of curl: everything in one message, no session.
+
+    A token in a variable is filled in by the shell.
+    """
     given = dict(params or {})
     headers = {
         "Content-Type": "application/json",
@@ -355,11 +350,12 @@ def _authorization(target: Target) -> list[str]:
 
 # Install links ------------------------------------------------------------------------------------
 
-# A client opens such an address by itself and then asks whether to add the server.
-
 
 def link(host: Host, target: Target) -> str:
-    """The address for one server, empty for a client that has none."""
+    """The address by which a client adds one server, empty for a client that has none.
+
+    The client opens such an address by itself, and then asks whether to add the server.
+    """
     make = _LINKS.get(host.slug)
     return make(target) if make is not None else ""
 

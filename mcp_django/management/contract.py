@@ -23,8 +23,8 @@ from django.utils.translation import override
 from mcp_django.core.component import Component, Prompt
 from mcp_django.core.resource import ResourceTemplate
 from mcp_django.core.tool import Tool
-from mcp_django.management.contract_schemas import Change, Level, schema_changes
-from mcp_django.management.lookups import KINDS, declared_servers, guard_names
+from mcp_django.management.contract_schemas import Change, Found, Level, schema_changes
+from mcp_django.management.lookups import KINDS, PLURALS, declared_servers, guard_names
 from mcp_django.management.text_output import printable
 from mcp_django.protocol.content import Icon
 from mcp_django.protocol.jsonrpc import encode
@@ -67,11 +67,11 @@ def add_arguments(subcommands: Any) -> None:
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Write the file, or compare with it."""
-    contract = contract_of(declared_servers(options["server"]))
+    contract = _contract_of(declared_servers(options["server"]))
     if options["check"]:
         _check(command, contract, options)
     elif options["output"] == "-":
-        command.stdout.write(text_of(contract), ending="")
+        command.stdout.write(_text_of(contract), ending="")
     else:
         _write(command, contract, options)
 
@@ -80,9 +80,9 @@ def _write(command: BaseCommand, contract: dict[str, Any], options: Mapping[str,
     path = Path(options["output"])
     if options["server"] and path.exists():
         # The other servers in the file are left as they are.
-        contract = sealed({**contract, SERVERS: read_contract(path)[SERVERS] | contract[SERVERS]})
+        contract = _sealed({**contract, SERVERS: _read_contract(path)[SERVERS] | contract[SERVERS]})
     try:
-        path.write_text(text_of(contract), encoding="utf-8", newline="\n")
+        path.write_text(_text_of(contract), encoding="utf-8", newline="\n")
     except OSError as exc:
         raise CommandError(f"{path} cannot be written: {exc.strerror}.") from None
     servers = contract[SERVERS]
@@ -99,11 +99,11 @@ def _check(command: BaseCommand, contract: dict[str, Any], options: Mapping[str,
     if options["output"] == "-":
         raise CommandError("--check compares with a file; name it with --output FILE.")
     path = Path(options["output"])
-    written = read_contract(path)
+    written = _read_contract(path)
     if options["server"]:
         kept = {name: one for name, one in written[SERVERS].items() if name == options["server"]}
         written = {**written, SERVERS: kept}
-    changes = changes_between(written, contract)
+    changes = _changes_between(written, contract)
     worst = max((one.level for one in changes), default=Level.SAFE)
     is_allowed = worst <= LEVELS[options["allow"]]
     if options["json"]:
@@ -160,31 +160,29 @@ def _text(changes: Sequence[Change], path: Path) -> str:
 
 # Contract text and digests ------------------------------------------------------------------------
 
-# The text changes by a line where one thing changes.
-
 DIGEST = "digest"
 
 
-def text_of(value: Any) -> str:
-    """The file: sorted, a member to a line, ended by a line break."""
+def _text_of(value: Any) -> str:
+    """The file: sorted, a member to a line, so that what changes is seen by its line."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def digest_of(value: Any) -> str:
+def _digest_of(value: Any) -> str:
     """The SHA-256 digest of a value: of its compact JSON with sorted members, in UTF-8."""
     compact = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(compact.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def sealed(value: dict[str, Any]) -> dict[str, Any]:
+def _sealed(value: dict[str, Any]) -> dict[str, Any]:
     """The object with its own digest in it."""
     bare = {name: one for name, one in value.items() if name != DIGEST}
-    return {DIGEST: digest_of(bare), **bare}
+    return {DIGEST: _digest_of(bare), **bare}
 
 
-def is_sealed(value: Any) -> bool:
+def _is_sealed(value: Any) -> bool:
     """Whether an object is what its digest was made of."""
-    return isinstance(value, dict) and sealed(value)[DIGEST] == value.get(DIGEST)
+    return isinstance(value, dict) and _sealed(value)[DIGEST] == value.get(DIGEST)
 
 
 # Comparing two contracts --------------------------------------------------------------------------
@@ -193,17 +191,17 @@ Entry = Mapping[str, Any]
 WORDS = ("title", "description", "instructions", "website_url", "icons")
 
 
-def changes_between(old: Entry, new: Entry) -> list[Change]:
+def _changes_between(old: Entry, new: Entry) -> list[Change]:
     """The changes, those that ask most of others first."""
     found = [
         change
         for name in sorted({*old[SERVERS], *new[SERVERS]})
-        for change in _server(name, old[SERVERS].get(name), new[SERVERS].get(name))
+        for change in _server_changes(name, old[SERVERS].get(name), new[SERVERS].get(name))
     ]
     return sorted(found, key=lambda one: (-one.level, one.where, one.what))
 
 
-def _server(name: str, old: Entry | None, new: Entry | None) -> Iterator[Change]:
+def _server_changes(name: str, old: Entry | None, new: Entry | None) -> Iterator[Change]:
     where = (name,)
     if old is None or new is None:
         level, what = (Level.SAFE, "is new") if old is None else (Level.BREAKING, "is gone")
@@ -212,13 +210,13 @@ def _server(name: str, old: Entry | None, new: Entry | None) -> Iterator[Change]
     for word in WORDS:
         if old.get(word) != new.get(word):
             yield Change(level=Level.APPROVAL, where=where, what=f"other {word}")
-    for level, what in guarding(old, new):
+    for level, what in _guard_changes(old, new):
         yield Change(level=level, where=where, what=what)
     for plural in PLURALS:
-        yield from _table(name, plural, old.get(plural, {}), new.get(plural, {}))
+        yield from _table_changes(name, plural, old.get(plural, {}), new.get(plural, {}))
 
 
-def _table(
+def _table_changes(
     server: str, plural: str, old: Mapping[str, Entry], new: Mapping[str, Entry]
 ) -> Iterator[Change]:
     """The components of one kind; one whose name another answers to now was renamed."""
@@ -236,7 +234,7 @@ def _table(
         if present != key:
             what = f"is called {present} now, and answers to its former name"
             yield Change(level=Level.APPROVAL, where=where, what=what)
-        for level, what in changes(plural, before, new[present]):
+        for level, what in _component_changes(plural, before, new[present]):
             yield Change(level=level, where=(server, plural, present), what=what)
         for alias in before.get("aliases", ()):
             if answering.get(alias) != present:
@@ -249,23 +247,18 @@ def _table(
 
 # Changes of one component -------------------------------------------------------------------------
 
-# The component is there before and after.
-
-Found = tuple[Level, str]
-
-
 KEYS = frozenset({"name", "uri", "uriTemplate"})
 """What tells components apart; another one is told of as another name."""
 ELSEWHERE = frozenset({"inputSchema", "outputSchema", "arguments", "execution", "mimeType", "size"})
 NO_TASK = "forbidden"
 
 
-def changes(plural: str, old: Entry, new: Entry) -> Iterator[Found]:
-    """The changes of one component."""
+def _component_changes(plural: str, old: Entry, new: Entry) -> Iterator[Found]:
+    """The changes of a component that is there before and after."""
     if old.get("digest") == new.get("digest"):
         return
     before, after = old["definition"], new["definition"]
-    yield from guarding(old, new)
+    yield from _guard_changes(old, new)
     for alias in new.get("aliases", ()):
         if alias not in old.get("aliases", ()) and alias not in _keys(before):
             yield Level.SAFE, f"answers to {alias} as well"
@@ -334,16 +327,15 @@ def _members(old: Any, new: Any) -> str:
 # The contract that code declares ------------------------------------------------------------------
 
 FORMAT = 1
-PLURALS = tuple(kind.plural for kind in KINDS)
 SERVERS = "servers"
 
 
-def contract_of(servers: Iterable[MCPServer]) -> dict[str, Any]:
+def _contract_of(servers: Iterable[MCPServer]) -> dict[str, Any]:
     """The contract: every server with its components, each with its digest."""
     # Words are in the language of the site, whoever makes the file.
     with override(settings.LANGUAGE_CODE):
         described = {server.name: _server_entry(server) for server in servers}
-    return sealed({"contract": FORMAT, SERVERS: described})
+    return _sealed({"contract": FORMAT, SERVERS: described})
 
 
 def _server_entry(server: MCPServer) -> dict[str, Any]:
@@ -362,7 +354,7 @@ def _server_entry(server: MCPServer) -> dict[str, Any]:
         "templates": server.templates,
         "prompts": server.prompts,
     }
-    return sealed(
+    return _sealed(
         {
             **{name: value for name, value in said.items() if value},
             **{
@@ -393,7 +385,7 @@ def _component(wire: dict[str, Any], component: Component) -> dict[str, Any]:
         said["arguments"] = component.arguments.json_schema
     kept = {name: value for name, value in said.items() if value}
     # As it is on the wire: lazy texts, tuples and the like become JSON.
-    return sealed(json.loads(encode({"definition": definition, **kept})))
+    return _sealed(json.loads(encode({"definition": definition, **kept})))
 
 
 def _icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
@@ -403,22 +395,23 @@ def _icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
 
 # Changes of permissions and scopes ----------------------------------------------------------------
 
-# A stricter rule breaks the access of some callers, and a looser one needs the approval of a
-# person.
 
+def _guard_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Found]:
+    """What changed in the permissions, the scopes, and what a client must be able to.
 
-def guarding(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Found]:
-    """What changed in the permissions, the scopes, and what a client must be able to."""
-    yield from _listed("permission", "the permission", old, new, gone=Level.APPROVAL)
-    yield from _listed("scopes", "the scope", old, new, gone=Level.APPROVAL)
-    yield from _listed("needs", "a client with", old, new, gone=Level.SAFE)
+    A stricter rule breaks the access of some callers, and a looser one needs the approval of a
+    person.
+    """
+    yield from _listed_changes("permission", "the permission", old, new, gone=Level.APPROVAL)
+    yield from _listed_changes("scopes", "the scope", old, new, gone=Level.APPROVAL)
+    yield from _listed_changes("needs", "a client with", old, new, gone=Level.SAFE)
     before, after = old.get("approval", ""), new.get("approval", "")
     if before != after:
         said = f"of {after}" if after else "of nobody"
         yield Level.APPROVAL, f"a call needs the approval {said} now"
 
 
-def _listed(
+def _listed_changes(
     name: str, what: str, old: Mapping[str, Any], new: Mapping[str, Any], *, gone: Level
 ) -> Iterator[Found]:
     before, after = old.get(name, ()), new.get(name, ())
@@ -437,7 +430,7 @@ MAKE = "manage.py mcp contract"
 AGAIN = f"make it again with: {MAKE}"
 
 
-def read_contract(path: Path) -> dict[str, Any]:
+def _read_contract(path: Path) -> dict[str, Any]:
     """The contract in a file.
 
     Raises:
@@ -468,11 +461,11 @@ def _check_seals(path: Path, contract: dict[str, Any]) -> None:
         for plural in PLURALS:
             table = server.get(plural) if isinstance(server, dict) else None
             for key, component in (table if isinstance(table, dict) else {}).items():
-                if not is_sealed(component) or not isinstance(component.get("definition"), dict):
+                if not _is_sealed(component) or not isinstance(component.get("definition"), dict):
                     raise _tampered(path, f"{plural} {key!r} of the server {name!r}")
-        if not is_sealed(server):
+        if not _is_sealed(server):
             raise _tampered(path, f"the server {name!r}")
-    if not is_sealed(contract):
+    if not _is_sealed(contract):
         raise _tampered(path, "the whole")
 
 

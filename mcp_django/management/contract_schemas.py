@@ -60,7 +60,7 @@ class Change:
 # What differs, in words ---------------------------------------------------------------------------
 
 Direction = Literal["input", "output"]
-_Found = tuple[Level, str]
+Found = tuple[Level, str]
 _HEADER = "x-mcp-header"
 _MOST_SHOWN = 200
 _WORDS: dict[tuple[str, Direction | None], tuple[str, str]] = {
@@ -72,7 +72,7 @@ _WORDS: dict[tuple[str, Direction | None], tuple[str, str]] = {
 """What is said where the inner schema is the old one, and where it is the new one."""
 
 
-def schema_changes(old: Any, new: Any, direction: Direction) -> list[_Found]:
+def schema_changes(old: Any, new: Any, direction: Direction) -> list[Found]:
     """The changes from one schema to the other, none if they are the same."""
     if old == new:
         return []
@@ -138,7 +138,7 @@ def _of_values(gap: Gap, *, is_lost: bool) -> str:
     return f"{'no longer' if is_lost else 'now also'} {_value(gap.inner)}"
 
 
-def _words(old: Any, new: Any, direction: Direction) -> Iterator[_Found]:
+def _words(old: Any, new: Any, direction: Direction) -> Iterator[Found]:
     """What differs in what is said, of everything that both have."""
     try:
         before, after = _texts_of(old), _texts_of(new)

@@ -16,17 +16,19 @@ from django.core.management.base import BaseCommand, CommandError
 
 from mcp_django import __version__
 from mcp_django.conf import get_settings
-from mcp_django.management import doctor_oauth
 from mcp_django.management.doctor_hosts import HOSTS, SDK_FORMS, Host
 from mcp_django.management.doctor_oauth import (
+    LOG,
     Client,
+    examine_discovery,
+    examine_registration,
+    examine_sign_in,
     origin_of,
     refused_lately,
     resource_addresses,
     server_address,
 )
 from mcp_django.management.doctor_transport import (
-    LOOPBACK,
     MARKS,
     Answer,
     Chart,
@@ -40,7 +42,7 @@ from mcp_django.management.doctor_transport import (
     post_json,
     taken_back,
 )
-from mcp_django.management.lookups import check_url, find_server, nearest, paths
+from mcp_django.management.lookups import check_url, find_server, is_public, nearest, paths
 from mcp_django.management.text_output import printable
 from mcp_django.protocol import headers as names
 from mcp_django.protocol.envelope import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
@@ -56,12 +58,12 @@ def add_arguments(subcommands: Any) -> None:
     parser.add_argument(
         "url", nargs="?", help="The endpoint, asked over HTTP; else a server in this process."
     )
-    parser.add_argument("--server", metavar="NAME", help="The server; else the default one.")
+    parser.add_argument("--server", metavar="ENDPOINT", help="The server; else the default one.")
     parser.add_argument(
         "--host",
         action="append",
         dest="hosts",
-        metavar="NAME",
+        metavar="ENDPOINT",
         help=f"Only this host; repeatable. One of: {', '.join(HOSTS)}.",
     )
     parser.add_argument(
@@ -186,8 +188,6 @@ def _text(chart: Chart) -> str:
 
 # One host, step by step ---------------------------------------------------------------------------
 
-# From its first request to its token request, as far as it gets.
-
 INSTALL = (
     "Install the authorization server: 'oauth2_provider' and 'mcp_django.oauth' in "
     "INSTALLED_APPS, OAUTH2_PROVIDER = provider_settings(), include('mcp_django.oauth.urls')."
@@ -210,22 +210,16 @@ def examine(
     from a client's document, where that can be known.
     """
     chart = Chart(slug="everybody", title="Every host")
-    examine_everybody(chart, door, url)
+    _examine_everybody(chart, door, url)
     if chart.steps:
         yield chart
     for host in hosts:
         register = partial(
-            doctor_oauth.examine_registration,
+            examine_registration,
             may_register=may_register,
             document_problem=document_problem,
         )
         yield _host(door, url, host, register, is_sure=is_sure)
-
-
-def is_public(url: str) -> bool:
-    """Whether a vendor's cloud can call an address."""
-    parts = urlsplit(url)
-    return parts.scheme == "https" and parts.hostname not in LOOPBACK
 
 
 def _host(
@@ -238,28 +232,28 @@ def _host(
             chart.failed("address", what, "Serve the site at a public https:// address.")
         else:
             chart.skipped("address", f"{what}; set BASE_URL, or give the public address")
-    answer = examine_endpoint(chart, door, url, host)
+    answer = _examine_endpoint(chart, door, url, host)
     if answer is None or answer.status == 200:
         return chart
-    if not has_oauth(door, url, answer):
+    if not _has_oauth(door, url, answer):
         _without_oauth(chart, host)
         return chart
-    found = doctor_oauth.examine_discovery(chart, door, url, host, answer)
+    found = examine_discovery(chart, door, url, host, answer)
     if found is None:
         return chart
     client = register(chart, door, host, found.server)
     if client is not None:
-        doctor_oauth.examine_sign_in(chart, door, host, client, found)
+        examine_sign_in(chart, door, host, client, found)
     return chart
 
 
-def has_oauth(door: Door, url: str, answer: Answer) -> bool:
+def _has_oauth(door: Door, url: str, answer: Answer) -> bool:
     """Whether a site has anything to do with OAuth: a challenge or a document that says so."""
     if "resource_metadata" in (answer.challenge() or {}):
         return True
-    root = doctor_oauth.server_address(doctor_oauth.origin_of(url), "root")
-    addresses = [*doctor_oauth.resource_addresses(url, answer), root]
-    return first(door, addresses) is not None
+    root = server_address(origin_of(url), "root")
+    addresses = [*resource_addresses(url, answer), root]
+    return _first(door, addresses) is not None
 
 
 def _without_oauth(chart: Chart, host: Host) -> None:
@@ -273,26 +267,23 @@ def _without_oauth(chart: Chart, host: Host) -> None:
 
 # What concerns every host -------------------------------------------------------------------------
 
-# Origins, spellings of addresses, browsers and compression.
-
 STRANGER = "https://elsewhere.invalid"
 # Where the Inspector runs, a client in a browser.
 INSPECTOR = "http://localhost:6274"
-LOG = "Look at the site's log; did you run manage.py migrate?"
 SPELLINGS = "Answer both spellings, with and without the slash at the end; redirect neither."
 
 
-def examine_everybody(chart: Chart, door: Door, url: str) -> None:
-    """Note what all hosts meet."""
+def _examine_everybody(chart: Chart, door: Door, url: str) -> None:
+    """Note what all hosts meet: origins, spellings of addresses, browsers and compression."""
     try:
-        knock(door, url, LATEST.version)
+        _knock(door, url, LATEST.version)
     except DoorError:
         return  # told at each host
     _origin(chart, door, url)
     _both_spellings(chart, door, url)
     _compression(chart, door, url)
     _streams(chart, door, url)
-    document = first(door, resource_addresses(url))
+    document = _first(door, resource_addresses(url))
     if document is None:
         return
     _preflight(chart, door, resource_addresses(url)[0], "GET")
@@ -301,7 +292,7 @@ def examine_everybody(chart: Chart, door: Door, url: str) -> None:
         return
     addresses = dict.fromkeys(server_address(issuers[0], form) for form in SDK_FORMS)
     _forms(chart, door, list(addresses))
-    server = (first(door, list(addresses)) or document).json() or {}
+    server = (_first(door, list(addresses)) or document).json() or {}
     for name in ("registration_endpoint", "token_endpoint"):
         if server.get(name):
             _spellings_of(chart, door, name, server[name])
@@ -309,7 +300,7 @@ def examine_everybody(chart: Chart, door: Door, url: str) -> None:
 
 
 def _origin(chart: Chart, door: Door, url: str) -> None:
-    answer = knock(door, url, LATEST.version, Origin=STRANGER)
+    answer = _knock(door, url, LATEST.version, Origin=STRANGER)
     if answer.status == 403:
         chart.ok("foreign origin", "403: a page elsewhere cannot use a visitor's browser")
     elif "*" in get_settings().allowed_origins:
@@ -320,7 +311,7 @@ def _origin(chart: Chart, door: Door, url: str) -> None:
             f"{answer.status} instead of 403 for Origin {STRANGER}",
             "Name origins in MCP_DJANGO['ALLOWED_ORIGINS'], and let proxies pass Origin on.",
         )
-    own = knock(door, url, LATEST.version, Origin=origin_of(url))
+    own = _knock(door, url, LATEST.version, Origin=origin_of(url))
     if own.status == 403:
         chart.failed(
             "own origin",
@@ -333,7 +324,7 @@ def _both_spellings(chart: Chart, door: Door, url: str) -> None:
     if not urlsplit(url).path.strip("/"):
         return
     other = _other(url)
-    answer = knock(door, other, LATEST.version)
+    answer = _knock(door, other, LATEST.version)
     if answer.location or answer.status in (404, 405):
         chart.warned("spelling", f"{other}: {answer.status}", SPELLINGS)
     else:
@@ -360,7 +351,7 @@ def _spellings_of(chart: Chart, door: Door, name: str, address: str) -> None:
 
 
 def _compression(chart: Chart, door: Door, url: str) -> None:
-    answer = knock(door, url, LATEST.version, Accept_Encoding="gzip")
+    answer = _knock(door, url, LATEST.version, Accept_Encoding="gzip")
     encoding = answer.headers.get("content-encoding", "")
     if encoding and answer.content_type == "text/event-stream":
         chart.failed(
@@ -408,7 +399,7 @@ def _preflight(chart: Chart, door: Door, address: str, method: str) -> None:
 
 
 def _forms(chart: Chart, door: Door, addresses: list[str]) -> None:
-    silent = [address for address in addresses if first(door, [address]) is None]
+    silent = [address for address in addresses if _first(door, [address]) is None]
     if len(silent) == len(addresses):
         return  # told at each host
     if silent:
@@ -418,7 +409,7 @@ def _forms(chart: Chart, door: Door, addresses: list[str]) -> None:
         chart.ok("well-known", "every form of the authorization server's metadata answers")
 
 
-def first(door: Door, addresses: list[str]) -> Answer | None:
+def _first(door: Door, addresses: list[str]) -> Answer | None:
     """The first JSON document that is public at one of these addresses."""
     for address in addresses:
         try:
@@ -436,14 +427,12 @@ def _other(address: str) -> str:
 
 # The first request, without a token ---------------------------------------------------------------
 
-# What the endpoint answers to an unknown caller.
-
-NAME = "endpoint"
+ENDPOINT = "endpoint"
 CLIENT = {"name": "mcp doctor", "version": __version__}
 ACCEPT = "application/json, text/event-stream"
 
 
-def knock(door: Door, url: str, revision: str, **headers: str) -> Answer:
+def _knock(door: Door, url: str, revision: str, **headers: str) -> Answer:
     """What the endpoint answers to the first message of a client of a revision.
 
     Raises:
@@ -467,20 +456,20 @@ def knock(door: Door, url: str, revision: str, **headers: str) -> Answer:
     return answer
 
 
-def examine_endpoint(chart: Chart, door: Door, url: str, host: Host) -> Answer | None:
+def _examine_endpoint(chart: Chart, door: Door, url: str, host: Host) -> Answer | None:
     """The answer to the first request, ``None`` if a host gets no further."""
     try:
-        answer = knock(door, url, host.revision)
+        answer = _knock(door, url, host.revision)
     except DoorError as exc:
-        chart.failed(NAME, str(exc), "Start the site, or give its address: mcp doctor URL.")
+        chart.failed(ENDPOINT, str(exc), "Start the site, or give its address: mcp doctor URL.")
         return None
     if answer.status == 200:
-        chart.ok(NAME, "200: open to everybody")
+        chart.ok(ENDPOINT, "200: open to everybody")
         return answer
     if answer.status == 401:
-        chart.ok(NAME, "401: asks who is calling")
+        chart.ok(ENDPOINT, "401: asks who is calling")
         return answer
-    chart.failed(NAME, _what(answer), _fix(answer, url))
+    chart.failed(ENDPOINT, _what(answer), _fix(answer, url))
     return None
 
 
@@ -514,4 +503,4 @@ def _fix(answer: Answer, url: str) -> str:
         return "Let the proxy pass POST to this address."
     if answer.status in (502, 503, 504):
         return "The proxy reaches no site: start it, or look at the proxy's log."
-    return "Look at the site's log; did you run manage.py migrate?"
+    return LOG

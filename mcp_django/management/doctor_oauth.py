@@ -40,6 +40,8 @@ ADDRESS = (
     "Say where the site is: MCP_DJANGO['BASE_URL']; or have it believe its proxy: "
     "SECURE_PROXY_SSL_HEADER and USE_X_FORWARDED_HOST."
 )
+LOG = "Look at the site's log; did you run manage.py migrate?"
+SPELLINGS = "Answer both spellings of the address, with and without the slash at its end."
 METHODS = {"none", "client_secret_basic", "client_secret_post"}
 
 
@@ -209,9 +211,7 @@ def _document(door: Door, address: str) -> tuple[dict[str, Any] | None, str]:
 
 # Client registration ------------------------------------------------------------------------------
 
-# By a client ID metadata document where that is accepted, else by RFC 7591.
-
-NAME = "registration"
+REGISTRATION = "registration"
 OPEN = "MCP_DJANGO['OAUTH']['DCR'] = 'open' lets hosts register themselves."
 REACH = (
     "Let this machine reach the address by https (DNS, firewall; no proxy is used), and its host "
@@ -240,19 +240,21 @@ def examine_registration(
     may_register: bool,
     document_problem: Callable[[str], str] | None,
 ) -> Client | None:
-    """The client that the host becomes.
+    """The client that the host becomes: by a metadata document where those are taken, or RFC 7591.
 
     ``None`` if it becomes none; the chart says whether that is a failure or was not tried.
     """
-    if host.client_id and takes_documents(server):
+    if host.client_id and _takes_documents(server):
         return _by_document(chart, host.client_id, document_problem)
     address = server.get("registration_endpoint")
     if not address:
         documents = " nor takes metadata documents" if host.client_id else ""
-        chart.failed(NAME, f"the site offers no registration endpoint{documents}", OPEN)
+        chart.failed(REGISTRATION, f"the site offers no registration endpoint{documents}", OPEN)
         return None
     if not may_register:
-        chart.skipped(NAME, f"offered at {address}; --register tries it and leaves a client behind")
+        chart.skipped(
+            REGISTRATION, f"offered at {address}; --register tries it and leaves a client behind"
+        )
         return None
     return _register(chart, door, host, address)
 
@@ -270,7 +272,7 @@ def refused_lately() -> Chart | None:
     for client_id, details in events[:MAX_EVENTS]:
         if client_id not in told and len(told) < MAX_LATELY:
             told.add(client_id)
-            chart.warned(NAME, f"{client_id}: {details.get('reason', '')}", REACH)
+            chart.warned(REGISTRATION, f"{client_id}: {details.get('reason', '')}", REACH)
     return chart if told else None
 
 
@@ -280,17 +282,17 @@ def _by_document(
     """The client of a document that the site can have, as far as that can be known from here."""
     if document_problem is None:
         unknown = "whether the site gets it, mcp doctor tells in its own process"
-        chart.ok(NAME, f"by its metadata document {client_id}; {unknown}")
+        chart.ok(REGISTRATION, f"by its metadata document {client_id}; {unknown}")
         return Client(client_id=client_id, is_document=True)
     problem = document_problem(client_id)
     if problem:
-        chart.failed(NAME, f"{client_id}: {problem}", REACH)
+        chart.failed(REGISTRATION, f"{client_id}: {problem}", REACH)
         return None
-    chart.ok(NAME, f"by its metadata document {client_id}, which the site can fetch")
+    chart.ok(REGISTRATION, f"by its metadata document {client_id}, which the site can fetch")
     return Client(client_id=client_id, is_document=True)
 
 
-def takes_documents(server: dict[str, Any]) -> bool:
+def _takes_documents(server: dict[str, Any]) -> bool:
     """Whether a host may be known by its metadata document."""
     methods = server.get("token_endpoint_auth_methods_supported") or []
     return server.get("client_id_metadata_document_supported") is True and "none" in methods
@@ -300,17 +302,17 @@ def _register(chart: Chart, door: Door, host: Host, address: str) -> Client | No
     try:
         answer = door.send(post_json(address, host.metadata))
     except DoorError as exc:
-        chart.failed(NAME, str(exc), "Name an endpoint that answers.")
+        chart.failed(REGISTRATION, str(exc), "Name an endpoint that answers.")
         return None
     document = answer.json()
     if answer.status != 201 or document is None:
-        chart.failed(NAME, _refusal(answer, document), _fix(answer, host))
+        chart.failed(REGISTRATION, _refusal(answer, document), _fix(answer, host))
         return None
     problem = _problem(document, host)
     if problem:
-        chart.failed(NAME, problem, "Serve the registration of mcp_django.oauth.")
+        chart.failed(REGISTRATION, problem, "Serve the registration of mcp_django.oauth.")
         return None
-    chart.ok(NAME, f"201, method {document.get('token_endpoint_auth_method', 'none')}")
+    chart.ok(REGISTRATION, f"201, method {document.get('token_endpoint_auth_method', 'none')}")
     return Client(
         client_id=str(document["client_id"]), secret=str(document.get("client_secret") or "")
     )
@@ -332,9 +334,9 @@ def _fix(answer: Answer, host: Host) -> str:
         apps = [one for one in host.redirects if not one.startswith("http")]
         return f"Add {apps!r} to MCP_DJANGO['OAUTH']['APP_REDIRECTS']." if apps else OPEN
     if answer.status >= 500:
-        return "Look at the site's log; did you run manage.py migrate?"
+        return LOG
     if 300 <= answer.status < 400:
-        return "Answer both spellings of the address, with and without the slash at its end."
+        return SPELLINGS
     return "Serve the registration of mcp_django.oauth."
 
 
@@ -356,8 +358,6 @@ def _problem(document: dict[str, Any], host: Host) -> str:
 
 
 # Authorization request and token request ----------------------------------------------------------
-
-# The one as a browser opens it, the other as a host sends it.
 
 AUTHORIZE, TOKEN = "authorization", "token"
 REFUSALS = ("invalid_grant", "invalid_client")
@@ -447,8 +447,7 @@ def _token(
     if answer.status in (400, 401) and error in REFUSALS:
         chart.ok(TOKEN, f"refuses a made-up code with {answer.status} {error}")
     elif answer.location:
-        fix = "Answer both spellings of the address, with and without the slash at its end."
-        chart.failed(TOKEN, f"{answer.status}: redirects to {answer.location}", fix)
+        chart.failed(TOKEN, f"{answer.status}: redirects to {answer.location}", SPELLINGS)
     elif answer.status == 429:
         chart.warned(TOKEN, "429: token requests are limited", "Wait, and try again.")
     else:

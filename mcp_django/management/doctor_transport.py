@@ -26,6 +26,7 @@ from django.http.response import HttpResponseBase
 from django.urls import get_script_prefix, set_script_prefix
 
 from mcp_django import __version__
+from mcp_django.management.lookups import LOOPBACK
 
 MAX_BYTES = 1_000_000
 PARAMETER = re.compile(r'([A-Za-z_]+)="((?:[^"\\]|\\.)*)"')
@@ -122,14 +123,13 @@ def _headers(given: Mapping[str, str]) -> dict[str, str]:
 
 # The site over HTTP -------------------------------------------------------------------------------
 
-# As hosts see it: through its proxies, its TLS and its redirects. Python's own ``urllib`` is
-# enough, so the command needs no client library.
-
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-
 
 class NetworkDoor:
-    """Sends requests over the network; each may take ``timeout`` seconds."""
+    """Sends requests over the network, as hosts do; each may take ``timeout`` seconds.
+
+    So they go through the proxies, the TLS and the redirects of the site. Python's own ``urllib``
+    is enough, so the command needs no client library.
+    """
 
     def __init__(self, *, timeout: float) -> None:
         self._timeout = timeout
@@ -189,14 +189,11 @@ def _answer(response: Any) -> Answer:
 
 # The site in this process -------------------------------------------------------------------------
 
-# Its middleware, URLs and views, without a socket or a server. Whatever a request writes is
-# rolled back, and no client that was registered stays.
-
 PORTS = {"http": "80", "https": "443"}
 
 
 class ProcessDoor:
-    """Hands requests for one origin to the site's own handler."""
+    """Hands requests for one origin to the site's own handler: its middleware, URLs and views."""
 
     def __init__(self, origin: str) -> None:
         self._origin = origin
@@ -249,7 +246,10 @@ class ProcessDoor:
 
 @contextmanager
 def taken_back() -> Iterator[None]:
-    """Whatever is written within is rolled back, on every database that the site writes to."""
+    """Whatever is written within is rolled back, on every database that the site writes to.
+
+    So no client that was registered stays.
+    """
     aliases = {router.db_for_write(model) for model in apps.get_models()}
     with ExitStack() as stack:
         for alias in sorted(aliases):
@@ -259,7 +259,7 @@ def taken_back() -> Iterator[None]:
 
 
 def own_origin() -> str:
-    """Where the site is, as far as its settings tell: of ``BASE_URL``, else a host it allows."""
+    """Where the site is, as far as ``ALLOWED_HOSTS`` tells."""
     for pattern in settings.ALLOWED_HOSTS:
         host = pattern.removeprefix(".")
         if host and "*" not in host:

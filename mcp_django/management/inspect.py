@@ -66,7 +66,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     server, component = find_component(
         options["name"], server=options["server"], kind=options["kind"]
     )
-    found = portrait(
+    found = _portrait(
         server,
         component,
         find_revision(options["protocol_version"]),
@@ -189,9 +189,7 @@ def _source_of_class(cls: type) -> Source:
     return Source(module=cls.__module__, name=cls.__qualname__, file=file, line=line)
 
 
-# ``Portrait``: what the command prints ------------------------------------------------------------
-
-# The data of one component is collected here; the subcommand above lays it out.
+# What the command prints --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +284,7 @@ class Portrait:
         }
 
 
-def portrait(
+def _portrait(
     server: MCPServer,
     component: Component,
     revision: Revision,
@@ -308,13 +306,13 @@ def portrait(
         output_schema=_output(component),
         completes=_completed(server, component),
         wire=wire,
-        portability=tuple(findings(wire)),
+        portability=tuple(_findings(wire)),
         username=username,
         verdict=verdict(server, component, principal) if principal is not None else None,
     )
 
 
-def findings(wire: Schema) -> list[str]:
+def _findings(wire: Schema) -> list[str]:
     """What some host would choke on in the schemas of a tool as it is listed."""
     found = [f"input: {text}" for text in lint(dict(wire.get("inputSchema", {})))]
     if "inputSchema" not in wire:

@@ -125,14 +125,10 @@ def _text(server: MCPServer, groups: Grouped, width: int, *, refused: str) -> st
         *(f"  {url}" for url in urls(server) or ["no fixed address in the URLconf"]),
         *([] if server.offered.is_enabled else [f"  {SWITCHED_OFF}"]),
         f"  permission {permission}",
-        f"  {refused}" if refused else f"  about {_size(server, entries)} tokens ({ESTIMATE})",
+        f"  {refused}" if refused else f"  about {_total(server, entries):,} tokens ({ESTIMATE})",
     ]
     tables = [_table(server, kind, found, width) for kind, found in groups.items() if found]
     return "\n\n".join(["\n".join(head), *tables])
-
-
-def _size(server: MCPServer, entries: Sequence[Mapping[str, Any]]) -> str:
-    return f"{_total(server, entries):,}"
 
 
 def _table(server: MCPServer, kind: Kind, components: Sequence[Component], width: int) -> str:

@@ -68,7 +68,7 @@ def find_servers(name: str | None) -> list[MCPServer]:
     """
     found = declared_servers(name)
     for server in found:
-        look_up(server)
+        _look_up(server)
     return found
 
 
@@ -132,7 +132,7 @@ def find_component(
     known = dict.fromkeys(
         text
         for candidate in servers
-        for one in components_of(candidate)
+        for one in _components_of(candidate)
         if kind in (None, kind_of(one))
         for text in (one.key, one.name)
     )
@@ -144,7 +144,7 @@ def find_component(
 
 
 def _matches(server: MCPServer, name: str, kind: Kind | None) -> list[Component]:
-    candidates = [one for one in components_of(server) if kind in (None, kind_of(one))]
+    candidates = [one for one in _components_of(server) if kind in (None, kind_of(one))]
     found = [one for one in candidates if one.key == name]
     found = found or [one for one in candidates if one.name == name]
     found = found or [one for one in candidates if name in one.aliases]
@@ -214,13 +214,10 @@ def find_revision(version: str) -> Revision:
 
 # Catalog and disabled components ------------------------------------------------------------------
 
-# What a server has, for the commands of its owner. Where the database cannot be asked, they show
-# what code says.
-
 SWITCHED_OFF = "switched off in the admin"
 
 
-def look_up(server: MCPServer) -> None:
+def _look_up(server: MCPServer) -> None:
     """See that what the admin says of a server is known, as far as the database can tell.
 
     Who asks owns the site: without a database he is shown what code says.
@@ -231,7 +228,7 @@ def look_up(server: MCPServer) -> None:
         server.as_in_code()
 
 
-def components_of(server: MCPServer) -> list[Component]:
+def _components_of(server: MCPServer) -> list[Component]:
     """Each as it is offered; what is switched off, as it would be."""
     offered = server.offered.tables
     return [offered[one.kind].get(one.key, one) for one in server.available]
@@ -249,12 +246,10 @@ def guards_of_server(server: MCPServer) -> tuple[object, ...]:
 
 # The four kinds of component ----------------------------------------------------------------------
 
-# How a command line names them, and what each is on the wire.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind; ``component_kind`` is the specification's word for it."""
+    """One kind, as a command line names it; ``component_kind`` is the specification's word."""
 
     name: str
     plural: str
@@ -264,7 +259,7 @@ class Kind:
 
     def components(self, server: MCPServer) -> list[Component]:
         """Those of a server, in the order in which its lists have them."""
-        found = [one for one in components_of(server) if one.kind == self.component_kind]
+        found = [one for one in _components_of(server) if one.kind == self.component_kind]
         return sorted(found, key=lambda one: one.key)
 
     def wire(self, component: Component, revision: Revision) -> dict[str, Any]:
@@ -324,8 +319,6 @@ def kind_argument(text: str) -> Kind:
 
 # Facts about a component --------------------------------------------------------------------------
 
-# They are the same in text and with ``--json``.
-
 # No tokenizer: each model has its own, and the bytes tell which tool is the big one.
 BYTES_PER_TOKEN = 4
 ESTIMATE = f"estimate: UTF-8 bytes / {BYTES_PER_TOKEN}"
@@ -354,11 +347,11 @@ def flags(component: Component) -> list[str]:
         *(word for word, holds in marks.items() if holds),
         *(f"{word} {' '.join(names)}" for word, names in lists.items() if names),
         *([f"rate {', '.join(map(str, component.rates))}"] if component.rates else []),
-        *([f"approval {approval_of(component)}"] if approval_of(component) else []),
+        *([f"approval {_approval_of(component)}"] if _approval_of(component) else []),
     ]
 
 
-def approval_of(component: Component) -> str:
+def _approval_of(component: Component) -> str:
     """Who has to approve each call: ``"caller"``, ``"staff"`` or nobody."""
     return component.approval if isinstance(component, Tool) else ""
 
@@ -379,7 +372,7 @@ def facts(component: Component) -> dict[str, Any]:
         "permission": guard_names(component.permission),
         "scopes": list(component.scopes),
         "rate": [str(rate) for rate in component.rates],
-        "approval": approval_of(component),
+        "approval": _approval_of(component),
         "estimated_tokens": estimated_tokens(kind.wire(component, LATEST)),
     }
 
@@ -392,15 +385,9 @@ def total_tokens(entries: Iterable[Mapping[str, Any]], instructions: str) -> int
 
 # Addresses of the servers -------------------------------------------------------------------------
 
-# As far as the settings and the URLconf of this site say.
-
 # Where runserver listens; a site elsewhere says so with BASE_URL.
 LOCAL = "http://127.0.0.1:8000"
-
-
-def base_url() -> str:
-    """The site's own address: ``BASE_URL``, or where runserver listens."""
-    return get_settings().base_url or LOCAL
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def paths(server: MCPServer) -> list[str]:
@@ -430,7 +417,7 @@ def endpoint_url(server: MCPServer) -> str:
             f"The URLconf has no fixed address for server {server.name!r}; give it with --url, "
             "or mount the server: path('mcp', server.urls)."
         ) from None
-    return urljoin(base_url(), path)
+    return urljoin(get_settings().base_url or LOCAL, path)
 
 
 def check_url(url: str) -> str:
@@ -445,21 +432,28 @@ def check_url(url: str) -> str:
     return url
 
 
-# The command that starts ``mcp stdio`` ------------------------------------------------------------
+def is_public(url: str) -> bool:
+    """Whether a vendor's cloud can call an address."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" and parts.hostname not in LOOPBACK
 
-# It works from anywhere on this machine.
+
+# The command that starts ``mcp stdio`` ------------------------------------------------------------
 
 
 def stdio_command(*, server: str | None, user: str | None) -> tuple[str, ...]:
-    """This Python, this site's ``manage.py`` (or Django's own entry), and what to serve as whom."""
+    """This Python, this site's ``manage.py`` (or Django's own entry), and what to serve as whom.
+
+    It works from anywhere on this machine.
+    """
     chosen = [*(["--server", server] if server else []), *(["--user", user] if user else [])]
     return (sys.executable, *_entry_point(), "stdio", *chosen)
 
 
 def environment() -> dict[str, str]:
     """What the process needs besides: the settings that are in force now."""
-    settings = os.environ.get(ENVIRONMENT_VARIABLE)
-    return {ENVIRONMENT_VARIABLE: settings} if settings else {}
+    module = os.environ.get(ENVIRONMENT_VARIABLE)
+    return {ENVIRONMENT_VARIABLE: module} if module else {}
 
 
 def _entry_point() -> tuple[str, ...]:
@@ -471,8 +465,6 @@ def _entry_point() -> tuple[str, ...]:
 
 
 # Access rules in words ----------------------------------------------------------------------------
-
-# The sentences are for the site owner.
 
 
 def guard_names(declared: object) -> list[str]:

@@ -33,12 +33,22 @@ from mcp_django.protocol.errors import clip
 Answer = dict[str, Any]
 
 FORM, PAGE, SAMPLING, ROOTS = "form", "page", "sampling", "roots"
+ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 
 # What a person or a script can answer; a model's use of tools is not among it.
 CAPABILITIES: Mapping[str, Any] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {},
     "roots": {},
+}
+SAMPLES = {
+    "boolean": "yes",
+    "integer": "1",
+    "number": "1.5",
+    "date": "2026-03-01",
+    "date-time": "2026-03-01T14:30:00Z",
+    "email": "ada@example.com",
+    "uri": "https://example.com/",
 }
 
 
@@ -94,11 +104,11 @@ class Nobody:
         """
         if question.given and all(map(_may_be_left_out, question.fields)):
             rest = {one.name: one.schema["default"] for one in question.fields if one.has_default}
-            return {"action": "accept", "content": rest}
+            return _accepted(rest)
         asked = "\n".join(f"  {line}" for line in description(question))
         raise CommandError(
             f"{question.asker} asks, and nobody is at a terminal to answer:\n{asked}\n"
-            f"Answer with {example(question)}; repeat the option for each question, in their "
+            f"Answer with {_example(question)}; repeat the option for each question, in their "
             "order. --no-input acts as a client that cannot be asked."
         )
 
@@ -110,15 +120,15 @@ def _may_be_left_out(field: Field) -> bool:
 def description(question: Question) -> list[str]:
     """The question as lines of text."""
     if question.kind == FORM:
-        return [*question.message.splitlines(), *map(field_line, question.fields)]
+        return [*question.message.splitlines(), *map(_field_line, question.fields)]
     if question.kind == PAGE:
         return [*question.message.splitlines(), question.url]
     if question.kind == SAMPLING:
-        return sampling_lines(question.params)
+        return _sampling_lines(question.params)
     return ["Which directories do you work in?"]
 
 
-def field_line(field: Field) -> str:
+def _field_line(field: Field) -> str:
     """A field with its rule, as one line."""
     label = "" if field.label == field.name else f" {field.label}"
     # The value is what a prepared answer has to say; the title may be all that a person knows.
@@ -127,7 +137,7 @@ def field_line(field: Field) -> str:
     return f"{field.name}:{label} ({field.wants()}{listed})"
 
 
-def sampling_lines(params: Mapping[str, Any]) -> list[str]:
+def _sampling_lines(params: Mapping[str, Any]) -> list[str]:
     """What a model is asked to go on with."""
     system = params.get("systemPrompt")
     lines = ["Write what a language model would answer to:"]
@@ -139,7 +149,7 @@ def sampling_lines(params: Mapping[str, Any]) -> list[str]:
     return [*lines, f"(at most {params.get('maxTokens')} tokens)"]
 
 
-def example(question: Question) -> str:
+def _example(question: Question) -> str:
     """An answer as a shell takes it."""
     if question.kind == FORM and question.fields:
         needed = [one for one in question.fields if not _may_be_left_out(one)]
@@ -162,23 +172,10 @@ def _sample(field: Field) -> str:
     return SAMPLES.get(kind, "text")
 
 
-SAMPLES = {
-    "boolean": "yes",
-    "integer": "1",
-    "number": "1.5",
-    "date": "2026-03-01",
-    "date-time": "2026-03-01T14:30:00Z",
-    "email": "ada@example.com",
-    "uri": "https://example.com/",
-}
-
-
 # Prepared and typed answers -----------------------------------------------------------------------
 
 # A JSON object, array or text starts otherwise, and what a model says has spaces.
 NAMED = re.compile(r"([^\s=\"{\[]+)=(.*)", re.DOTALL)
-
-ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 
 
 class Refused(CommandError):
@@ -241,21 +238,21 @@ class Prepared:
                 problems.append(f"--answer {field.name}={clip(text)}: {exc} ({rule})")
         partial = replace(question, given=given)
         if problems:
-            still_open = [f"  {field_line(field)}" for field in partial.fields]
+            still_open = [f"  {_field_line(field)}" for field in partial.fields]
             raise CommandError("\n".join([*problems, "Still open:", *still_open]))
         content = {name: value for name, value in given.items() if value is not None}
         if not partial.fields:
-            return accepted(content)
+            return _accepted(content)
         rest = self._otherwise.answer(partial)
-        return rest if rest["action"] != ACCEPT else accepted({**content, **rest["content"]})
+        return rest if rest["action"] != ACCEPT else _accepted({**content, **rest["content"]})
 
 
-def accepted(content: Mapping[str, Any]) -> Answer:
+def _accepted(content: Mapping[str, Any]) -> Answer:
     """A yes, with what was filled in."""
     return {"action": ACCEPT, "content": content}
 
 
-def sampled(text: str) -> Answer:
+def _sampled(text: str) -> Answer:
     """A text as the message of a model."""
     return {
         "role": "assistant",
@@ -265,7 +262,7 @@ def sampled(text: str) -> Answer:
     }
 
 
-def rooted(directories: Iterable[str]) -> Answer:
+def _rooted(directories: Iterable[str]) -> Answer:
     """Directories (or ``file://`` URIs) as roots."""
     return {"roots": [_root(one) for one in directories]}
 
@@ -281,14 +278,14 @@ def _read_form(text: str) -> Answer:
     if text in (DECLINE, CANCEL):
         return {"action": text}
     if text == ACCEPT:
-        return accepted({})
+        return _accepted({})
     content = _parsed(text)
     if not isinstance(content, dict):
         raise CommandError(
             f"--answer {clip(text)}: a form takes NAME=VALUE, "
             "or as a whole a JSON object, accept, decline or cancel."
         )
-    return accepted(content)
+    return _accepted(content)
 
 
 def _read_page(text: str) -> Answer:
@@ -303,7 +300,7 @@ def _read_sample(text: str) -> Answer:
     if text in (DECLINE, CANCEL):
         raise Refused("The model's answer was declined, so the call ended.")
     value = _parsed(text, otherwise=text)
-    return value if isinstance(value, dict) else sampled(value if isinstance(value, str) else text)
+    return value if isinstance(value, dict) else _sampled(value if isinstance(value, str) else text)
 
 
 def _read_roots(text: str) -> Answer:
@@ -312,7 +309,7 @@ def _read_roots(text: str) -> Answer:
     value = _parsed(text)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise CommandError(f"--answer {clip(text)}: roots are a JSON array of directories.")
-    return rooted(value)
+    return _rooted(value)
 
 
 def _parsed(text: str, *, otherwise: Any = None) -> Any:
@@ -369,7 +366,7 @@ class Terminal:
             chosen = self._choose("Send?", YES_KEY, EDIT_KEY, NO_KEY, CANCEL_KEY)
             if chosen == YES_KEY:
                 break
-        return {"action": ACTIONS[chosen]} if chosen in ACTIONS else accepted(content)
+        return {"action": ACTIONS[chosen]} if chosen in ACTIONS else _accepted(content)
 
     def _fill_in(self, fields: list[Field], before: dict[str, object]) -> dict[str, object]:
         content = {}
@@ -405,12 +402,12 @@ class Terminal:
         return {"action": ACTIONS.get(chosen, ACCEPT)}
 
     def _sampling(self, question: Question) -> Answer:
-        for line in sampling_lines(question.params):
+        for line in _sampling_lines(question.params):
             self._say(line)
         if self._choose("Answer?", YES_KEY, NO_KEY) == NO_KEY:
             raise Refused("The model's answer was declined, so the call ended.")
         self._say("An empty line ends the text.")
-        return sampled("\n".join(self._lines()))
+        return _sampled("\n".join(self._lines()))
 
     def _roots(self) -> Answer:
         self._say("Which directories do you work in? One a line; an empty line ends the list.")
@@ -420,7 +417,7 @@ class Terminal:
                 found.append(line)
             else:
                 self._say(f"There is no directory {line!r}.")
-        return rooted(found)
+        return _rooted(found)
 
     def _lines(self) -> Iterator[str]:
         while line := self._ask("> "):

@@ -113,8 +113,6 @@ def _pretty(value: Any) -> str:
 
 # Tables -------------------------------------------------------------------------------------------
 
-# The rows are no wider than the terminal where that is possible.
-
 WIDTH = 80
 GAP = "  "
 ELLIPSIS = "…"
@@ -164,8 +162,6 @@ def _line(cell: str) -> str:
 
 
 # Output streams -----------------------------------------------------------------------------------
-
-# A stream may be closed, full, or unable to show a character.
 
 ESCAPES = "mcp_django.escapes"
 

@@ -45,15 +45,15 @@ def add_arguments(subcommands: Any) -> None:
     until.add_argument(
         "--expires", help="When it expires, as 2027-01-31 or 2027-01-31T12:00+00:00."
     )
-    make.set_defaults(run=create)
+    make.set_defaults(run=_create)
 
     show = actions.add_parser("list", help="List tokens; their secrets are not kept.")
     show.add_argument("--user", help="Only those of this user.")
-    show.set_defaults(run=list_tokens)
+    show.set_defaults(run=_list_tokens)
 
     end = actions.add_parser("revoke", help="End a token at once.")
     end.add_argument("id", type=int, help="The number that list shows.")
-    end.set_defaults(run=revoke)
+    end.set_defaults(run=_revoke)
 
     for action in (make, show, end):
         action.add_argument("--json", action="store_true", help="Print JSON.")
@@ -61,7 +61,7 @@ def add_arguments(subcommands: Any) -> None:
         action.set_defaults(skip_checks=True)
 
 
-def create(command: BaseCommand, options: Mapping[str, Any]) -> None:
+def _create(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Make a token and print its plaintext, which is shown this once."""
     token = AccessToken(name=options["name"])
     try:
@@ -121,7 +121,7 @@ def _moment(text: str | None) -> datetime | None:
     return found
 
 
-def list_tokens(command: BaseCommand, options: Mapping[str, Any]) -> None:
+def _list_tokens(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """Print the tokens without their secrets."""
     tokens = AccessToken.objects.select_related("user")
     if options["user"]:
@@ -138,7 +138,7 @@ def list_tokens(command: BaseCommand, options: Mapping[str, Any]) -> None:
         )
 
 
-def revoke(command: BaseCommand, options: Mapping[str, Any]) -> None:
+def _revoke(command: BaseCommand, options: Mapping[str, Any]) -> None:
     """End a token; one that is ended already stays so."""
     try:
         token = AccessToken.objects.select_related("user").get(pk=options["id"])

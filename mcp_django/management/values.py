@@ -28,6 +28,8 @@ from django.utils.dateparse import parse_date, parse_datetime
 from mcp_django.management.lookups import nearest
 from mcp_django.protocol.errors import clip
 
+Schema = Mapping[str, Any]
+
 TOO_DEEP = "the JSON is nested too deep; send fewer levels of arrays and objects"
 PAIR = re.compile(r"([^=]*?)(:?=)(.*)", re.DOTALL)
 WORDS = {
@@ -77,7 +79,7 @@ def read_object(text: str, option: str) -> dict[str, Any]:
     return value
 
 
-def read_value(text: str, schema: Schema) -> Any:
+def _read_value(text: str, schema: Schema) -> Any:
     """The value that a text stands for.
 
     Raises:
@@ -90,7 +92,7 @@ def read_value(text: str, schema: Schema) -> Any:
             return _choice(text, member["enum"]) if "enum" in member else WORD_READERS[kind](text)
         except ValueError:
             continue
-    raise ValueError(f"write {_article(type_text(schema))}")
+    raise ValueError(f"write {_article(_type_text(schema))}")
 
 
 def load_json(text: str) -> Any:
@@ -137,7 +139,7 @@ def _value(name: str, sign: str, text: str, schema: Schema) -> Any:
     try:
         # An argument that is not UTF-8 arrives as surrogates, which no JSON can carry.
         text.encode()
-        return read_value(text, schema)
+        return _read_value(text, schema)
     except UnicodeEncodeError:
         raise CommandError(f"{name}: {clip(text)!r} is not text in UTF-8.") from None
     except ValueError as exc:
@@ -241,8 +243,6 @@ def _article(noun: str) -> str:
 # (MCP 2026-07-28, "Elicitation", requested schema). The server checks the whole answer again;
 # what is refused here saves a round.
 
-Schema = Mapping[str, Any]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
@@ -313,7 +313,7 @@ class Field:
             return self._several(text)
         if self.choices:
             return self._chosen(text)
-        value = READERS[self.schema.get("type", "string")](text)
+        value = FIELD_READERS[self.schema.get("type", "string")](text)
         self._check(value)
         return value
 
@@ -404,14 +404,14 @@ class UnfitText(ValueError):
     """What was typed is not what the field wants; the text says what would be."""
 
 
-def _integer(text: str) -> int:
+def _typed_integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise UnfitText(f"{clip(text)!r} is no whole number.") from None
 
 
-def _answer_number(text: str) -> float:
+def _typed_number(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -421,18 +421,18 @@ def _answer_number(text: str) -> float:
     return int(value) if value.is_integer() else value
 
 
-def _answer_boolean(text: str) -> bool:
+def _typed_boolean(text: str) -> bool:
     words = {**WORDS, "y": True, "n": False}
     if text.lower() not in words:
         raise UnfitText(f"{clip(text)!r} is neither yes nor no.")
     return words[text.lower()]
 
 
-READERS: Mapping[str, Callable[[str], Any]] = {
+FIELD_READERS: Mapping[str, Callable[[str], Any]] = {
     "string": str,
-    "integer": _integer,
-    "number": _answer_number,
-    "boolean": _answer_boolean,
+    "integer": _typed_integer,
+    "number": _typed_number,
+    "boolean": _typed_boolean,
 }
 
 
@@ -464,12 +464,10 @@ FORMATS: Mapping[str, Callable[[str], bool]] = {
 
 # The members of a schema as a table ---------------------------------------------------------------
 
-# The words need no knowledge of JSON Schema.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One member, in the words of a table."""
+    """One member, in words that need no knowledge of JSON Schema."""
 
     name: str
     type: str
@@ -501,7 +499,7 @@ def parameters_of(schema: Schema) -> list[Parameter]:
     return [
         Parameter(
             name=name,
-            type=type_text(member),
+            type=_type_text(member),
             required=name in required,
             default=member.get("default"),
             has_default="default" in member,
@@ -511,17 +509,17 @@ def parameters_of(schema: Schema) -> list[Parameter]:
     ]
 
 
-def type_text(schema: Schema) -> str:
+def _type_text(schema: Schema) -> str:
     """The type of a value in a few words: ``integer``, ``"early" or "late"``, ``date or null``."""
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
         return " or ".join(json.dumps(value, ensure_ascii=False) for value in values)
     alternatives = schema.get("anyOf") or schema.get("oneOf")
     if alternatives:
-        return " or ".join(dict.fromkeys(map(type_text, alternatives)))
+        return " or ".join(dict.fromkeys(map(_type_text, alternatives)))
     declared = schema.get("type", "any")
     if isinstance(declared, list):
         return " or ".join(declared)
     if declared == "array" and isinstance(schema.get("items"), Mapping):
-        return f"array of {type_text(schema['items'])}"
+        return f"array of {_type_text(schema['items'])}"
     return str(schema.get("format", declared)) if declared == "string" else str(declared)

@@ -1,8 +1,4 @@
-"""``manage.py mcp SUBCOMMAND``: the management command of MCP, and its argument parser.
-
-Every error ends in a sentence: ``Command.execute`` is the one place that turns exceptions into
-one.
-"""
+"""``manage.py mcp SUBCOMMAND``: the management command of MCP, and its argument parser."""
 
 from __future__ import annotations
 
@@ -43,7 +39,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Let each subcommand describe its own arguments."""
         subcommands = parser.add_subparsers(
-            title="subcommands", dest="subcommand", required=True, parser_class=SubcommandParser
+            title="subcommands", dest="subcommand", required=True, parser_class=_SubcommandParser
         )
         list_components.add_arguments(subcommands)
         inspect.add_arguments(subcommands)
@@ -101,8 +97,6 @@ class Command(BaseCommand):
 
 # Parser of a subcommand ---------------------------------------------------------------------------
 
-# It takes ``key=value`` words and Django's own options anywhere.
-
 PAIR = re.compile(r"[^-=][^=]*=", re.DOTALL)
 
 
@@ -117,7 +111,7 @@ def django_options() -> CommandParser:
     return parser
 
 
-class SubcommandParser(CommandParser):
+class _SubcommandParser(CommandParser):
     """Takes Django's own options too, and ``key=value`` words of a repeatable positional anywhere.
 
     Python 3.11 gives such a positional the words before the first option and refuses the rest, so
