@@ -408,7 +408,7 @@ def test_an_async_function_that_wants_a_transaction_is_found() -> None:
 def test_middleware_without_a_synchronous_form_is_found(
     monkeypatch: pytest.MonkeyPatch, found: list[str], expected: list[str]
 ) -> None:
-    monkeypatch.setattr(asgi, "async_only_middleware", lambda: found)
+    monkeypatch.setattr(site, "async_only_middleware", lambda: found)
     assert ids(site.check_middleware(None)) == expected
 
 

@@ -61,4 +61,4 @@ def register_all() -> None:
     for check in DEPLOY:
         checks.register(check, TAG, deploy=True)
     for check in DATABASE:
-        checks.register(check, TAG, components.TAG)
+        checks.register(check, TAG, checks.Tags.database)

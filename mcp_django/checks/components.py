@@ -11,11 +11,7 @@ from urllib.parse import urlsplit
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
-from django.core.checks import (
-    CheckMessage,
-    Error,
-    Warning,  # noqa: A004 - Django's name
-)
+from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, router
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
@@ -269,41 +265,40 @@ def check_uri_schemes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 # Overrides in the database ------------------------------------------------------------------------
 
-# This check reads the database, so it runs only where database checks are asked for.
-
-CODE = "mcp_django.W015"
-
 
 def check_narrowing(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """W015: the admin narrows something to a group, permission or scope that there is not."""
+    """W015: the admin narrows something to a group, permission or scope that there is not.
+
+    This reads the database, so it runs only where database checks are asked for.
+    """
     if router.db_for_read(tables.Component) not in (databases or ()):
         return []
     try:
-        return list(_unknown())
+        return list(_unknown_names())
     except DatabaseError:
         # Not migrated yet; ``migrate`` itself runs this first.
         return []
 
 
-def _unknown() -> Iterable[CheckMessage]:
+def _unknown_names() -> Iterable[CheckMessage]:
     narrowed = [
         *tables.Server._default_manager.all(),
         *tables.Component._default_manager.filter(missing_since=None),
     ]
-    known = {"groups": _groups(), "permissions": _permissions(), "scopes": known_scopes()}
+    known = {"groups": _groups(), "permissions": _stored_permissions(), "scopes": known_scopes()}
     for row in narrowed:
         for column, names in known.items():
             unknown = sorted(set(getattr(row, column, ())) - names)
             if unknown:
-                yield Warning(
+                yield checks.Warning(
                     f"The admin narrows the {row._meta.verbose_name} {row} by {column} that there "
                     f"are not: {', '.join(unknown)}.",
                     hint="Nobody but superusers gets past a group or permission without a holder, "
                     "and no token has an unknown scope: choose others in the admin.",
                     obj=row,
-                    id=CODE,
+                    id="mcp_django.W015",
                 )
 
 
@@ -315,7 +310,7 @@ def _groups() -> set[str]:
     return set(Group.objects.values_list("name", flat=True))
 
 
-def _permissions() -> set[str]:
+def _stored_permissions() -> set[str]:
     if not apps.is_installed("django.contrib.auth"):
         return set()
     from django.contrib.auth.models import Permission
@@ -324,12 +319,7 @@ def _permissions() -> set[str]:
     return {f"{app}.{codename}" for app, codename in rows}
 
 
-TAG = checks.Tags.database
-
-
 # Names of sensitive arguments ---------------------------------------------------------------------
-
-# A name in ``sensitive`` has to be one that callers send; otherwise nothing is hidden in the log.
 
 
 def check_sensitive(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -362,8 +352,6 @@ def _unheard_of(component: Component) -> Iterator[str]:
 
 # MCP Apps -----------------------------------------------------------------------------------------
 
-# Their templates, where they lead, and what a host would block.
-
 # Elements that load what they name; a link that somebody follows loads nothing into the page.
 LOADED = re.compile(
     r"""<(?P<tag>script|img|link|iframe|source|video|audio|embed)\b[^>]*?\s(?:src|href)\s*=\s*["']?"""
@@ -379,28 +367,25 @@ def check_views_of_tools(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         for server in all_servers()
         for tool in server.tools.values()
         if tool.ui is not None
-        for problem in _problems(server, tool, tool.ui)
+        for problem in _ui_problems(server, tool, tool.ui)
     ]
 
 
-def _problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage]:
+def _ui_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage]:
     if not ui.template:
         yield from _link_problems(server, tool, ui)
         return
-    try:
-        found = get_template(ui.template)
-    except (TemplateDoesNotExist, TemplateSyntaxError) as exc:
-        problem = "is not found" if isinstance(exc, TemplateDoesNotExist) else "cannot be read"
-        detail = "" if isinstance(exc, TemplateDoesNotExist) else f": {exc}"
+    problem = _template_problem(ui.template)
+    if problem:
         yield Error(
-            f"The view of the {tool} is the template {ui.template!r}, which {problem}{detail}.",
+            f"The view of the {tool} is the template {ui.template!r}, which {problem}.",
             hint="Put it in a templates directory of an installed app.",
             obj=server,
             id="mcp_django.E015",
         )
         return
     # Only Django's own engine keeps what it read.
-    source = str(getattr(getattr(found, "template", None), "source", ""))
+    source = str(getattr(getattr(get_template(ui.template), "template", None), "source", ""))
     for origin, option in sorted(_blocked(source, ui)):
         yield checks.Warning(
             f"The view of the {tool} loads from {origin}, which hosts block.",

@@ -17,14 +17,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.urls import NoReverseMatch, URLResolver, get_resolver, reverse
 from django.utils.module_loading import import_string
 
-from mcp_django import conf
+from mcp_django.asgi import async_only_middleware
 from mcp_django.auth.backends import BaseBackend, get_backend
 from mcp_django.auth.backends.external import entries_for
 from mcp_django.auth.challenges import ROUTE
 from mcp_django.auth.endpoints import canonical
 from mcp_django.auth.pages import HINT, has_sign_in_page
 from mcp_django.auth.permissions import find_rule
-from mcp_django.conf import get_settings
+from mcp_django.conf import DEFAULT_LAYER, Settings, get_settings, problems
 from mcp_django.core.tool import Tool
 from mcp_django.execution.task_worker import backends
 from mcp_django.server import MCPServer, all_servers
@@ -50,7 +50,7 @@ def check_distribution(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E002: a key or a value of MCP_DJANGO is wrong."""
-    found = conf.problems(getattr(django_settings, "MCP_DJANGO", {}))
+    found = problems(getattr(django_settings, "MCP_DJANGO", {}))
     if not found and apps.is_installed("django.contrib.admin"):
         found = _admin_class_problems()
     return [Error(what, hint=hint, id="mcp_django.E002") for what, hint in found]
@@ -88,7 +88,7 @@ def check_oauth_app(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     if apps.is_installed(OAUTH_APP):
         return []
     asking = [server.name for server in all_servers() if "oauth" in server.auth]
-    if not asking and "oauth" not in conf.get_settings().auth:
+    if not asking and "oauth" not in get_settings().auth:
         return []
     whose = f"the server {asking[0]!r}" if asking else "MCP_DJANGO['AUTH']"
     return [
@@ -103,9 +103,9 @@ def check_oauth_app(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_channel_layer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E008: the channel layer that rings between processes is not configured."""
-    wanted = conf.get_settings().channel_layer
+    wanted = get_settings().channel_layer
     known = getattr(django_settings, "CHANNEL_LAYERS", {})
-    if wanted in known or (wanted == conf.DEFAULT_LAYER and not known):
+    if wanted in known or (wanted == DEFAULT_LAYER and not known):
         return []
     return [
         Error(
@@ -141,8 +141,6 @@ def _mounts(patterns: Iterable[Any]) -> Iterable[tuple[URLResolver, str]]:
 
 def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W003: middleware without a synchronous form keeps requests off the fast path."""
-    from mcp_django.asgi import async_only_middleware
-
     found = async_only_middleware()
     if not found:
         return []
@@ -160,7 +158,7 @@ def check_origins(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W004: under a wildcard host no browser client is let in unless its origin is listed."""
     if "*" not in django_settings.ALLOWED_HOSTS:
         return []
-    settings = conf.get_settings()
+    settings = get_settings()
     if settings.base_url or settings.allowed_origins:
         return []
     return [
@@ -177,8 +175,9 @@ def check_sqlite(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     for alias, database in django_settings.DATABASES.items():
         sqlite = str(database.get("ENGINE", "")).endswith("sqlite3")
-        mode = _options(database).get("transaction_mode")
-        if sqlite and str(mode).upper() not in {"IMMEDIATE", "EXCLUSIVE"}:
+        options: Any = database.get("OPTIONS") or {}
+        mode = str(options.get("transaction_mode")).upper()
+        if sqlite and mode not in {"IMMEDIATE", "EXCLUSIVE"}:
             found.append(
                 checks.Warning(
                     f"The SQLite database {alias!r} begins transactions as deferred; tools that "
@@ -206,23 +205,17 @@ def check_persistent_connections(app_configs: Any, **kwargs: Any) -> list[CheckM
     ]
 
 
-def _options(database: Any) -> Any:
-    return database.get("OPTIONS") or {}
-
-
 # Authentication backends --------------------------------------------------------------------------
-
-# What they lack, and whether they accept credentials that never expire.
 
 
 def check_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E013: a backend has no issuer to take tokens of, or a path names nothing."""
-    settings = conf.get_settings()
+    settings = get_settings()
     lists = {"jwt": settings.jwt, "introspection": settings.introspection}
     found: list[CheckMessage] = []
     for server in all_servers():
         found += [
-            _nothing(
+            _no_issuer(
                 f"The server {server.name!r} uses {name!r}, and no issuer is listed for it.", name
             )
             for name, entries in lists.items()
@@ -239,7 +232,7 @@ def check_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_entries(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W014: an issuer is listed for nobody, so its tokens are refused."""
-    settings = conf.get_settings()
+    settings = get_settings()
     found: list[CheckMessage] = []
     for name, entries in (("jwt", settings.jwt), ("introspection", settings.introspection)):
         using = {server.name for server in all_servers() if name in server.auth}
@@ -261,7 +254,7 @@ def check_entries(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-def _nothing(what: str, name: str) -> Error:
+def _no_issuer(what: str, name: str) -> Error:
     key = name.upper()
     hint = f"List one in MCP_DJANGO[{key!r}], or take {name!r} out of AUTH."
     return Error(what, hint=hint, id="mcp_django.E013")
@@ -276,7 +269,7 @@ def _path_problem(path: str, kind: str) -> str:
     return "" if fits else f"which is not a {kind}"
 
 
-def _paths(settings: conf.Settings) -> Iterator[tuple[str, str, str]]:
+def _paths(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """The dotted paths of the settings: the key, the path, and what it has to name."""
     for key, entries in (("JWT", settings.jwt), ("INTROSPECTION", settings.introspection)):
         for number, entry in enumerate(entries):
@@ -331,8 +324,6 @@ def _rest_tokens(server: MCPServer) -> list[CheckMessage]:
 
 # What OAuth clients need --------------------------------------------------------------------------
 
-# Scopes that exist, URLs that are found, rules that run.
-
 
 def check_scopes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E010: a server needs a scope that the site's tokens cannot have. W010: a component does.
@@ -343,10 +334,10 @@ def check_scopes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         return []
     servers = [server for server in all_servers() if "oauth" in server.auth]
     found = [message for server in servers for message in _scope_problems(server)]
-    return [*found, *_implied()] if servers else []
+    return [*found, *_implied_problems()] if servers else []
 
 
-def _implied() -> Iterable[CheckMessage]:
+def _implied_problems() -> Iterable[CheckMessage]:
     settings = get_settings()
     implies = settings.scope_implies or {}
     named = dict.fromkeys(one for broad, narrow in implies.items() for one in (broad, *narrow))
@@ -355,7 +346,7 @@ def _implied() -> Iterable[CheckMessage]:
             yield checks.Warning(
                 f"MCP_DJANGO['SCOPE_IMPLIES'] names the scope {scope!r}, which SCOPES does not "
                 "have, so no OAuth client can get it.",
-                hint=_hint(scope, settings.scopes),
+                hint=_scope_hint(scope, settings.scopes),
                 id="mcp_django.W013",
             )
 
@@ -367,7 +358,7 @@ def _scope_problems(server: MCPServer) -> Iterable[CheckMessage]:
             yield Error(
                 f"The server {server.name!r} needs the scope {scope!r}, which SCOPES does not "
                 "have, so no client can use it.",
-                hint=_hint(scope, scopes),
+                hint=_scope_hint(scope, scopes),
                 obj=server,
                 id="mcp_django.E010",
             )
@@ -381,13 +372,13 @@ def _scope_problems(server: MCPServer) -> Iterable[CheckMessage]:
         yield checks.Warning(
             f"The {components[0]}{others} the scope {scope!r}, which SCOPES does not have, so no "
             "OAuth client can get it.",
-            hint=_hint(scope, scopes),
+            hint=_scope_hint(scope, scopes),
             obj=server,
             id="mcp_django.W010",
         )
 
 
-def _hint(scope: str, scopes: Iterable[str]) -> str:
+def _scope_hint(scope: str, scopes: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(scope, scopes, n=1)
     asked = f"Did you mean {nearest[0]!r}? Else add" if nearest else "Add"
     return f"{asked} {scope!r}: 'What it lets a client do' to MCP_DJANGO['SCOPES']."
@@ -479,8 +470,11 @@ def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
     alias = get_settings().task_backend
     if alias:
-        reason = _hindrance(alias)
-        return [] if reason is None else [_error(*reason)]
+        hindrance = _hindrance(alias)
+        if hindrance is None:
+            return []
+        what, hint = hindrance
+        return [Error(f"MCP_DJANGO['TASK_BACKEND'] {what}", hint=hint, id="mcp_django.E017")]
     if not running or django_settings.DEBUG:
         return []
     return [
@@ -531,11 +525,6 @@ def _hindrance(alias: str) -> tuple[str, str] | None:
         if one.is_serious():
             return f"is {alias!r}, which is not ready: {one.msg}.", one.hint or "Mend that."
     return None
-
-
-def _error(message: str, hint: str) -> CheckMessage:
-    message = f"MCP_DJANGO['TASK_BACKEND'] {message}"
-    return checks.Error(message, hint=hint, id="mcp_django.E017")
 
 
 # The sign-in page for approvals -------------------------------------------------------------------

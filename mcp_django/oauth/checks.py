@@ -1,6 +1,8 @@
 """System checks of the authorization server: each state in which it is set up only in part.
 
-Errors and warnings have the ids ``mcp_oauth.E001`` … and ``mcp_oauth.W001`` ….
+Errors and warnings have the ids ``mcp_oauth.E001`` … and ``mcp_oauth.W001`` …. One mistake is
+reported once, by its own check: the others are silent as long as the toolkit is missing, which is
+therefore imported only where it is asked, or ``MCP_DJANGO`` cannot be read.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.apps import apps
-from django.conf import settings
 from django.conf import settings as django_settings
 from django.contrib.auth.middleware import AuthenticationMiddleware
 from django.contrib.sessions.middleware import SessionMiddleware
@@ -34,13 +35,8 @@ from mcp_django.conf import Check, get_settings, with_settings
 from mcp_django.oauth.redirects import LOOPBACK, app_problem
 from mcp_django.server import all_servers
 
-# When the checks run ------------------------------------------------------------------------------
 
-# One mistake is reported once, by its own check: the others are silent as long as the toolkit is
-# missing or ``MCP_DJANGO`` cannot be read.
-
-
-def when_ready(check: Check) -> Check:
+def _when_ready(check: Check) -> Check:
     """The check, silent as long as the toolkit is missing or ``MCP_DJANGO`` cannot be read."""
 
     @with_settings
@@ -55,10 +51,8 @@ def when_ready(check: Check) -> Check:
 
 # Clients ------------------------------------------------------------------------------------------
 
-# What they may be redirected to, and what they were registered as.
 
-
-@when_ready
+@_when_ready
 def check_app_redirects(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E011: an address of an application that no client could use."""
     return [
@@ -73,24 +67,7 @@ def check_app_redirects(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@when_ready
-def check_field_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E012: there is nothing to encrypt a third party's tokens with."""
-    oauth = get_settings().oauth
-    if not oauth.upstream or oauth.field_keys:
-        return []
-    return [
-        Error(
-            "MCP_DJANGO['OAUTH'] has UPSTREAM and no FIELD_KEYS, so there is nothing to encrypt "
-            "the third party's tokens with.",
-            hint="python -c 'from cryptography.fernet import Fernet; "
-            "print(Fernet.generate_key().decode())' makes a key; keep it where SECRET_KEY is.",
-            id="mcp_oauth.E012",
-        )
-    ]
-
-
-@when_ready
+@_when_ready
 def check_clients(
     app_configs: Any, *, databases: list[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
@@ -124,8 +101,6 @@ def check_clients(
 
 
 # ``OAUTH2_PROVIDER`` ------------------------------------------------------------------------------
-
-# Which classes of this package the toolkit uses, and which of its protections are switched off.
 
 PROVIDER_HINT = "Write OAUTH2_PROVIDER = provider_settings(…) in settings.py (mcp_django.oauth)."
 OURS = {
@@ -161,7 +136,7 @@ def check_toolkit(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@when_ready
+@_when_ready
 def check_classes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E003: the toolkit is not told to ask us, so tokens are bound to nothing."""
     return [
@@ -176,7 +151,6 @@ def check_classes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _is_ours(key: str, path: str) -> bool:
-    from django.utils.module_loading import import_string
     from oauth2_provider.settings import oauth2_settings
 
     try:
@@ -188,7 +162,7 @@ def _is_ours(key: str, path: str) -> bool:
     return any(isinstance(one, type) and issubclass(one, ours) for one in classes)
 
 
-@when_ready
+@_when_ready
 def check_refresh_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E004: a stolen refresh token of a public client would go unnoticed (OAuth 2.1, 4.3.1)."""
     from oauth2_provider.settings import oauth2_settings
@@ -205,12 +179,12 @@ def check_refresh_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@when_ready
+@_when_ready
 def check_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W009: a key that the toolkit does not know, which it passes over without a word."""
     from oauth2_provider.settings import DEFAULTS
 
-    given = getattr(settings, "OAUTH2_PROVIDER", {})
+    given = getattr(django_settings, "OAUTH2_PROVIDER", {})
     return [
         checks.Warning(
             f"OAUTH2_PROVIDER has {key!r}, which the toolkit does not know.",
@@ -224,7 +198,7 @@ def check_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@when_ready
+@_when_ready
 def check_gates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W005: the toolkit is laxer than it could be, which an older client of the site may need."""
     from oauth2_provider.settings import oauth2_settings
@@ -242,7 +216,7 @@ def check_gates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@when_ready
+@_when_ready
 def check_toolkit_registration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W007: the toolkit registers clients too, with any grant and tokens that never expire."""
     from oauth2_provider.settings import oauth2_settings
@@ -259,7 +233,7 @@ def check_toolkit_registration(app_configs: Any, **kwargs: Any) -> list[CheckMes
     ]
 
 
-@when_ready
+@_when_ready
 def check_documents(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W008: clients are told that their metadata documents are read, and they are not."""
     from oauth2_provider.settings import oauth2_settings
@@ -278,13 +252,11 @@ def check_documents(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 # The site -----------------------------------------------------------------------------------------
 
-# URLs, sign-in, middleware, and the issuer that the site says it is.
-
 ORIGIN_ROOT_ONLY = "2025-03-26"
 PAGES = tuple(f"mcp_django/oauth/{one}.html" for one in ("authorize", "connections", "error"))
 
 
-@when_ready
+@_when_ready
 def check_urls(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E005: no URLs. E006, E007: not at the root, or others stand before them."""
     try:
@@ -325,7 +297,7 @@ def _view(path: str) -> Any:
         return None
 
 
-@when_ready
+@_when_ready
 def check_login(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E008: users are sent to sign in where there is nothing."""
     if has_sign_in_page():
@@ -340,7 +312,7 @@ def check_login(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@when_ready
+@_when_ready
 def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E009: without sessions nobody is signed in. W006: other forms of the site are unguarded."""
     found: list[CheckMessage] = [
@@ -373,7 +345,7 @@ def _has_middleware(wanted: type) -> bool:
     return False
 
 
-@when_ready
+@_when_ready
 def check_issuer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E010: the issuer is no identifier. W002: the oldest clients do not find one with a path.
 
@@ -424,7 +396,7 @@ def _is_identifier(issuer: str) -> bool:
     return parts.scheme in ("http", "https") and bool(host) and is_clean and issuer.isprintable()
 
 
-@when_ready
+@_when_ready
 def check_scheme(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W001 (``--deploy``): what is issued can be read on its way."""
     settings = get_settings()
@@ -442,7 +414,7 @@ def check_scheme(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@when_ready
+@_when_ready
 def check_hosts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W003: whoever calls decides what the issuer is."""
     hosts = [one for one in django_settings.ALLOWED_HOSTS if one.startswith(("*", "."))]
@@ -458,7 +430,7 @@ def check_hosts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@when_ready
+@_when_ready
 def check_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E016: a page that users are shown cannot be loaded."""
     found: list[CheckMessage] = []
@@ -475,7 +447,7 @@ def check_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-@when_ready
+@_when_ready
 def check_use(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """W004: no server takes the tokens that are issued. W011: none of those has an address."""
     taking = [server for server in all_servers() if "oauth" in server.auth]
@@ -512,10 +484,25 @@ def _mounted(patterns: Iterable[Any]) -> Iterator[Any]:
 
 # Upstream providers -------------------------------------------------------------------------------
 
-# Whether what is configured and declared can work.
+
+@_when_ready
+def check_field_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """E012: there is nothing to encrypt a third party's tokens with."""
+    oauth = get_settings().oauth
+    if not oauth.upstream or oauth.field_keys:
+        return []
+    return [
+        Error(
+            "MCP_DJANGO['OAUTH'] has UPSTREAM and no FIELD_KEYS, so there is nothing to encrypt "
+            "the third party's tokens with.",
+            hint="python -c 'from cryptography.fernet import Fernet; "
+            "print(Fernet.generate_key().decode())' makes a key; keep it where SECRET_KEY is.",
+            id="mcp_oauth.E012",
+        )
+    ]
 
 
-@when_ready
+@_when_ready
 def check_providers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E014: a provider, or a key, that cannot be used."""
     configured = get_settings().oauth.upstream
@@ -541,7 +528,7 @@ def check_providers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@when_ready
+@_when_ready
 def check_servers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """E015: a server stands on a provider that is not configured, so nobody could use it."""
     configured = get_settings().oauth.upstream
@@ -558,7 +545,7 @@ def check_servers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-# Checks -------------------------------------------------------------------------------------------
+# All of them --------------------------------------------------------------------------------------
 
 TAG = "mcp_oauth"
 
