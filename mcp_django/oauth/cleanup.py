@@ -34,16 +34,19 @@ REDEEMED_SECONDS = 24 * 3600
 _UNBOUND: list[str] = []
 
 
-def leftovers_due() -> dict[str, QuerySet[Any]]:
+def due() -> dict[str, QuerySet[Any]]:
     """What may be deleted now, by name; each a table of its own."""
-    used_up = {
+    return {"clients": _unused_clients(), **_used_up(), **_of_the_toolkit(), **_upstream()}
+
+
+def _used_up() -> dict[str, QuerySet[Any]]:
+    return {
         "redeemed_codes": RedeemedCode._default_manager.filter(
             redeemed_at__lt=before(REDEEMED_SECONDS)
         ),
         "refresh_replays": RefreshReplay._default_manager.filter(expires_at__lt=Now()),
         "used_assertions": UsedAssertion._default_manager.filter(expires_at__lt=Now()),
     }
-    return used_up | _of_the_toolkit()
 
 
 def _of_the_toolkit() -> dict[str, QuerySet[Any]]:
@@ -71,6 +74,19 @@ def _of_the_toolkit() -> dict[str, QuerySet[Any]]:
     return found
 
 
+def _upstream() -> dict[str, QuerySet[Any]]:
+    access = get_access_token_model().objects.filter(token_checksum=OuterRef("checksum"))
+    refresh = get_refresh_token_model().objects.filter(
+        token_family=OuterRef("family"), revoked__isnull=True
+    )
+    return {
+        "upstream_transactions": UpstreamTransaction.objects.filter(expires_at__lt=Now()),
+        "upstream_bindings": UpstreamBinding.objects.exclude(Exists(access)).exclude(
+            Exists(refresh)
+        ),
+    }
+
+
 # Unused clients -----------------------------------------------------------------------------------
 
 # Hosts register a new client for each connection, and forget the old one.
@@ -79,12 +95,13 @@ UNUSED_SECONDS = 24 * 3600
 IDLE_SECONDS = 90 * 24 * 3600
 
 
-def due() -> dict[str, QuerySet[Any]]:
-    """What may be deleted now, by name; each a table of its own."""
-    return {"clients": unused_clients(), **leftovers_due(), **upstream_due()}
+def never_used_clients() -> QuerySet[Any]:
+    """Clients that no token was ever issued to, and that no user is letting in at the moment."""
+    found: QuerySet[Any] = get_application_model()._default_manager.filter(_Uses().never())
+    return found
 
 
-def unused_clients() -> QuerySet[Any]:
+def _unused_clients() -> QuerySet[Any]:
     """Clients that registered themselves and got no token in a day, or none for 90 days.
 
     A client registered by hand is never among them. A document that is deleted here is fetched
@@ -108,12 +125,6 @@ def unused_clients() -> QuerySet[Any]:
     return found
 
 
-def never_used_clients() -> QuerySet[Any]:
-    """Clients that no token was ever issued to, and that no user is letting in at the moment."""
-    found: QuerySet[Any] = get_application_model()._default_manager.filter(_Uses().never())
-    return found
-
-
 class _Uses:
     """What the use of a client leaves, within a query of clients."""
 
@@ -132,20 +143,3 @@ class _Uses:
             & ~Exists(self.grants)
             & ~Exists(self.profiles.filter(last_used_at__isnull=False))
         )
-
-
-# Rows of upstream authorization -------------------------------------------------------------------
-
-
-def upstream_due() -> dict[str, QuerySet[Any]]:
-    """What may be deleted now, by name; each a table of its own."""
-    access = get_access_token_model().objects.filter(token_checksum=OuterRef("checksum"))
-    refresh = get_refresh_token_model().objects.filter(
-        token_family=OuterRef("family"), revoked__isnull=True
-    )
-    return {
-        "upstream_transactions": UpstreamTransaction.objects.filter(expires_at__lt=Now()),
-        "upstream_bindings": UpstreamBinding.objects.exclude(Exists(access)).exclude(
-            Exists(refresh)
-        ),
-    }

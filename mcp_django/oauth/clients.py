@@ -34,7 +34,7 @@ def identify(request: HttpRequest) -> Any:
     Raises:
         Refused: it is unknown, or did not prove who it is (401, ``invalid_client``).
     """
-    asked = as_oauthlib(request)
+    asked = _as_oauthlib(request)
     validator = oauth2_settings.OAUTH2_VALIDATOR_CLASS()
     if validator.client_authentication_required(asked):
         known = validator.authenticate_client(asked)
@@ -61,17 +61,6 @@ def identify_confidential(request: HttpRequest) -> Any:
     return client
 
 
-def as_oauthlib(request: HttpRequest) -> Request:
-    """A request as the toolkit's validator takes it."""
-    pairs = [(name, value) for name, values in request.POST.lists() for value in values]
-    headers = {name: value for name, value in request.META.items() if isinstance(value, str)}
-    if request.is_secure():
-        headers["X_DJANGO_OAUTH_TOOLKIT_SECURE"] = "1"
-    else:
-        headers.pop("X_DJANGO_OAUTH_TOOLKIT_SECURE", None)
-    return Request(request.path, request.method or "POST", urlencode(pairs), headers)
-
-
 class HandedOn(HttpRequest):
     """The part of a Django request that the toolkit hands to its validator: the environment."""
 
@@ -83,6 +72,17 @@ class HandedOn(HttpRequest):
     def _get_scheme(self) -> str:
         # The toolkit says so in a header that it takes from nobody else.
         return "https" if self.META.get("X_DJANGO_OAUTH_TOOLKIT_SECURE") else "http"
+
+
+def _as_oauthlib(request: HttpRequest) -> Request:
+    """A request as the toolkit's validator takes it."""
+    pairs = [(name, value) for name, values in request.POST.lists() for value in values]
+    headers = {name: value for name, value in request.META.items() if isinstance(value, str)}
+    if request.is_secure():
+        headers["X_DJANGO_OAUTH_TOOLKIT_SECURE"] = "1"
+    else:
+        headers.pop("X_DJANGO_OAUTH_TOOLKIT_SECURE", None)
+    return Request(request.path, request.method or "POST", urlencode(pairs), headers)
 
 
 # Client and destination in words ------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The settings of the toolkit that this app needs; imported by ``settings.py``, so by nothing else.
+"""The settings of the toolkit that this app needs, as ``settings.py`` imports them.
 
 ``MCP_DJANGO`` cannot be read yet while ``settings.py`` runs. What depends on it, the scopes and the
 schemes of redirect addresses, is therefore handed to the toolkit as containers that look there when
@@ -8,25 +8,16 @@ they are asked, so that each of both is written down once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from mcp_django.conf import Settings
-
-
-def _read_settings() -> Settings:
-    from mcp_django.conf import defaults_while_wrong, get_settings
-
-    # The toolkit asks in its checks. When it serves, ``Scopes`` asks for what is in force.
-    with defaults_while_wrong():
-        return get_settings()
+from mcp_django.conf import Settings, defaults_while_wrong, get_settings
 
 
 class RedirectSchemes(Sequence[str]):
     """``http``, ``https`` and the schemes of ``OAUTH["APP_REDIRECTS"]``.
 
     ``http`` is for loopback addresses; clients that register themselves get no other
-    (``redirects.py``).
+    (``oauth.redirects``).
     """
 
     def _names(self) -> list[str]:
@@ -110,3 +101,9 @@ def provider_settings(**overrides: Any) -> dict[str, Any]:
         "COMPLIANT_BCP_RFC9700_PKCE_REQUIRED": True,
         **overrides,
     }
+
+
+def _read_settings() -> Settings:
+    # The toolkit asks in its checks. When it serves, ``Scopes`` asks for what is in force.
+    with defaults_while_wrong():
+        return get_settings()

@@ -17,8 +17,6 @@ from django.utils.translation import gettext_lazy as _
 
 # What the site knows of a client ------------------------------------------------------------------
 
-# That is what its registration does not say.
-
 
 class ClientProfile(models.Model):
     """Whom a machine client acts as, how far it may go, and when any client was last used."""
@@ -137,11 +135,12 @@ class Consent(models.Model):
 
 # What may be used once ----------------------------------------------------------------------------
 
-# Only digests are stored, until what they stand for would have expired anyway.
-
 
 class OnceOnly(models.Model):
-    """Stands for something that one of several, in any process, may use."""
+    """Stands for something that one of several, in any process, may use.
+
+    Only its digest is stored, until what it stands for would have expired anyway.
+    """
 
     digest = models.CharField(_("digest"), max_length=64, unique=True)
 
@@ -190,8 +189,6 @@ class UsedAssertion(OnceOnly):
 
 
 # Access at upstream providers ---------------------------------------------------------------------
-
-# Users have given this site that access.
 
 
 class UpstreamGrant(models.Model):

@@ -1,8 +1,4 @@
-"""What OAuth endpoints share: errors, CORS, the issuer, and path converters of the URLs.
-
-``Refused`` is an error of the token and revocation endpoints (RFC 6749, section 5.2; RFC 8707,
-section 2).
-"""
+"""What OAuth endpoints share: errors, CORS, the issuer, and path converters of the URLs."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.urls.converters import PathConverter, StringConverter
 from django.views.decorators.csrf import csrf_exempt
+from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.auth.endpoints import origin_of
 from mcp_django.conf import get_settings
@@ -41,7 +38,10 @@ DESCRIPTIONS = {
 
 
 class Refused(Exception):
-    """An OAuth error; what it says is ours alone, so nothing of a request gets into an answer."""
+    """An error of the token and revocation endpoints (RFC 6749, section 5.2; RFC 8707, section 2).
+
+    What it says is ours alone, so nothing of a request gets into an answer.
+    """
 
     def __init__(
         self, error: str | None, description: str = "", *, status: int = 400, retry_after: int = 0
@@ -67,13 +67,18 @@ class Refused(Exception):
         return {"error": self.error, "error_description": self.description}
 
 
-# The issuer ---------------------------------------------------------------------------------------
-
-# One issuer in every document, answer and check.
+def error(code: str, description: str, *, status: int = 400) -> JsonResponse:
+    """An OAuth error (RFC 6749, section 5.2) that no cache keeps."""
+    response = JsonResponse({"error": code, "error_description": description}, status=status)
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 def issuer_of(request: HttpRequest) -> str:
-    """The issuer identifier (RFC 8414, section 2): ``OAUTH["ISSUER"]``, else the site's origin."""
+    """The issuer identifier (RFC 8414, section 2): ``OAUTH["ISSUER"]``, else the site's origin.
+
+    It is the same in every document, answer and check.
+    """
     return get_settings().oauth.issuer or origin_of(request)
 
 
@@ -94,7 +99,7 @@ class OIDCPath(StringConverter):
         Raises:
             ValueError: the site is an OpenID provider by the toolkit, whose own document it is.
         """
-        if is_openid_provider():
+        if _is_openid_provider():
             raise ValueError(value)
         return value
 
@@ -108,21 +113,17 @@ class IssuerPath(PathConverter):
         Raises:
             ValueError: the issuer has another one, or the toolkit serves it.
         """
-        if is_openid_provider() or value != urlsplit(get_settings().oauth.issuer).path.strip("/"):
+        if _is_openid_provider() or value != urlsplit(get_settings().oauth.issuer).path.strip("/"):
             raise ValueError(value)
         return value
 
 
-def is_openid_provider() -> bool:
+def _is_openid_provider() -> bool:
     """Whether the site gives out ID tokens by the toolkit (``OIDC_ENABLED``)."""
-    from oauth2_provider.settings import oauth2_settings
-
     return bool(oauth2_settings.OIDC_ENABLED)
 
 
 # Endpoints for any origin (CORS) ------------------------------------------------------------------
-
-# Pages of any origin may call these endpoints, since cookies do not count there.
 
 View = Callable[..., HttpResponseBase]
 # What the official clients send while they discover and register.
@@ -134,9 +135,10 @@ MAX_AGE_SECONDS = 600
 
 
 def open_to_browsers(*methods: str) -> Callable[[View], View]:
-    """Let pages of any origin call a view by these methods, without cookies; refuse other methods.
+    """Let pages of any origin call a view by these methods; refuse other methods.
 
-    Preflights are answered here. A refused method gets 405 with ``Allow`` and a JSON error.
+    Cookies do not count there. Preflights are answered here. A refused method gets 405 with
+    ``Allow`` and a JSON error.
     """
     allowed = ", ".join((*methods, "OPTIONS"))
 
@@ -167,11 +169,4 @@ def with_cors(response: HttpResponseBase, methods: str) -> HttpResponseBase:
     response.headers["Access-Control-Allow-Headers"] = REQUEST_HEADERS
     response.headers["Access-Control-Expose-Headers"] = "WWW-Authenticate, Retry-After"
     response.headers["Access-Control-Max-Age"] = str(MAX_AGE_SECONDS)
-    return response
-
-
-def error(code: str, description: str, *, status: int = 400) -> JsonResponse:
-    """An OAuth error (RFC 6749, section 5.2) that no cache keeps."""
-    response = JsonResponse({"error": code, "error_description": description}, status=status)
-    response.headers["Cache-Control"] = "no-store"
     return response

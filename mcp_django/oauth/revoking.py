@@ -57,7 +57,7 @@ def revoke_access(
 
 def revoke_everything(user: Any, *, request: HttpRequest | None = None, by: str = "") -> int:
     """End what every client may do for a user; how much ended."""
-    return sum(revoke_access(user, one, request=request, by=by) for one in clients_of(user))
+    return sum(revoke_access(user, one, request=request, by=by) for one in _clients_of(user))
 
 
 def revoke_client(client_id: str, *, request: HttpRequest | None = None, by: str = "") -> int:
@@ -75,7 +75,7 @@ def revoke_client(client_id: str, *, request: HttpRequest | None = None, by: str
     return sum(revoke_access(user, client_id, request=request, by=by) for user in users)
 
 
-def clients_of(user: Any) -> set[str]:
+def _clients_of(user: Any) -> set[str]:
     """The ids of the clients that have, or may get, access for a user."""
     held = {
         client_id

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import re
-from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -34,13 +33,10 @@ from oauthlib.oauth2.rfc6749.errors import OAuth2Error
 
 from mcp_django.auth import limits, security_log
 from mcp_django.auth.endpoints import known
-from mcp_django.auth.limits import counted_for, limited_address
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationUnavailable
 from mcp_django.models import AuthEvent
-from mcp_django.oauth import clients
-from mcp_django.oauth import grants as client_credentials
-from mcp_django.oauth import grants as jwt_bearer
+from mcp_django.oauth import clients, grants
 from mcp_django.oauth.models import RefreshReplay
 from mcp_django.oauth.responses import Refused, with_cors
 from mcp_django.oauth.revoking import end_family, end_token, family_of
@@ -48,8 +44,6 @@ from mcp_django.oauth.upstream import bindings
 from mcp_django.oauth.validator import digest
 
 # What both endpoints have in common ---------------------------------------------------------------
-
-# These are the rules for endpoints that clients post forms to (RFC 6749, sections 3.2 and 5).
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -71,10 +65,11 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 @method_decorator(login_not_required, name="dispatch")
 @method_decorator(sensitive_post_parameters(), name="dispatch")
 @method_decorator(transaction.non_atomic_requests, name="dispatch")
-class FormEndpoint(View):
-    """Takes a form and answers in JSON; a subclass says what by ``answer``.
+class _FormEndpoint(View):
+    """Takes a form and answers in JSON (RFC 6749, sections 3.2 and 5).
 
-    Not within a transaction of the request: what a refusal ends has to stay ended.
+    A subclass says what by ``answer``. Not within a transaction of the request: what a refusal ends
+    has to stay ended.
     """
 
     limit: ClassVar[str] = ""
@@ -100,9 +95,9 @@ class FormEndpoint(View):
             return HttpResponse(status=204)
         if request.method != "POST":
             refused = Refused("invalid_request", "Send a POST request.", status=405)
-            return _json(refused, headers={"Allow": METHODS})
+            return _refusal(refused, headers={"Allow": METHODS})
         try:
-            _check(request)
+            _check_form(request)
             self._check_limits(request)
             return self.answer(request)
         except Refused as exc:
@@ -118,7 +113,7 @@ class FormEndpoint(View):
             return self._refuse(request, Refused("invalid_request", "The form cannot be read."))
         except Exception:  # a client has to read the answer, and a debug page has the form in it
             logger.exception("A request to %s failed.", request.path)
-            return _json(Refused("server_error", status=500))
+            return _refusal(Refused("server_error", status=500))
 
     def _check_limits(self, request: HttpRequest) -> None:
         for key, limit in self._counted(request):
@@ -138,14 +133,14 @@ class FormEndpoint(View):
         if refused.status == 401 and "Authorization" in request.headers:
             # RFC 6749, section 5.2: in the scheme that the client has tried.
             headers["WWW-Authenticate"] = 'Basic realm="oauth"'
-        return _json(refused, headers=headers)
+        return _refusal(refused, headers=headers)
 
     def _counted(self, request: HttpRequest) -> list[tuple[str, int]]:
         """What failures are counted for, with how many may be."""
-        address = limited_address(request)
+        address = limits.limited_address(request)
         if address is None:
             # Not by the client as well: one caller could shut out a client that all may name.
-            return [counted_for(request, limit=MAX_FAILURES_OF_ADDRESS)]
+            return [limits.counted_for(request, limit=MAX_FAILURES_OF_ADDRESS)]
         try:
             claimed = request.POST.get("client_id", "") or request.headers.get("Authorization", "")
         except UNREADABLE:
@@ -153,7 +148,7 @@ class FormEndpoint(View):
         return [(f"{address} {claimed}", MAX_FAILURES), (address, MAX_FAILURES_OF_ADDRESS)]
 
 
-def _check(request: HttpRequest) -> None:
+def _check_form(request: HttpRequest) -> None:
     """See that a form is well-formed, before anything is done with it.
 
     Raises:
@@ -186,7 +181,7 @@ def _basic_credentials(request: HttpRequest) -> str:
     if scheme.lower() != "basic":
         return ""
     try:
-        return unquote_plus(b64decode(encoded).decode("utf-8", "replace"))
+        return unquote_plus(base64.b64decode(encoded).decode("utf-8", "replace"))
     except ValueError:
         return ""
 
@@ -204,16 +199,16 @@ def _is_bounded(request: HttpRequest) -> bool:
         return False
 
 
-def _json(refused: Refused, *, headers: dict[str, str] | None = None) -> HttpResponse:
+def _refusal(refused: Refused, *, headers: dict[str, str] | None = None) -> HttpResponse:
     return JsonResponse(refused.as_dict(), status=refused.status, headers=headers)
 
 
-# Token --------------------------------------------------------------------------------------------
+# The token endpoint -------------------------------------------------------------------------------
 
 Grant = Callable[[HttpRequest], dict[str, Any]]
 
 
-class TokenView(FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it has no types
+class TokenView(_FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it has no types
     """Exchanges codes, refresh tokens and, where they are on, what machines and companies have."""
 
     limit = "token"
@@ -232,15 +227,15 @@ class TokenView(FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it has
     def _grants(self) -> Mapping[str, Grant]:
         """The grants in force."""
         settings = get_settings().oauth
-        grants: dict[str, Grant] = {
+        found: dict[str, Grant] = {
             "authorization_code": self._exchange,
             "refresh_token": self._refresh,
         }
         if settings.client_credentials:
-            grants["client_credentials"] = client_credentials.issue_client_credentials
+            found["client_credentials"] = grants.issue_client_credentials
         if settings.trusted_issuers:
-            grants[jwt_bearer.GRANT_TYPE] = jwt_bearer.issue_for_assertion
-        return grants
+            found[grants.GRANT_TYPE] = grants.issue_for_assertion
+        return found
 
     def _exchange(self, request: HttpRequest) -> dict[str, Any]:
         """What the toolkit answers.
@@ -261,7 +256,7 @@ class TokenView(FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it has
     def _refresh(self, request: HttpRequest) -> dict[str, Any]:
         # Before the transaction, since what is found to have ended has to stay so.
         bindings.look_before_refresh(request.POST.get("refresh_token", ""))
-        return once(request, self._exchange)
+        return _once(request, self._exchange)
 
 
 def _name_resources(request: HttpRequest) -> None:
@@ -284,7 +279,7 @@ def _name_resources(request: HttpRequest) -> None:
 # The revocation endpoint (RFC 7009) ---------------------------------------------------------------
 
 
-class RevokeView(FormEndpoint):
+class RevokeView(_FormEndpoint):
     """Ends what a client no longer needs: with either token of a sign-in all of that sign-in.
 
     What the user let the same client do elsewhere, with another sign-in, goes on.
@@ -337,11 +332,9 @@ def _end(token: str, client: Any, request: HttpRequest) -> None:
 # section 4.14.2). The pair is kept encrypted under the refresh token itself, so the table reveals
 # nothing.
 
-Exchange = Callable[[HttpRequest], dict[str, Any]]
-
 
 @sensitive_variables()
-def once(request: HttpRequest, exchange: Exchange) -> dict[str, Any]:
+def _once(request: HttpRequest, exchange: Grant) -> dict[str, Any]:
     """What ``exchange`` answers, or has answered a moment ago for the same refresh token.
 
     Of several requests at once one exchanges and the others wait for its answer: only one can
@@ -351,14 +344,14 @@ def once(request: HttpRequest, exchange: Exchange) -> dict[str, Any]:
         Refused: the token cannot be used, by this client or for this.
     """
     refresh_token = request.POST.get("refresh_token", "")
-    digest = hashlib.sha256(refresh_token.encode("utf-8", "replace")).hexdigest()
+    checksum = digest(refresh_token)
     tokens = get_refresh_token_model()._default_manager
     seconds = get_settings().oauth.refresh_replay_seconds
     # Nobody is to write rows for tokens that he made up.
-    if not seconds or not tokens.filter(token_checksum=digest).exists():
+    if not seconds or not tokens.filter(token_checksum=checksum).exists():
         return exchange(request)
     row = RefreshReplay(
-        digest=digest, answer=b"", expires_at=timezone.now() + timedelta(seconds=seconds)
+        digest=checksum, answer=b"", expires_at=timezone.now() + timedelta(seconds=seconds)
     )
     refused: Refused | None = None
     answer: dict[str, Any] = {}
@@ -375,7 +368,7 @@ def once(request: HttpRequest, exchange: Exchange) -> dict[str, Any]:
                 _keep(row, request, answer)
     if refused is not None:
         raise refused
-    return answer if is_first else _again(request, digest, exchange)
+    return answer if is_first else _again(request, checksum, exchange)
 
 
 @sensitive_variables()
@@ -388,8 +381,8 @@ def _keep(row: RefreshReplay, request: HttpRequest, answer: dict[str, Any]) -> N
 
 
 @sensitive_variables()
-def _again(request: HttpRequest, digest: str, exchange: Exchange) -> dict[str, Any]:
-    row = RefreshReplay._default_manager.filter(digest=digest).first()
+def _again(request: HttpRequest, checksum: str, exchange: Grant) -> dict[str, Any]:
+    row = RefreshReplay._default_manager.filter(digest=checksum).first()
     if row is None or row.expires_at <= timezone.now():
         return exchange(request)
     if clients.identify(request).client_id != row.client_id:
@@ -409,9 +402,8 @@ def _again(request: HttpRequest, digest: str, exchange: Exchange) -> dict[str, A
 
 
 def _issued(answer: dict[str, Any]) -> Any:
-    checksum = hashlib.sha256(answer["access_token"].encode()).hexdigest()
     tokens = get_access_token_model()._default_manager.select_related("user", "application")
-    return tokens.filter(token_checksum=checksum).first()
+    return tokens.filter(token_checksum=digest(answer["access_token"])).first()
 
 
 def _asked(request: HttpRequest) -> dict[str, list[str]]:
