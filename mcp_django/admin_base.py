@@ -220,14 +220,14 @@ class ReadOnlyAdmin(Base):
         return False
 
 
-# Rows that grant access: revoked, never deleted ---------------------------------------------------
-
-# The package writes these rows, and the admin ends them. Django's own deletion is switched off,
-# since it would not end what is still open in other processes.
+# Rows that are ended, never deleted ---------------------------------------------------------------
 
 
 class EndingAdmin(Base):
     """A list whose rows can be ended by whoever may delete them.
+
+    The package writes these rows, and the admin ends them. Django's own deletion is switched off,
+    since it would not end what is still open in other processes.
 
     A class below it says with ``word`` what that is called, and does it in ``end``.
     """

@@ -96,9 +96,6 @@ def linked(model: str, pk: Any, text: str) -> SafeString | str:
 
 # Forms that detect concurrent edits ---------------------------------------------------------------
 
-# A form sends every field, also those that its user never touched. A form that was opened before
-# a tool was switched off would switch it on again.
-
 # What says who may do what; a model has some of these columns.
 COLUMNS = ("is_enabled", "groups", "permissions", "scopes", "rate", "approval", "options")
 
@@ -112,6 +109,9 @@ else:
 class MeanwhileForm(ModelForm):
     """A form that is refused once when its row was narrowed otherwise since it was opened.
 
+    A form sends every field, also those that its user never touched. One that was opened before a
+    tool was switched off would switch it on again.
+
     ``meanwhile`` is not among the fieldsets: the templates of the forms put it at their top.
     """
 
@@ -122,7 +122,7 @@ class MeanwhileForm(ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._now = mark_of(self.instance)
+        self._now = _mark_of(self.instance)
         self.fields["meanwhile"].initial = self._now
 
     def clean(self) -> Any:
@@ -142,7 +142,7 @@ class MeanwhileForm(ModelForm):
         return cleaned
 
 
-def mark_of(row: Any) -> str:
+def _mark_of(row: Any) -> str:
     """What a row says of who may do what, as a text to compare."""
     said = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
     return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
@@ -160,6 +160,8 @@ else:
 
 MAX_COUNTED = 10_000
 LAST_CHARACTER = "\U0010ffff"
+PREFIXED = ("component", "user_name", "client")
+"""The columns that a search looks into by their beginning."""
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 KINDS = {
     "tool": _("tool"),
@@ -266,9 +268,6 @@ def searched(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
     return queryset.filter(first)
 
 
-PREFIXED = ("component", "user_name", "client")
-
-
 def _begins(using: str, name: str, beginning: str) -> Q:
     if connections[using].vendor == "sqlite":
         # LIKE uses no index there.
@@ -277,9 +276,6 @@ def _begins(using: str, name: str, beginning: str) -> Q:
 
 
 # *Update from code* -------------------------------------------------------------------------------
-
-# The rows of these lists are made from code, and the lists say where they are behind it. Looking
-# at a list writes nothing; ``overrides.sync`` says what else writes the rows.
 
 LACKING: Mapping[str, Any] = {
     "servers": ngettext_lazy("%d new server", "%d new servers"),
@@ -296,7 +292,10 @@ DONE: Mapping[str, Any] = {
 
 
 class UpdatedFromCode(Base):
-    """A list with a row for each thing that code declares."""
+    """A list with a row for each thing that code declares; it says where it is behind the code.
+
+    Looking at a list writes nothing; ``overrides.sync`` says what else writes the rows.
+    """
 
     change_list_template = "admin/mcp_django/from_code_list.html"
 

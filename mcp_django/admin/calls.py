@@ -28,7 +28,6 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
-from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.base import (
@@ -40,12 +39,11 @@ from mcp_django.admin.base import (
     searched,
 )
 from mcp_django.admin.charts import WithCharts
-from mcp_django.admin.tasks import ANONYMOUS, READ, tasks_of
+from mcp_django.admin.tasks import ANONYMOUS, NONE, READ, tasks_of
 from mcp_django.admin_base import ReadOnlyAdmin
 from mcp_django.conf import get_settings
 from mcp_django.models import Call, Component, Session
 
-NONE = "-"
 GOOD = {"ok", "asked", "started"}
 BAD = {"failed", "timeout"}
 
@@ -134,7 +132,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
         except admin.options.IncorrectLookupParameters:
             # As the list answers to a filter that is none.
             return HttpResponseRedirect(f"{reverse('admin:mcp_django_call_changelist')}?e=1")
-        return response(request, changes.get_queryset(request), kind, filters)
+        return _response(request, changes.get_queryset(request), kind, filters)
 
     # Columns ----------------------------------------------------------------------------------
 
@@ -146,10 +144,10 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
     @admin.display(description=_("user"))
     def user(self, row: Call) -> str:
         """Whose call it was, and who made it in fact."""
-        name = row.user_name or (_now("nobody") if row.user_key == ANONYMOUS else row.user_key)
+        name = row.user_name or (gettext("nobody") if row.user_key == ANONYMOUS else row.user_key)
         if not row.acting_user:
             return name
-        return _now("%(user)s (in fact %(acting)s)") % {"user": name, "acting": row.acting_user}
+        return gettext("%(user)s (in fact %(acting)s)") % {"user": name, "acting": row.acting_user}
 
     @admin.display(description=_("outcome"))
     def shown_outcome(self, row: Call) -> SafeString:
@@ -217,7 +215,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
     def shown_values(self, row: Call) -> SafeString | str:
         """The values, where they are logged."""
         if row.arguments is None:
-            return _now("not logged")
+            return gettext("not logged")
         text = json.dumps(row.arguments, indent=2, ensure_ascii=False)
         return format_html('<pre class="mcp-code">{}</pre>', text)
 
@@ -238,9 +236,6 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
 
 # Export to CSV and JSON ---------------------------------------------------------------------------
 
-# The file has the rows that the list shows. They are streamed as they are read, in one query for
-# each part, so nothing is held open in between.
-
 CHUNK = 1000
 COLUMNS = [field.name for field in Call._meta.concrete_fields]
 # A spreadsheet takes what begins so for a formula, and what clients send is in the rows.
@@ -248,7 +243,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
-def response(
+def _response(
     request: HttpRequest, queryset: QuerySet[Call], kind: str, filters: str
 ) -> StreamingHttpResponse:
     """The rows as a file; that somebody took them is noted first."""
@@ -290,7 +285,7 @@ class _Lines:
         return text
 
 
-def as_csv(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
+def _as_csv(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
     """One line for each row, under a line of names."""
     writer = csv.writer(_Lines())
     yield writer.writerow(COLUMNS)
@@ -310,7 +305,7 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def as_json(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
+def _as_json(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
     """An array with one object for each row."""
     yield "["
     between = "\n"
@@ -321,7 +316,7 @@ def as_json(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
     yield "\n]\n"
 
 
-WRITERS = {"csv": as_csv, "json": as_json}
+WRITERS = {"csv": _as_csv, "json": _as_json}
 
 
 async def _stepwise(parts: Iterator[str]) -> AsyncIterator[str]:

@@ -78,7 +78,9 @@ def _context(request: HttpRequest, server: str | None) -> dict[str, Any]:
         "chosen": chosen,
         "numbers": found,
         "is_one_server": server is not None,
-        "components": [(one, calls_url(one.server, one.kind, one.key)) for one in found.components],
+        "components": [
+            (one, _calls_url(one.server, one.kind, one.key)) for one in found.components
+        ],
         "max_calls": MAX_CALLS,
     }
 
@@ -87,7 +89,7 @@ def _range(request: HttpRequest) -> Range:
     return RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
 
 
-def calls_url(server: str, kind: str, key: str, **also: str) -> str:
+def _calls_url(server: str, kind: str, key: str, **also: str) -> str:
     """The address of the call log, narrowed to one component."""
     query = {
         "server__exact": server,
@@ -99,8 +101,6 @@ def calls_url(server: str, kind: str, key: str, **also: str) -> str:
 
 
 # The tool quality report --------------------------------------------------------------------------
-
-# It is a page, and the same as CSV.
 
 PERIODS = (1, 7, 30, 90)
 DEFAULT_PERIOD = 30
@@ -141,9 +141,9 @@ def quality(visit: Visit) -> HttpResponseBase:
         "report": found,
         "days": days,
         "periods": [(one, ngettext_lazy("%d day", "%d days", one) % one) for one in PERIODS],
-        "never_used": [Row(one, server) for one in found.never_used],
+        "never_used": [_Row(one, server) for one in found.never_used],
         "failing": _rows(found.failing, server),
-        "wrong": [(Row(one, server), path, n) for one, path, n in found.wrong],
+        "wrong": [(_Row(one, server), path, n) for one, path, n in found.wrong],
         "biggest": _rows(found.biggest, server),
         "slowest": _rows(found.slowest, server),
         "refused": _rows(found.refused, server),
@@ -155,7 +155,7 @@ def quality(visit: Visit) -> HttpResponseBase:
     return TemplateResponse(visit.request, "admin/mcp_django/report.html", context)
 
 
-class Row:
+class _Row:
     """A component with its addresses in the admin."""
 
     def __init__(self, one: Quality, server: str) -> None:
@@ -172,13 +172,13 @@ class Row:
     @property
     def calls_url(self) -> str:
         """Its calls."""
-        return calls_url(self._server, self.one.kind, self.one.key)
+        return _calls_url(self._server, self.one.kind, self.one.key)
 
     @property
     def invalid_url(self) -> str:
         """Its calls with wrong arguments."""
         outcome = Call.Outcome.INVALID.value
-        return calls_url(self._server, self.one.kind, self.one.key, outcome=outcome)
+        return _calls_url(self._server, self.one.kind, self.one.key, outcome=outcome)
 
     @property
     def failure_percent(self) -> float:
@@ -186,8 +186,8 @@ class Row:
         return 100 * self.one.failure_rate
 
 
-def _rows(found: Iterable[Quality], server: str) -> list[Row]:
-    return [Row(one, server) for one in found]
+def _rows(found: Iterable[Quality], server: str) -> list[_Row]:
+    return [_Row(one, server) for one in found]
 
 
 def _days(request: HttpRequest) -> int:

@@ -59,7 +59,7 @@ def seen(visit: Visit) -> HttpResponseBase:
         raise Http404
     request = visit.request
     me: Any = request.user
-    refuse_another(request)
+    _refuse_another(request)
     form = ViewpointForm(request, visit.server)
     context = {**visit.context, "form": form, "clients": form.suggested_clients()}
     if form.is_valid():
@@ -123,7 +123,7 @@ class Kind:
         return sum(one.size for one in self.shown)
 
 
-class OnePage:
+class _OnePage:
     """A server as it is at this moment, whose lists have one page."""
 
     page_size = 1_000_000
@@ -157,7 +157,7 @@ class Sight:
 
 def sight(server: MCPServer, viewpoint: Viewpoint) -> Sight:
     """What a server shows to somebody."""
-    still = OnePage(server)
+    still = _OnePage(server)
     closed = _closed(still, viewpoint)
     if closed:
         return Sight(closed=closed)
@@ -174,12 +174,12 @@ def sight(server: MCPServer, viewpoint: Viewpoint) -> Sight:
     )
 
 
-def _closed(server: OnePage, viewpoint: Viewpoint) -> tuple[str, ...]:
+def _closed(server: _OnePage, viewpoint: Viewpoint) -> tuple[str, ...]:
     principal = viewpoint.principal
     if viewpoint.is_inactive:
         return (_("The user is not active, so none of his credentials is taken."),)
     try:
-        return tuple(reasons_in_words(barriers(cast(Server, server), principal), principal))
+        return tuple(_reasons_in_words(barriers(cast(Server, server), principal), principal))
     except (AccessRefused, MCPError) as exc:
         return (str(exc),)
     except Exception:
@@ -191,7 +191,7 @@ def _closed(server: OnePage, viewpoint: Viewpoint) -> tuple[str, ...]:
 class _Served:
     """The answers of the list methods to one client."""
 
-    def __init__(self, server: OnePage, viewpoint: Viewpoint) -> None:
+    def __init__(self, server: _OnePage, viewpoint: Viewpoint) -> None:
         self._revision = viewpoint.revision
         self._connection = MemoryConnection(
             cast(Server, server), viewpoint.principal, origin="admin"
@@ -215,14 +215,14 @@ class _Served:
 def _without_rows(call: Invocation) -> dict[str, Any]:
     """The fixed resources of a list that goes on with rows, which only their owner is to see."""
     book: Book = call.arguments["book"]
-    found, _after = book.part(call.context(), FIXED, None, OnePage.page_size)
+    found, _after = book.part(call.context(), FIXED, None, _OnePage.page_size)
     result = {"resources": found, "ttlMs": 0, "cacheScope": "private"}
     decoded: dict[str, Any] = json.loads(respond(call.incoming, result))
     return decoded
 
 
 def _kind(
-    server: OnePage,
+    server: _OnePage,
     viewpoint: Viewpoint,
     served: _Served,
     kind: str,
@@ -264,12 +264,12 @@ def _shown(entry: Mapping[str, Any], component: Component, viewpoint: Viewpoint)
         title=str(component.title),
         entry=json.dumps(entry, indent=2, ensure_ascii=False),
         size=estimated_tokens(entry),
-        needs=tuple(needs_in_words(component, viewpoint.principal)),
+        needs=tuple(_needs_in_words(component, viewpoint.principal)),
     )
 
 
 def _hidden(
-    server: OnePage, viewpoint: Viewpoint, kind: str, shown: set[str], off: tuple[str, ...]
+    server: _OnePage, viewpoint: Viewpoint, kind: str, shown: set[str], off: tuple[str, ...]
 ) -> Iterator[Hidden]:
     offered = server.offered.tables[kind]
     available = server.available.tables[kind]
@@ -280,7 +280,7 @@ def _hidden(
             yield Hidden(key=key, reasons=switched_off)
             continue
         found = hindrances(viewpoint.principal, component)
-        yield Hidden(key=key, reasons=tuple(reasons_in_words(found, viewpoint.principal)))
+        yield Hidden(key=key, reasons=tuple(_reasons_in_words(found, viewpoint.principal)))
 
 
 def _row_templates(offered: Offered, viewpoint: Viewpoint) -> tuple[str, ...]:
@@ -317,7 +317,7 @@ def _initialize(revision: Revision) -> dict[str, Any]:
 AS_ANOTHER = "mcp_django.view_as_another"
 MAX_SUGGESTED_CLIENTS = 100
 # What a principal's key has room for.
-_MAX_CLIENT = 60
+MAX_CLIENT = 60
 
 ME, ANONYMOUS, ANOTHER = "me", "anonymous", "user"
 LOGIN, TOKEN, OAUTH_CLIENT = "login", "token", "client"
@@ -379,7 +379,7 @@ class ViewpointForm(forms.Form):
         self.may_be_another = request.user.has_perm(AS_ANOTHER)
         self._offer("who", self._people())
         self._offer("credential", self._credentials())
-        self._offer("scopes", [(scope, scope) for scope in scopes_of(server)])
+        self._offer("scopes", [(scope, scope) for scope in _scopes_of(server)])
         self._offer("revision", [(one, one) for one in REVISIONS if one in versions])
         if not self.may_be_another:
             del self.fields["user"]
@@ -455,7 +455,7 @@ class ViewpointForm(forms.Form):
         client = chosen["found_client"]
         return principal_for(
             user,
-            key=f"{key_of(user)}@{client.client_id[:_MAX_CLIENT]}",
+            key=f"{key_of(user)}@{client.client_id[:MAX_CLIENT]}",
             backend="oauth",
             scopes=scopes,
             client_id=client.client_id,
@@ -470,7 +470,7 @@ class ViewpointForm(forms.Form):
         return self._server.resource_url or next(urls, "unmounted:")
 
 
-def refuse_another(request: HttpRequest) -> None:
+def _refuse_another(request: HttpRequest) -> None:
     """See that only who may looks through the eyes of another, whether there is such a user or not.
 
     Raises:
@@ -480,7 +480,7 @@ def refuse_another(request: HttpRequest) -> None:
         raise PermissionDenied
 
 
-def scopes_of(server: MCPServer) -> list[str]:
+def _scopes_of(server: MCPServer) -> list[str]:
     """Every scope that makes a difference here, and those that the site declares."""
     needed = [scope for one in server.available for scope in one.scopes]
     return sorted({*get_settings().scopes, *server.scopes, *needed})
@@ -501,11 +501,9 @@ def _with_defaults(given: QueryDict, defaults: dict[str, str]) -> QueryDict:
 
 # Reasons in words ---------------------------------------------------------------------------------
 
-# The sentences are for the site owner.
 
-
-def reasons_in_words(reasons: Iterable[Reason], principal: Principal) -> Iterator[str]:
-    """A sentence for each reason."""
+def _reasons_in_words(reasons: Iterable[Reason], principal: Principal) -> Iterator[str]:
+    """A sentence for each reason, for the site owner."""
     for reason in reasons:
         if reason.kind == "disabled":
             yield _("The server is switched off in the admin.")
@@ -529,7 +527,7 @@ def _guard_in_words(guard: BasePermission, principal: Principal) -> str:
     return _("The permission %(guard)s says no.") % {"guard": guard}
 
 
-def needs_in_words(component: Component, principal: Principal) -> Iterator[str]:
+def _needs_in_words(component: Component, principal: Principal) -> Iterator[str]:
     """What a call would still need of somebody who sees the component."""
     if lacking := missing(principal.scopes, component.scopes):
         if principal.is_authenticated:

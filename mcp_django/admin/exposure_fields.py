@@ -127,9 +127,7 @@ def _uses(path: FieldPath) -> Iterator[str]:
         yield "write_fields"
 
 
-# ``FieldTable`` and its widget --------------------------------------------------------------------
-
-# One table of checkboxes says what each path of a model is used for.
+# The table of checkboxes --------------------------------------------------------------------------
 
 HEADINGS: Mapping[str, Any] = {
     "fields": _("Shown"),

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from django import forms
 from django.core.exceptions import ImproperlyConfigured
@@ -35,6 +34,7 @@ from mcp_django.execution.policy import visible
 from mcp_django.integrations.models.columns import resolve
 from mcp_django.integrations.models.declaration import MAX_PAGE_SIZE, ModelComponents
 from mcp_django.integrations.models.row_access import codename, permitted
+from mcp_django.management.lookups import estimated_tokens
 from mcp_django.models import Exposure, ModelExposure, ViewExposure
 from mcp_django.overrides import state
 from mcp_django.overrides.exposure_rules import (
@@ -61,17 +61,12 @@ from mcp_django.overrides.override_values import (
     read_exposures,
     spec_of,
 )
-from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.revisions import LATEST
 
 # The preview --------------------------------------------------------------------------------------
 
-# It shows the entries that clients would get in their lists, and the rows that the author of the
-# exposure would see.
-
 logger = logging.getLogger("mcp_django")
 
-BYTES_PER_TOKEN = 4
 SAMPLE = 5
 LISTS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "tool": tools.describe,
@@ -106,7 +101,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What is shown below the form."""
+    """What is shown below the form: entries that clients would get, and rows as the author sees."""
 
     entries: list[ListEntry]
     problems: list[str]
@@ -143,7 +138,7 @@ def _entry(component: Component, principal: Principal) -> ListEntry:
         kind=component.kind,
         key=component.key,
         text=json.dumps(wire, indent=2, ensure_ascii=False, default=str),
-        tokens=math.ceil(len(encode(wire)) / BYTES_PER_TOKEN),
+        tokens=estimated_tokens(wire),
         files=sorted(files_of(component)),
         is_visible=visible(principal, component),
     )
@@ -213,6 +208,7 @@ class ExposureForm(MeanwhileForm):
     )
     scopes = ScopesField(help_text=_("What a token needs; with spaces in between."))
 
+    kind: ClassVar[str] = ""
     user: Any = None
     choice: ClassVar[Mapping[str, str]] = {}
     show: ClassVar[Callable[[Preview], None] | None] = None
@@ -228,8 +224,6 @@ class ExposureForm(MeanwhileForm):
             if isinstance(field, NamesField):
                 field.offer(getattr(self.instance, name))
         self.instance.kind = self.kind
-
-    kind: ClassVar[str] = ""
 
     def is_valid(self) -> bool:
         """Whether it may be kept, which a preview never is."""
@@ -277,7 +271,7 @@ class ExposureForm(MeanwhileForm):
         if self.errors:
             return cleaned
         spec = self.spec()
-        for problem in problems_of(spec):
+        for problem in _problems_of(spec):
             self.add_error(self._place(problem), problem)
         if not self.errors:
             self.instance.options = self.options()
@@ -292,7 +286,7 @@ class ExposureForm(MeanwhileForm):
         return found if found in self.fields else None
 
 
-def problems_of(spec: ExposureSpec) -> list[str]:
+def _problems_of(spec: ExposureSpec) -> list[str]:
     """Why a row could not be offered beside those that are there, without the words around it."""
     others = [one for one in read_exposures().get(spec.server, ()) if one.pk != spec.pk]
     found = build(server_of(spec.server), spec.server, [*others, spec]).wrong_with(spec)
@@ -300,6 +294,18 @@ def problems_of(spec: ExposureSpec) -> list[str]:
     # The form knows what it is about, and nobody wrote a call there.
     call = f"register_view({spec.target!r}): "
     return [one.reason.removeprefix(before).removeprefix(call) for one in found]
+
+
+_Options = TypeVar("_Options", ModelOptions, ViewOptions)
+
+
+def _options_of(row: Exposure, kind: type[_Options]) -> _Options:
+    """What a row says; as for a new one where that cannot be read."""
+    given = row.options if isinstance(row.options, dict) else {}
+    try:
+        return kind.read(given)
+    except ImproperlyConfigured:
+        return kind()
 
 
 # The form of a model exposure ---------------------------------------------------------------------
@@ -386,7 +392,7 @@ class ModelExposureForm(ExposureForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        said = _model_options_of(self.instance)
+        said = _options_of(self.instance, ModelOptions)
         chosen = {use: list(getattr(said, use)) for use in USES}
         for name in ("operations", "page_size", "plural", "description", "uri", "is_listed"):
             self.initial.setdefault(name, getattr(said, name))
@@ -417,7 +423,7 @@ class ModelExposureForm(ExposureForm):
     def options(self) -> dict[str, Any]:
         """What the form says, as the row keeps it."""
         said = self.cleaned_data
-        kept = _model_options_of(self.instance)
+        kept = _options_of(self.instance, ModelOptions)
         ordering = (said["ordering"], *kept.ordering[1:]) if said["ordering"] else ()
         if kept.ordering[:1] != (said["ordering"],):
             ordering = ordering[:1]
@@ -441,7 +447,7 @@ class ModelExposureForm(ExposureForm):
         options = ModelOptions.read(self.options())
         needed = {codename(self._model, action): _place_of(action) for action in options.actions}
         for path in options.fields:
-            # ``problems_of`` reports a field that the model no longer has.
+            # ``_problems_of`` reports a field that the model no longer has.
             with suppress(ImproperlyConfigured):
                 for hop in resolve(self._model, path, what="").hops:
                     needed.setdefault(codename(hop.related_model, "view"), "paths")
@@ -455,15 +461,6 @@ class ModelExposureForm(ExposureForm):
 
 def _place_of(action: str) -> str | None:
     return "operations" if action in ACTIONS.values() else None
-
-
-def _model_options_of(row: ModelExposure) -> ModelOptions:
-    """What a row says; as for a new one where that cannot be read."""
-    given = row.options if isinstance(row.options, dict) else {}
-    try:
-        return ModelOptions.read(given)
-    except ImproperlyConfigured:
-        return ModelOptions()
 
 
 # The form of a view exposure ----------------------------------------------------------------------
@@ -533,7 +530,7 @@ class ViewExposureForm(ExposureForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        said = _view_options_of(self.instance)
+        said = _options_of(self.instance, ViewOptions)
         for name in ("becomes", "uri", "methods", "is_readable", "title", "description"):
             self.initial.setdefault(name, getattr(said, name))
         self.initial.setdefault("query", "\n".join(said.query))
@@ -581,12 +578,3 @@ def methods_of(target: str) -> list[str]:
         for one in METHODS
         if (one in actions if actions is not None else hasattr(route.view, one))
     ]
-
-
-def _view_options_of(row: ViewExposure) -> ViewOptions:
-    """What a row says; as for a new one where that cannot be read."""
-    given = row.options if isinstance(row.options, dict) else {}
-    try:
-        return ViewOptions.read(given)
-    except ImproperlyConfigured:
-        return ViewOptions()

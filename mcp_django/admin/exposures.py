@@ -116,7 +116,7 @@ def _name_of(view: Any) -> str:
 # Exposures ----------------------------------------------------------------------------------------
 
 
-class Slot:
+class _Slot:
     """Where a form puts the preview that it was asked for."""
 
     preview: Preview | None = None
@@ -133,7 +133,7 @@ class ExposureList(ChangeList):
         """Find the rows, then what becomes of them."""
         super().get_results(request)
         rows = list(self.result_list)
-        states = states_of(rows)
+        states = _states_of(rows)
         for row in rows:
             row.mcp_state = states[row.pk]
         self.result_list = rows
@@ -167,7 +167,7 @@ class ExposureAdmin(Base):
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> str:
         """Whether it is offered, and why not."""
-        return getattr(row, "mcp_state", "") or states_of([row])[row.pk]
+        return getattr(row, "mcp_state", "") or _states_of([row])[row.pk]
 
     @admin.display(description=gettext_lazy("what it says"))
     def said(self, row: Any) -> str:
@@ -222,18 +222,18 @@ class ExposureAdmin(Base):
         """The form; with a preview of what is in it, if that is asked for."""
         context = dict(extra_context or {})
         if request.method == "POST" and PREVIEW in request.POST:
-            context["mcp_slot"] = Slot()
+            context["mcp_slot"] = _Slot()
             request.mcp_slot = context["mcp_slot"]  # type: ignore[attr-defined]
         elif request.method == "GET" and object_id is not None:
             context["mcp_slot"] = self._saved(request, object_id)
         return super().changeform_view(request, object_id, form_url, context)
 
-    def _saved(self, request: HttpRequest, object_id: str) -> Slot | None:
+    def _saved(self, request: HttpRequest, object_id: str) -> _Slot | None:
         """The preview of a row as it is."""
         row = self.get_object(request, unquote(object_id))
         if row is None or not self.has_view_or_change_permission(request, row):
             return None
-        slot = Slot()
+        slot = _Slot()
         slot.take(preview_of(spec_of(row), request.user))
         return slot
 
@@ -319,10 +319,8 @@ class ExposureAdmin(Base):
 
 # Whether rows are offered, and why not ------------------------------------------------------------
 
-# One query answers this for all rows of a list.
 
-
-def states_of(rows: Iterable[Any]) -> dict[Any, str]:
+def _states_of(rows: Iterable[Any]) -> dict[Any, str]:
     """A sentence on each row by its key; one query for any number of rows."""
     known = list(rows)
     enabled = read_exposures() if any(row.is_enabled for row in known) else {}

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.apps import apps
@@ -22,14 +22,13 @@ from django.db import router, transaction
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from mcp_django.admin.base import MeanwhileForm
+from mcp_django.admin.base import MeanwhileForm, ModelForm
 from mcp_django.auth.challenges import OFFLINE_ACCESS
 from mcp_django.auth.permissions import permissions
 from mcp_django.conf import parse_all
-from mcp_django.core import component as components
 from mcp_django.core.component import SCOPE
 from mcp_django.core.component import Component as CodeComponent
 from mcp_django.core.resource import UIResource
@@ -50,7 +49,7 @@ from mcp_django.server import MCPServer, known_scopes
 
 Choice = tuple[str, str]
 
-UNREADABLE = gettext_lazy(
+UNREADABLE = _(
     "What was written here past the admin means nothing, so nobody is served. "
     "Choose anew, and save."
 )
@@ -59,11 +58,6 @@ UNREADABLE = gettext_lazy(
 def names_in(value: Any) -> list[str]:
     """The names in a column; none where somebody wrote something else there."""
     return list(value) if is_names(value) else []
-
-
-def means_nothing(value: Any) -> bool:
-    """Whether what a column has is neither empty nor names."""
-    return value is not None and value != [] and not is_names(value)
 
 
 class NamesWidget(FilteredSelectMultiple):
@@ -91,7 +85,7 @@ class NamesField(forms.MultipleChoiceField):
         names = {name for name, _label in known}
         gone = [name for name in names_in(chosen) if name not in names]
         self.choices = [*known, *((name, self.gone(name)) for name in gone)]
-        if means_nothing(chosen):
+        if _means_nothing(chosen):
             self.help_text = UNREADABLE
 
     def prepare_value(self, value: Any) -> Any:
@@ -100,7 +94,7 @@ class NamesField(forms.MultipleChoiceField):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         """Whether they are others."""
-        return means_nothing(initial) or super().has_changed(names_in(initial), data)
+        return _means_nothing(initial) or super().has_changed(names_in(initial), data)
 
     @abstractmethod
     def known(self) -> list[Choice]:
@@ -109,6 +103,11 @@ class NamesField(forms.MultipleChoiceField):
     def gone(self, name: str) -> str:
         """The label of a name that means nothing any more."""
         return gettext("%(name)s (does not exist any more)") % {"name": name}
+
+
+def _means_nothing(value: Any) -> bool:
+    """Whether what a column has is neither empty nor names."""
+    return value is not None and value != [] and not is_names(value)
 
 
 class GroupsField(NamesField):
@@ -128,12 +127,10 @@ class PermissionsField(NamesField):
         rows = Permission.objects.order_by("content_type__app_label", "codename").values_list(
             "content_type__app_label", "codename", "name"
         )
-        found = {f"{app}.{codename}": name for app, codename, name in rows if _is_installed(app)}
+        found = {
+            f"{app}.{codename}": name for app, codename, name in rows if app in apps.app_configs
+        }
         return [(codename, f"{codename}: {name}") for codename, name in found.items()]
-
-
-def _is_installed(label: str) -> bool:
-    return label in apps.app_configs
 
 
 class ScopesField(forms.CharField):
@@ -142,7 +139,7 @@ class ScopesField(forms.CharField):
     def __init__(self, **options: Any) -> None:
         defaults: dict[str, Any] = {
             "required": False,
-            "label": gettext_lazy("Scopes"),
+            "label": _("Scopes"),
             "widget": forms.TextInput(attrs={"class": "vTextField", "dir": "ltr"}),
         }
         super().__init__(**{**defaults, **options})
@@ -175,7 +172,7 @@ class ScopesField(forms.CharField):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         """Whether the list is another one."""
-        return means_nothing(initial) or bool(self.to_python(initial) != self.to_python(data))
+        return _means_nothing(initial) or bool(self.to_python(initial) != self.to_python(data))
 
 
 class RateField(forms.CharField):
@@ -185,8 +182,8 @@ class RateField(forms.CharField):
         defaults: dict[str, Any] = {
             "required": False,
             "max_length": 200,
-            "label": gettext_lazy("Rate"),
-            "help_text": gettext_lazy(
+            "label": _("Rate"),
+            "help_text": _(
                 "As 100/h for each user, client: 10/30s for each client of a user, "
                 "or all: 10000/d for everybody together; several with commas in between."
             ),
@@ -215,20 +212,7 @@ class RateField(forms.CharField):
         return ", ".join(map(str, rates))
 
 
-def unknown_names(field: NamesField, names: Sequence[str]) -> list[str]:
-    """Those among the names that mean nothing any more."""
-    known = {name for name, _label in field.known()}
-    return [name for name in names if name not in known]
-
-
 # Forms of a server and a component ----------------------------------------------------------------
-
-if TYPE_CHECKING:
-    ModelForm = forms.ModelForm[Any]
-else:
-    # Generic in the stubs only.
-    ModelForm = forms.ModelForm
-
 
 # Every client is sent it with each list, and it is a part of each model's context.
 MAX_TEXT = 10_000
@@ -286,6 +270,10 @@ class ListedForm(ModelForm):
 class ComponentForm(NarrowingForm):
     """What narrows a component."""
 
+    scopes = ScopesField(
+        help_text=_("What a token needs beside the scopes in code; with spaces in between.")
+    )
+
     def clean_scopes(self) -> list[str]:
         """Scopes that some token may have, and those that were chosen when they still were.
 
@@ -308,10 +296,6 @@ class ComponentForm(NarrowingForm):
                 )
         return scopes
 
-    scopes = ScopesField(
-        help_text=_("What a token needs beside the scopes in code; with spaces in between.")
-    )
-
     class Meta:
         model = Component
         fields = [
@@ -327,8 +311,6 @@ class ComponentForm(NarrowingForm):
 
 
 # Publishing changes once per request --------------------------------------------------------------
-
-# A request publishes its changes once, however many rows it changed.
 
 # What callers find in the lists; rates and approvals they notice when they call.
 LISTED = frozenset(
@@ -369,7 +351,7 @@ class Line:
     effect: str
 
 
-def find(server: MCPServer | None, row: Component) -> components.Component | None:
+def find(server: MCPServer | None, row: Component) -> CodeComponent | None:
     """What code has under the name of a row."""
     return server.available.tables.get(row.kind, {}).get(row.key) if server is not None else None
 
@@ -385,7 +367,7 @@ def _override(row: Component) -> Override:
     return override_of({**said, "is_enabled": True}, name=row.key)
 
 
-def component_lines(declared: components.Component, row: Component) -> list[Line]:
+def component_lines(declared: CodeComponent, row: Component) -> list[Line]:
     """The lines of one component; the effect is that of being enabled."""
     override = _override(row)
     effect = narrowed(declared, override)
@@ -415,7 +397,7 @@ def component_lines(declared: components.Component, row: Component) -> list[Line
         if declared.task:
             found.append(_text(gettext("runs"), _task(declared), "", _task(effect)))
     found.extend(
-        Line(label=label, code=text, admin="", effect=text) for label, text in view_lines(declared)
+        Line(label=label, code=text, admin="", effect=text) for label, text in _view_lines(declared)
     )
     sizes = [_size(one) for one in (declared, effect)]
     found.append(Line(label=gettext("size in a list"), code=sizes[0], admin="", effect=sizes[1]))
@@ -492,19 +474,20 @@ def _task(tool: Tool) -> str:
     return f"{ways}, {asks}"
 
 
-def _size(component: components.Component) -> str:
+def _size(component: CodeComponent) -> str:
     wire = kind_of(component).wire(component, LATEST)
     return gettext("about %(count)s tokens") % {"count": f"{estimated_tokens(wire):,}"}
 
 
 # The MCP App on a component page ------------------------------------------------------------------
 
-# The page says where the app is served and what hosts let it do. It does so in words alone:
-# nothing of the app itself runs or is shown within the admin.
 
+def _view_lines(component: CodeComponent) -> list[tuple[str, str]]:
+    """Labels with texts; none for a component that has no view and is none.
 
-def view_lines(component: CodeComponent) -> list[tuple[str, str]]:
-    """Labels with texts; none for a component that has no view and is none."""
+    The page says in words where the app is served and what hosts let it do: nothing of the app
+    itself runs or is shown within the admin.
+    """
     if isinstance(component, UIResource):
         return [(gettext("view of the tool"), component.tool), *_of_page(component.ui)]
     if isinstance(component, Tool) and component.ui is not None:

@@ -34,7 +34,6 @@ from mcp_django.integrations.yaml_scalars import SkillError
 from mcp_django.models import PromptText, Skill
 from mcp_django.overrides import prompt_versions, skill_versions
 from mcp_django.overrides.prompt_language import PromptError, read
-from mcp_django.overrides.prompt_versions import keep
 from mcp_django.overrides.texts import (
     MAX_ARGUMENTS,
     PROMPT_COLUMNS,
@@ -57,8 +56,6 @@ from mcp_django.server import all_servers
 
 # Arguments as a table of inputs -------------------------------------------------------------------
 
-# The table needs no script.
-
 BLANK_ROWS = 3
 _COLUMNS = ("name", "description", "required", "choices")
 
@@ -66,7 +63,7 @@ Row = dict[str, Any]
 
 
 class ArgumentsWidget(forms.Widget):
-    """A row for each argument, and some more to fill in."""
+    """A row for each argument, and some more to fill in; the table needs no script."""
 
     template = "admin/mcp_django/prompt_arguments.html"
 
@@ -153,7 +150,7 @@ SAMPLE = "sample-"
 _NOT_KEPT = ("csrfmiddlewaretoken", "_save", "_continue", "_addanother", "_again")
 
 
-def previewed_prompt(prompt: PromptText, data: Any) -> dict[str, Any]:
+def _previewed_prompt(prompt: PromptText, data: Any) -> dict[str, Any]:
     """Its messages with values to try, and its entry in the list."""
     offered = build_prompt(
         written_prompt({name: getattr(prompt, name) for name in PROMPT_COLUMNS})
@@ -210,7 +207,7 @@ def _kept(data: Any) -> Iterator[tuple[str, str]]:
 # The form of a prompt -----------------------------------------------------------------------------
 
 
-def is_prompt_taken(server: str, name: str) -> bool:
+def _is_prompt_taken(server: str, name: str) -> bool:
     """Whether code has a prompt that answers to this name, which would be offered instead."""
     return any(one.name == server and one.answering("prompt", name) for one in all_servers())
 
@@ -220,8 +217,8 @@ PROMPTS = Kind(
     offered_among="prompts",
     versions=prompt_versions,
     error=PromptError,
-    is_taken=is_prompt_taken,
-    previewed=previewed_prompt,
+    is_taken=_is_prompt_taken,
+    previewed=_previewed_prompt,
     not_offered=_("The prompt cannot be offered like this: %(why)s"),
     code_has_it=_("Code has a prompt of this name, which is offered instead."),
     name_is_taken=_("Code has a prompt “%(name)s” on the server %(server)s; take another name."),
@@ -295,7 +292,7 @@ class PromptForm(TextForm):
             self.add_error("text", str(exc))
 
 
-# Prompts ------------------------------------------------------------------------------------------
+# The admin of prompts -----------------------------------------------------------------------------
 
 
 @admin.register(PromptText)
@@ -333,11 +330,11 @@ class PromptTextAdmin(TextAdmin):
             known = set(_names_on(target, queryset))
             copied = []
             for prompt in queryset:
-                if prompt.name not in known and not is_prompt_taken(target, prompt.name):
+                if prompt.name not in known and not _is_prompt_taken(target, prompt.name):
                     known.add(prompt.name)
                     copied.append(_copy(prompt, target))
             for copy in copied:
-                keep(copy, author=request.user, based_on=0)
+                prompt_versions.keep(copy, author=request.user, based_on=0)
                 self.log_addition(request, copy, _now("Duplicated from another server."))
         self._tell_of_copies(request, len(copied), left=queryset.count() - len(copied))
         return None
@@ -390,7 +387,7 @@ def _copy(prompt: PromptText, server: str) -> PromptText:
 # Preview of a skill -------------------------------------------------------------------------------
 
 
-def previewed_skill(skill: Skill, _data: Any) -> dict[str, Any]:
+def _previewed_skill(skill: Skill, _data: Any) -> dict[str, Any]:
     """Its files, as clients read them, and its entry in the list."""
     files = build_skill(written_skill({name: getattr(skill, name) for name in SKILL_COLUMNS}))
     files.sort(key=lambda one: one.uri)
@@ -404,7 +401,7 @@ def previewed_skill(skill: Skill, _data: Any) -> dict[str, Any]:
 # The form of a skill ------------------------------------------------------------------------------
 
 
-def is_skill_taken(server: str, name: str) -> bool:
+def _is_skill_taken(server: str, name: str) -> bool:
     """Whether code has a skill of this name, which would be offered instead."""
     return any(one.name == server and is_of_code(one.resources, name) for one in all_servers())
 
@@ -414,8 +411,8 @@ SKILLS = Kind(
     offered_among="resources",
     versions=skill_versions,
     error=SkillError,
-    is_taken=is_skill_taken,
-    previewed=previewed_skill,
+    is_taken=_is_skill_taken,
+    previewed=_previewed_skill,
     not_offered=_("The skill cannot be offered like this: %(why)s"),
     code_has_it=_("Code has a skill of this name, which is offered instead."),
     name_is_taken=_("Code has a skill “%(name)s” on the server %(server)s; take another name."),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from django.apps import apps
 from django.contrib import admin
@@ -22,8 +22,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html_join
-from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.base import PAGES, Page, UpdatedFromCode, Visit
@@ -41,7 +40,7 @@ from mcp_django.management.clients import (
     Target,
 )
 from mcp_django.management.connect import entry_name, link, text
-from mcp_django.management.lookups import urls
+from mcp_django.management.lookups import is_public, urls
 from mcp_django.models import Component, Server
 from mcp_django.server import MCPServer, all_servers
 from mcp_django.transports.site_pages import offers_sign_in
@@ -88,8 +87,8 @@ class ServerAdmin(UpdatedFromCode):
     change_form_template = "admin/mcp_django/server_change_form.html"
     fieldsets = [
         (None, {"fields": ["name", "addresses", "revisions", "is_enabled"]}),
-        (gettext_lazy("What clients are told"), {"fields": ["title", "instructions"]}),
-        (gettext_lazy("Who may enter"), {"fields": ["groups", "permissions", "rate"]}),
+        (_("What clients are told"), {"fields": ["title", "instructions"]}),
+        (_("Who may enter"), {"fields": ["groups", "permissions", "rate"]}),
     ]
 
     # Who may ----------------------------------------------------------------------------------
@@ -108,7 +107,7 @@ class ServerAdmin(UpdatedFromCode):
         """The list with figures."""
         return ServerList
 
-    @admin.display(description=gettext_lazy("title"))
+    @admin.display(description=_("title"))
     def shown_title(self, row: Server) -> str:
         """The title as clients see it."""
         server = _code_of(row)
@@ -116,31 +115,31 @@ class ServerAdmin(UpdatedFromCode):
             return gettext("not in the code")
         return row.title or server.title_in_code
 
-    @admin.display(description=gettext_lazy("addresses"))
+    @admin.display(description=_("addresses"))
     def addresses(self, row: Server) -> str:
         """Where the URLconf has it."""
         server = _code_of(row)
         found = urls(server) if server is not None else []
         return format_html_join("\n", '<bdi dir="ltr">{}</bdi>', ((one,) for one in found))
 
-    @admin.display(description=gettext_lazy("revisions"))
+    @admin.display(description=_("revisions"))
     def revisions(self, row: Server) -> str:
         """The revisions of the protocol that it serves."""
         server = _code_of(row)
         return ", ".join(server.protocol_versions) if server is not None else ""
 
-    @admin.display(description=gettext_lazy("components"))
+    @admin.display(description=_("components"))
     def components(self, row: Server) -> str:
         """How many components it has, by kind."""
         counted = _figures(row).components
         return ", ".join(str(COUNTED[kind] % count) for kind, count in counted if count)
 
-    @admin.display(description=gettext_lazy("calls in 24 h"))
+    @admin.display(description=_("calls in 24 h"))
     def calls(self, row: Server) -> int:
         """The calls of the last day."""
         return _figures(row).calls
 
-    @admin.display(description=gettext_lazy("last call"))
+    @admin.display(description=_("last call"))
     def last_call(self, row: Server) -> datetime | None:
         """When anything of it was last used."""
         return _figures(row).last_at
@@ -228,14 +227,10 @@ def _links(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
         for page in PAGES.values()
         if request.user.has_perm(f"mcp_django.{page.permission}")
     ]
-    return [*pages, *assistants(request)]
+    return [*pages, *_assistants(request)]
 
 
 # How each client connects to a server -------------------------------------------------------------
-
-# The page holds no secret, only the place of one.
-
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,11 +281,11 @@ def _notes(host: Host, server: MCPServer, target: Target) -> Iterator[str]:
     if target.credential is not None and not host.is_cloud:
         yield _token_note(host)
     elif not is_open(server) and not host.is_cloud:
-        yield _now("It opens a browser to sign in.")
-    if host.is_cloud and not _is_public(target.url):
-        yield _now("It calls from its vendor's cloud, which needs a public https:// address.")
+        yield gettext("It opens a browser to sign in.")
+    if host.is_cloud and not is_public(target.url):
+        yield gettext("It calls from its vendor's cloud, which needs a public https:// address.")
     if not {*host.revisions} & {*server.protocol_versions}:
-        yield _now("It was seen to speak %(spoken)s; this site serves %(served)s.") % {
+        yield gettext("It was seen to speak %(spoken)s; this site serves %(served)s.") % {
             "spoken": ", ".join(host.revisions),
             "served": ", ".join(server.protocol_versions),
         }
@@ -298,17 +293,12 @@ def _notes(host: Host, server: MCPServer, target: Target) -> Iterator[str]:
 
 def _token_note(host: Host) -> str:
     if host.prompts_for_token:
-        return _now("It asks for an access token once, and keeps it where secrets are kept.")
+        return gettext("It asks for an access token once, and keeps it where secrets are kept.")
     if host.reference:
-        return _now("It reads an access token from the environment variable %(name)s.") % {
+        return gettext("It reads an access token from the environment variable %(name)s.") % {
             "name": DEFAULT_VARIABLE
         }
-    return _now("Write an access token where %(place)s stands.") % {"place": PLACEHOLDER}
-
-
-def _is_public(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme == "https" and parts.hostname not in LOOPBACK
+    return gettext("Write an access token where %(place)s stands.") % {"place": PLACEHOLDER}
 
 
 @register_page("connect", title=_("Connect a client"), permission="view_server")
@@ -336,10 +326,10 @@ def _related(request: HttpRequest) -> Iterator[tuple[str, Any]]:
         yield reverse("admin:mcp_django_accesstoken_changelist"), _("Access tokens")
     if user.has_perm("mcp_django.view_session"):
         yield reverse("admin:mcp_django_session_changelist"), _("Sessions")
-    yield from assistants(request)
+    yield from _assistants(request)
 
 
-def assistants(request: HttpRequest) -> Iterator[tuple[str, Any]]:
+def _assistants(request: HttpRequest) -> Iterator[tuple[str, Any]]:
     """Address and title of what users let in by OAuth, for a visitor who may see it."""
     user: Any = request.user
     if apps.is_installed("mcp_django.oauth") and user.has_perm("mcp_oauth.view_consent"):

@@ -37,7 +37,7 @@ LEGACY = "/sse"
 DEPRECATED = ("roots", "sampling")
 
 
-def is_live() -> Q:
+def _is_live() -> Q:
     """The condition that a session was not ended, has not expired and is not idle for too long."""
     return Q(expires_at__gt=Now(), seen_at__gt=before(get_settings().session_idle))
 
@@ -55,8 +55,8 @@ class StateFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """The sessions of one state."""
         if self.value() == "live":
-            return queryset.filter(is_live())
-        return queryset.exclude(is_live()) if self.value() == "over" else queryset
+            return queryset.filter(_is_live())
+        return queryset.exclude(_is_live()) if self.value() == "over" else queryset
 
 
 @admin.register(Session)
@@ -121,7 +121,7 @@ class SessionAdmin(EndingAdmin):
             .annotate(
                 subscription_count=_counted(rows(Subscription)),
                 stream_count=open_streams,
-                is_live=is_live(),
+                is_live=_is_live(),
             )
         )
 

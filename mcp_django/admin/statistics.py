@@ -246,6 +246,11 @@ MAX_CALLS = 100_000
 MAX_COMPONENTS = 20
 
 REFUSALS = (Outcome.UNKNOWN, Outcome.REFUSED, Outcome.LIMITED, Outcome.DENIED)
+COUNTS = {
+    "n": Count("pk"),
+    "errors": Count("pk", filter=Q(outcome__in=FAILURES)),
+    "refused": Count("pk", filter=Q(outcome__in=REFUSALS)),
+}
 # What ran to an end of its own; a refusal takes no time, and one that was cancelled says nothing.
 TIMED = Q(outcome__in=(Outcome.OK, Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT))
 
@@ -364,7 +369,7 @@ class Numbers:
         return whole
 
 
-def newest(calls: QuerySet[Call], since: datetime) -> tuple[QuerySet[Call], datetime | None]:
+def _newest(calls: QuerySet[Call], since: datetime) -> tuple[QuerySet[Call], datetime | None]:
     """The calls since then; of more than ``MAX_CALLS`` the newest, and from when on those are.
 
     The index by time has no server in it. So where one server is asked for, the cut is that of the
@@ -385,7 +390,7 @@ def numbers(span: Range, *, server: str | None = None, now: datetime | None = No
     since = _floor(now, span.step) - span.length + span.step
     calls = Call._default_manager.all()
     calls = calls if server is None else calls.filter(server=server)
-    counted, cut = newest(calls, since)
+    counted, cut = _newest(calls, since)
     return Numbers(
         range=span,
         since=since,
@@ -393,13 +398,6 @@ def numbers(span: Range, *, server: str | None = None, now: datetime | None = No
         points=_over_time(counted, span, since, cut),
         components=_by_component(counted),
     )
-
-
-COUNTS = {
-    "n": Count("pk"),
-    "errors": Count("pk", filter=Q(outcome__in=FAILURES)),
-    "refused": Count("pk", filter=Q(outcome__in=REFUSALS)),
-}
 
 
 def _over_time(
@@ -589,7 +587,7 @@ def report(server: MCPServer, period: timedelta, *, now: datetime | None = None)
     since = (now or timezone.now()) - period
     # A name that is no component's was made up by whoever called.
     all_calls = Call._default_manager.filter(server=server.name).exclude(outcome=Outcome.UNKNOWN)
-    calls, cut = newest(all_calls, since)
+    calls, cut = _newest(all_calls, since)
     found = _offered(server)
     _count_outcomes(calls, found)
     _count_bins(calls, found, "ms", MILLISECONDS, TIMED)

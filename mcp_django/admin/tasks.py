@@ -24,7 +24,6 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext, ngettext
-from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.base import ServerFilter, linked
@@ -49,6 +48,12 @@ LONG = [
     *("answers", "keys", "result", "error"),
 ]
 TONES = {"completed": "good", "failed": "bad"}
+NONE = "-"
+# More than a person reads.
+MAX_TEXT_SHOWN = 20_000
+MAX_QUESTION = 500
+MAX_QUESTIONS = 20
+MAX_LINE = 120
 
 
 class TaskList(ChangeList):
@@ -166,34 +171,34 @@ class TaskAdmin(EndingAdmin):
         """Whose call it is."""
         if row.user is not None:
             return str(row.user.get_username())
-        return _now("nobody") if row.principal == ANONYMOUS else line(row.principal)
+        return gettext("nobody") if row.principal == ANONYMOUS else _line(row.principal)
 
     @admin.display(description=_("client"))
     def client(self, row: Task) -> str:
         """What the client says that it is."""
-        said = " ".join(parts_of_client(row.client_info))
-        return line(said) or row.client_id or _now("unknown")
+        said = " ".join(_parts_of_client(row.client_info))
+        return _line(said) or row.client_id or gettext("unknown")
 
     @admin.display(description=_("status"), ordering="status")
     def shown_status(self, row: Task) -> SafeString:
         """How far it is, in a color as well."""
         tone = TONES.get(row.status, "fair")
         text = row.get_status_display()
-        if "result" not in row.get_deferred_fields() and is_error_for_model(row):
-            tone, text = "fair", _now("%(status)s (an error for the model)") % {"status": text}
+        if "result" not in row.get_deferred_fields() and _is_error_for_model(row):
+            tone, text = "fair", gettext("%(status)s (an error for the model)") % {"status": text}
         return format_html('<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, text)
 
     @admin.display(description=_("status message"))
     def shown_message(self, row: Task) -> str:
         """What its function says of itself."""
-        return line(row.status_message)
+        return _line(row.status_message)
 
     # The page of one --------------------------------------------------------------------------
 
     @admin.display(description=_("status message"))
     def whole_message(self, row: Task) -> str:
         """The same, as long as it is."""
-        return line(row.status_message, MAX_TEXT_SHOWN) or NONE
+        return _line(row.status_message, MAX_TEXT_SHOWN) or NONE
 
     @admin.display(description=_("tool"))
     def tool_link(self, row: Task) -> SafeString | str:
@@ -207,12 +212,12 @@ class TaskAdmin(EndingAdmin):
         if row.session is None:
             return NONE
         found = rows(Session).filter(pk=row.session).values_list("pk", flat=True).first()
-        return linked("session", found, _now("session %(number)d") % {"number": row.session})
+        return linked("session", found, gettext("session %(number)d") % {"number": row.session})
 
     @admin.display(description=_("backend"))
     def engine_name(self, row: Task) -> str:
         """Who was given it to run."""
-        return row.engine or _now("threads of the process that took the call")
+        return row.engine or gettext("threads of the process that took the call")
 
     @admin.display(description=_("worker"))
     def lease(self, row: Task) -> str:
@@ -220,38 +225,48 @@ class TaskAdmin(EndingAdmin):
         if row.status != Task.Status.WORKING:
             return NONE
         if row.lease_until is None:
-            return _now("none has taken it yet")
+            return gettext("none has taken it yet")
         until = localtime(row.lease_until) if is_aware(row.lease_until) else row.lease_until
-        return _now("is at it, and is taken for lost after %(moment)s") % {
+        return gettext("is at it, and is taken for lost after %(moment)s") % {
             "moment": localize(until)
         }
 
     @admin.display(description=_("names"))
     def shown_names(self, row: Task) -> str:
         """The names of its arguments."""
-        return names_of(row)
+        return ", ".join(call_record.names(_given(row))) or NONE
 
     @admin.display(description=_("values"))
     def shown_values(self, row: Task) -> SafeString | str:
         """Their values, where they are logged."""
-        return values_of(row)
+        # Without secrets, which only a tool can name.
+        found = _tool_of(row)
+        if found is None or not call_record.are_logged(found[1], found[0]):
+            return gettext("not logged")
+        return _pre(call_record.shown(_given(row), found[1]))
 
     @admin.display(description=_("open questions"))
     def shown_questions(self, row: Task) -> SafeString | str:
-        """What its user has not answered."""
-        return questions_of(row)
+        """What its user has not answered; what was answered is shown to nobody."""
+        found = row.questions if isinstance(row.questions, dict) else {}
+        if not found:
+            return gettext("nothing")
+        lines = [_question(one) for one in list(found.values())[:MAX_QUESTIONS]]
+        more = [gettext("and more")] if len(found) > MAX_QUESTIONS else []
+        items = format_html_join("", "<li>{}</li>", ((one,) for one in [*lines, *more]))
+        return format_html('<ul class="mcp-list">{}</ul>', items)
 
     @admin.display(description=_("size of the answer"))
     def shown_size(self, row: Task) -> str:
         """How much it answered."""
-        size = size_of(row)
+        size = _size_of(row)
         return NONE if size is None else filesizeformat(size)
 
     @admin.display(description=_("answer"))
     def shown_result(self, row: Task) -> SafeString | str:
         """What it answered, to be read."""
-        came = came_of(row)
-        return NONE if came is None else pre(came)
+        came = _came_of(row)
+        return NONE if came is None else _pre(came)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Without the result or argument values that the user may not read."""
@@ -326,88 +341,57 @@ def _named(row: Task) -> str:
 
 # What the page of a task shows --------------------------------------------------------------------
 
-NONE = "-"
-# More than a person reads.
-MAX_TEXT_SHOWN = 20_000
-MAX_QUESTION = 500
-MAX_QUESTIONS = 20
-MAX_LINE = 120
 
-
-def tool_of(row: Task) -> tuple[Any, Tool] | None:
+def _tool_of(row: Task) -> tuple[Any, Tool] | None:
     """The server and the tool as they are now, if they still are."""
     server = server_of(row.server)
     found = None if server is None else server.available.tables["tool"].get(row.tool)
     return (server, found) if isinstance(found, Tool) else None
 
 
-def line(text: str, limit: int = MAX_LINE) -> str:
+def _line(text: str, limit: int = MAX_LINE) -> str:
     """A text that a client or a function chose, in one line of a list."""
     return clip(one_line(text[: limit + 1]), limit=limit)
-
-
-def names_of(row: Task) -> str:
-    """The names of its arguments."""
-    return ", ".join(call_record.names(_given(row))) or NONE
-
-
-def values_of(row: Task) -> SafeString | str:
-    """Their values, where the call log has them: without secrets, which only a tool can name."""
-    found = tool_of(row)
-    if found is None or not call_record.are_logged(found[1], found[0]):
-        return gettext("not logged")
-    return pre(call_record.shown(_given(row), found[1]))
 
 
 def _given(row: Task) -> Any:
     return call_record.read(row.arguments.encode())
 
 
-def questions_of(row: Task) -> SafeString | str:
-    """What waits for an answer; what was answered is shown to nobody."""
-    found = row.questions if isinstance(row.questions, dict) else {}
-    if not found:
-        return gettext("nothing")
-    lines = [_question(one) for one in list(found.values())[:MAX_QUESTIONS]]
-    more = [gettext("and more")] if len(found) > MAX_QUESTIONS else []
-    items = format_html_join("", "<li>{}</li>", ((one,) for one in [*lines, *more]))
-    return format_html('<ul class="mcp-list">{}</ul>', items)
-
-
 def _question(asked: Any) -> SafeString:
     asked = asked if isinstance(asked, dict) else {}
     params = asked.get("params")
     said = params.get("message") if isinstance(params, dict) else ""
-    method = line(str(asked.get("method", "")))
+    method = _line(str(asked.get("method", "")))
     return format_html(
-        '<code dir="ltr">{}</code> <bdi>{}</bdi>', method, line(str(said or ""), MAX_QUESTION)
+        '<code dir="ltr">{}</code> <bdi>{}</bdi>', method, _line(str(said or ""), MAX_QUESTION)
     )
 
 
-def came_of(row: Task) -> Any:
+def _came_of(row: Task) -> Any:
     """The result or the JSON-RPC error, ``None`` before there is one."""
     return row.error if row.error is not None else row.result
 
 
-def is_error_for_model(row: Task) -> bool:
+def _is_error_for_model(row: Task) -> bool:
     """Whether it ended with a result that tells the model of an error."""
     return isinstance(row.result, dict) and bool(row.result.get("isError"))
 
 
-def size_of(row: Task) -> int | None:
+def _size_of(row: Task) -> int | None:
     """How many bytes it answered."""
-    came = came_of(row)
+    came = _came_of(row)
     return None if came is None else len(jsonrpc.encode(came))
 
 
-def pre(value: Any) -> SafeString:
+def _pre(value: Any) -> SafeString:
     """A JSON value to be read, cut where it is long."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     shown = clip(visible(text[: MAX_TEXT_SHOWN + 1]), limit=MAX_TEXT_SHOWN)
     return format_html('<pre class="mcp-code" tabindex="0" dir="ltr">{}</pre>', shown)
 
 
-def parts_of_client(info: Any) -> Iterator[str]:
+def _parts_of_client(info: Any) -> Iterator[str]:
     """What a client says that it is."""
     for key in ("name", "version"):
         if isinstance(info, dict) and info.get(key):

@@ -22,7 +22,6 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext
-from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.base import MeanwhileForm
@@ -92,13 +91,14 @@ class Kind:
 
 # The form of a text -------------------------------------------------------------------------------
 
-# An edit by another user is not overwritten unseen: the form is refused once if there is a newer
-# version than the one it began with. A name that code uses already is refused too, since code's
-# prompt or skill would be offered instead.
-
 
 class TextForm(MeanwhileForm):
-    """What is written here; ``based_on`` is the version that its author has before him."""
+    """What is written in the admin; ``based_on`` is the version that its author has before him.
+
+    An edit by another user is not overwritten unseen: the form is refused once if there is a newer
+    version than the one it began with. A name that code uses already is refused too, since code's
+    prompt or skill would be offered instead.
+    """
 
     kind: ClassVar[Kind]
     lines: ClassVar[tuple[str, ...]] = ("text",)
@@ -280,7 +280,7 @@ class TextPages(Base):
         self.message_user(request, done, messages.SUCCESS)
         return redirect(self.url_of("versions", row.pk))
 
-    # ------------------------------------------------------------------------------------------
+    # What these pages share -------------------------------------------------------------------
 
     def _row(self, request: HttpRequest, object_id: str) -> Any:
         if not self.has_view_or_change_permission(request):
@@ -333,7 +333,7 @@ FIXED = ("server", "name")
 
 
 class TextAdmin(TextPages):
-    """The list of what is written here and the form of one; everybody hears of a change."""
+    """The list of texts of one kind and the form of one; everybody hears of a change."""
 
     what_it_is: ClassVar[tuple[str, ...]]
     what_it_says: ClassVar[tuple[str, ...]]
@@ -392,12 +392,14 @@ class TextAdmin(TextPages):
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
         """Whether it is offered, and why not."""
-        return self._hindrance(row) or (_now("offered") if row.is_enabled else _now("switched off"))
+        return self._hindrance(row) or (
+            gettext("offered") if row.is_enabled else gettext("switched off")
+        )
 
     def _hindrance(self, row: Any) -> str:
         """What keeps it from being offered, whether it is switched on or not."""
         if row.server not in {one.name for one in all_servers()}:
-            return _now("There is no server of this name.")
+            return gettext("There is no server of this name.")
         if self.kind.is_taken(row.server, row.name):
             return str(self.kind.code_has_it)
         try:
@@ -434,7 +436,9 @@ class TextAdmin(TextPages):
                 pk__in=[row.pk for row in rows]
             ).update(is_enabled=is_enabled)
             for row in rows:
-                self.log_change(request, row, _now("Enabled.") if is_enabled else _now("Disabled."))
+                self.log_change(
+                    request, row, gettext("Enabled.") if is_enabled else gettext("Disabled.")
+                )
             self._tell({row.server for row in rows})
         self.message_user(request, self.kind.were_changed % {"n": len(rows)}, messages.SUCCESS)
 

@@ -35,17 +35,17 @@ from mcp_django.storage import databases
 # The form that makes a token ----------------------------------------------------------------------
 
 if TYPE_CHECKING:
-    Base = forms.ModelForm[AccessToken]
+    _ModelForm = forms.ModelForm[AccessToken]
 else:
-    Base = forms.ModelForm
+    _ModelForm = forms.ModelForm
 
 
-def server_choices() -> list[tuple[str, str]]:
+def _server_choices() -> list[tuple[str, str]]:
     """The servers of the site."""
     return [(one.name, one.name) for one in all_servers()]
 
 
-def scope_choices() -> list[tuple[str, Any]]:
+def _scope_choices() -> list[tuple[str, Any]]:
     """The scopes that settings describe, and those that anything of this site asks for."""
     described = get_settings().scopes
     return [(scope, _described(scope, described)) for scope in sorted({*described, *_asked_for()})]
@@ -72,7 +72,7 @@ class LabeledDateTime(AdminSplitDateTime):
             widget.attrs["aria-label"] = label
 
 
-class TokenForm(Base):
+class TokenForm(_ModelForm):
     """What a new token is good for; the token itself is made where it is saved."""
 
     username = forms.CharField(
@@ -80,14 +80,14 @@ class TokenForm(Base):
     )
     scopes = forms.MultipleChoiceField(
         label=_("Scopes"),
-        choices=scope_choices,
+        choices=_scope_choices,
         required=False,
         widget=forms.CheckboxSelectMultiple,
         help_text=_("Without any, it opens what asks for none."),
     )
     servers = forms.MultipleChoiceField(
         label=_("Servers"),
-        choices=server_choices,
+        choices=_server_choices,
         required=False,
         widget=forms.CheckboxSelectMultiple,
         help_text=_("Without any, it opens every server."),
@@ -379,8 +379,6 @@ class AccessTokenAdmin(EndingAdmin):
 
 
 # Security log and external identities -------------------------------------------------------------
-
-# An external identity says which user the subject of another issuer is on this site.
 
 
 @admin.register(AuthEvent)

@@ -81,10 +81,10 @@ def answer_of(trial: Trial, came: Round, keeper: Keeper) -> Answer:
     return Answer(
         refusal=came.refusal,
         error=error,
-        error_data=indented(error["data"]) if error.get("data") is not None else "",
+        error_data=_indented(error["data"]) if error.get("data") is not None else "",
         is_error=bool(result.get("isError")),
         parts=[_part(trial, block, role, keeper) for block, role in _blocks(result)],
-        structured=None if structured is None else _text(indented(structured), keeper),
+        structured=None if structured is None else _text(_indented(structured), keeper),
         notes=[note_of(one) for one in came.notes.kept],
         dropped=came.notes.dropped,
     )
@@ -103,7 +103,7 @@ def note_of(message: Wire) -> Note:
     return Note(kind=str(params.get("level", "")), text=f"{logger}{text}"[:MAX_SHOWN])
 
 
-def indented(value: Any) -> str:
+def _indented(value: Any) -> str:
     """A JSON value to be read."""
     return json.dumps(value, ensure_ascii=False, indent=2)
 
@@ -126,7 +126,7 @@ def _part(trial: Trial, block: Wire, role: str, keeper: Keeper) -> Part:
     if kind == "resource":
         inner = block.get("resource") or {}
         uri, media_type = str(inner.get("uri", "")), str(inner.get("mimeType", ""))
-        details = {"role": role, "uri": uri, "trial": _trial(trial, uri)}
+        details = {"role": role, "uri": uri, "trial": _link_to(trial, uri)}
         if "blob" in inner:
             return _media(media_type, inner["blob"], keeper, **details)
         text = _readable(str(inner.get("text", "")), media_type)
@@ -140,9 +140,9 @@ def _part(trial: Trial, block: Wire, role: str, keeper: Keeper) -> Part:
             name=str(block.get("title") or block.get("name") or uri),
             text=str(block.get("description", "")),
             media_type=str(block.get("mimeType", "")),
-            trial=_trial(trial, uri),
+            trial=_link_to(trial, uri),
         )
-    return _text(indented(block), keeper, role=role)
+    return _text(_indented(block), keeper, role=role)
 
 
 def _text(text: str, keeper: Keeper, **details: Any) -> Part:
@@ -171,12 +171,12 @@ def _readable(text: str, media_type: str) -> str:
     if not media_type.partition(";")[0].strip().endswith("json"):
         return text
     try:
-        return indented(json.loads(text))
+        return _indented(json.loads(text))
     except (ValueError, RecursionError):
         return text
 
 
-def _trial(trial: Trial, uri: str) -> str:
+def _link_to(trial: Trial, uri: str) -> str:
     """A link to the form for a resource of this server, empty for what no server here has."""
     try:
         scheme = urlsplit(uri).scheme
@@ -277,8 +277,6 @@ def _extension(kind: str) -> str:
 
 # The JSON-RPC messages of a round -----------------------------------------------------------------
 
-# Long values are cut, and secrets are hidden.
-
 MAX_TEXT = 2000
 MAX_MEMBERS = 200
 # Deeper than any answer in good faith.
@@ -286,7 +284,7 @@ MAX_DEPTH = 80
 HIDDEN = "•••"
 
 
-def shown_params(trial: Trial, params: Mapping[str, Any]) -> dict[str, Any]:
+def _shown_params(trial: Trial, params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a request as they are shown: without secrets, and cut where it is long."""
     # Cut first: what is not shown needs no look.
     shown: dict[str, Any] = shortened(params)
@@ -297,7 +295,7 @@ def shown_params(trial: Trial, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def without_secrets(trial: Trial, values: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments for a form that is filled in anew: who typed a secret types it again."""
-    found: dict[str, Any] = _left(values, (), _hides(trial))
+    found: dict[str, Any] = _without(values, (), _hides(trial))
     return found
 
 
@@ -305,13 +303,15 @@ def _hides(trial: Trial) -> Callable[[Path], bool]:
     return partial(is_secret, trial.schema, sensitive=trial.component.sensitive)
 
 
-def _left(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
+def _without(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
     if isinstance(value, Mapping):
         inner = {name: (*path, name) for name in value}
-        return {name: _left(value[name], at, hides) for name, at in inner.items() if not hides(at)}
+        return {
+            name: _without(value[name], at, hides) for name, at in inner.items() if not hides(at)
+        }
     if isinstance(value, list):
         inner_items = [((*path, n), one) for n, one in enumerate(value)]
-        return [_left(one, at, hides) for at, one in inner_items if not hides(at)]
+        return [_without(one, at, hides) for at, one in inner_items if not hides(at)]
     return value
 
 
@@ -328,16 +328,16 @@ def _masked(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
 
 def shown_arguments(trial: Trial, params: Mapping[str, Any]) -> str:
     """The arguments of a request as somebody confirms them."""
-    shown = shown_params(trial, params)
-    return indented(shown.get("arguments", {}))
+    shown = _shown_params(trial, params)
+    return _indented(shown.get("arguments", {}))
 
 
 def shown_exchanges(trial: Trial, exchanges: Iterable[tuple[Any, Any]]) -> list[list[str]]:
     """Requests with their responses as text."""
     return [
         [
-            indented({**request, "params": shown_params(trial, request["params"])}),
-            indented(shortened(response)),
+            _indented({**request, "params": _shown_params(trial, request["params"])}),
+            _indented(shortened(response)),
         ]
         for request, response in exchanges
     ]

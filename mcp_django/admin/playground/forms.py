@@ -32,14 +32,17 @@ from mcp_django.schema.structure import Schema
 
 # Form fields for the shapes of values -------------------------------------------------------------
 
-# They are Django's form fields, and they also show a value that is there already.
-
 LEAVE, NULL, EMPTY = "leave", "null", "empty"
 BLANK = object()
 """Stands for a field that was left empty, where empty text is a value that can be typed."""
 # A choice is marked, so that no value of the site's is taken for one of the words above.
 MARK = "="
 MAX_FILE_BYTES = 5 * 1024 * 1024
+WIDGETS: Mapping[str, tuple[Callable[..., forms.Widget], dict[str, Any]]] = {
+    "text": (forms.TextInput, {"class": "vTextField", "autocomplete": "off", "dir": "auto"}),
+    "long": (forms.Textarea, {"class": "vLargeTextField mcp-growing", "rows": 1, "dir": "auto"}),
+    "secret": (forms.PasswordInput, {"class": "vTextField", "autocomplete": "new-password"}),
+}
 
 
 class TextInput(forms.CharField):
@@ -88,13 +91,13 @@ class FileInput(forms.FileField):
         return base64.b64encode(uploaded.read()).decode()
 
 
-def input_for(shape: Shape, *, meanings: tuple[str, ...] = ()) -> forms.Field:
+def _input_for(shape: Shape, *, meanings: tuple[str, ...] = ()) -> forms.Field:
     """The field for a shape; ``meanings`` are those that a choice has beside its values."""
     if shape.kind in ("choice", "boolean"):
-        return forms.ChoiceField(required=False, choices=[*_words(meanings), *options_of(shape)])
+        return forms.ChoiceField(required=False, choices=[*_words(meanings), *_options_of(shape)])
     if shape.kind == "choices":
         return forms.MultipleChoiceField(
-            required=False, choices=options_of(shape), widget=forms.CheckboxSelectMultiple
+            required=False, choices=_options_of(shape), widget=forms.CheckboxSelectMultiple
         )
     if shape.kind == "file":
         return FileInput(required=False, allow_empty_file=True)
@@ -109,36 +112,29 @@ def input_for(shape: Shape, *, meanings: tuple[str, ...] = ()) -> forms.Field:
     return ParsedInput(reader_of(shape), widget=_widget(shape))
 
 
-def options_of(shape: Shape) -> list[tuple[str, Any]]:
+def _options_of(shape: Shape) -> list[tuple[str, Any]]:
     """The options of a choice, marked."""
     if shape.kind == "boolean":
         return [(f"{MARK}true", _("Yes")), (f"{MARK}false", _("No"))]
-    return [(option_of(value), title) for value, title in shape.choices]
+    return [(_option_of(value), title) for value, title in shape.choices]
 
 
-def option_of(value: Any) -> str:
+def _option_of(value: Any) -> str:
     """How a value is written as an option."""
     return MARK + (value if isinstance(value, str) else json.dumps(value))
 
 
-def chosen_value(shape: Shape, option: str) -> Any:
+def _chosen_value(shape: Shape, option: str) -> Any:
     """The value of an option."""
     if shape.kind == "boolean":
         return option == f"{MARK}true"
-    return next(value for value, _title in shape.choices if option_of(value) == option)
+    return next(value for value, _title in shape.choices if _option_of(value) == option)
 
 
 def _words(meanings: tuple[str, ...]) -> list[tuple[str, Any]]:
     # Without one the first value would be chosen by whoever looks at nothing.
     words = {LEAVE: _("(left out)"), NULL: _("(null)")}
     return [(one, words[one]) for one in meanings] or [("", _("(choose)"))]
-
-
-WIDGETS: Mapping[str, tuple[Callable[..., forms.Widget], dict[str, Any]]] = {
-    "text": (forms.TextInput, {"class": "vTextField", "autocomplete": "off", "dir": "auto"}),
-    "long": (forms.Textarea, {"class": "vLargeTextField mcp-growing", "rows": 1, "dir": "auto"}),
-    "secret": (forms.PasswordInput, {"class": "vTextField", "autocomplete": "new-password"}),
-}
 
 
 class _Typed(forms.TextInput):
@@ -189,12 +185,12 @@ def _number_limits(shape: Shape) -> dict[str, Any]:
     return found
 
 
-def typed(shape: Shape, value: Any) -> Any:
+def _typed(shape: Shape, value: Any) -> Any:
     """A value as the field for its shape shows it."""
     if shape.kind in ("choice", "boolean"):
-        return option_of(value)
+        return _option_of(value)
     if shape.kind == "choices" and isinstance(value, list):
-        return [option_of(one) for one in value]
+        return [_option_of(one) for one in value]
     if shape.kind == "lines" and isinstance(value, list):
         return "\n".join(title_of(one) for one in value)
     if shape.kind in ("json", "whole", "mixed"):
@@ -285,7 +281,7 @@ class Control:
         for member in self.members:
             found |= member.fields()
         if not self.members:
-            field = input_for(self.shape, meanings=self.meanings)
+            field = _input_for(self.shape, meanings=self.meanings)
             field.label = self.label
             field.help_text = self.help_text
             found[self.key] = field
@@ -363,12 +359,12 @@ class Control:
             return LEFT_OUT
         if not option:
             raise ValidationError({self.key: REQUIRED})
-        return chosen_value(self.shape, option)
+        return _chosen_value(self.shape, option)
 
     def _listed(self, value: Any) -> Any:
         if self.shape.kind != "choices":
             return value
-        return [chosen_value(self.shape, option) for option in value]
+        return [_chosen_value(self.shape, option) for option in value]
 
     def _meant(self, cleaned: Mapping[str, Any]) -> Any:
         """What an empty field means."""
@@ -384,7 +380,7 @@ class Control:
         blanks = [one.key in cleaned and one._is_blank(cleaned[one.key]) for one in self.members]
         if all(blanks) and (meant := self._meant(cleaned)) != {}:
             return meant
-        found, problems = read_controls(self.members, cleaned)
+        found, problems = _read_controls(self.members, cleaned)
         if problems:
             raise ValidationError(problems)
         return found
@@ -404,7 +400,7 @@ class Control:
             )
         if value in ("", [], {}) and self.shape.kind not in ("json", "whole"):
             return {self.empty_key: EMPTY}
-        return {self.key: typed(self.shape, value)}
+        return {self.key: _typed(self.shape, value)}
 
     @property
     def is_choice(self) -> bool:
@@ -412,7 +408,7 @@ class Control:
         return self.shape.kind in ("choice", "boolean")
 
 
-def read_controls(
+def _read_controls(
     controls: list[Control], cleaned: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The values of controls by their names, and what is wrong by the names of fields."""
@@ -473,12 +469,12 @@ class SchemaForm(forms.Form):
         suggestions: Mapping[str, Sequence[str]] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(None if data is None else folded(data), files, **kwargs)
+        super().__init__(None if data is None else _folded(data), files, **kwargs)
         self._completed = frozenset(completed)
         self.is_unfinished = is_unfinished
         self._suggestions = dict(suggestions or {})
         self.values: dict[str, Any] = {}
-        self.controls = controls_of(schema, prefix=name, leave=leave)
+        self.controls = _controls_of(schema, prefix=name, leave=leave)
         self.is_whole = is_whole or not _has_controls(schema, self.controls)
         if self.is_whole:
             shape = Shape(kind="whole", schema=schema)
@@ -522,7 +518,7 @@ class SchemaForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         """Read the values; what is missing is said beside its field."""
         cleaned = dict(self.cleaned_data)
-        found, problems = read_controls(self.controls, cleaned)
+        found, problems = _read_controls(self.controls, cleaned)
         for key, errors in problems.items():
             if key not in self.errors:
                 self.add_error(key, errors)
@@ -545,8 +541,8 @@ class SchemaForm(forms.Form):
         entered = str(self.data.get(control.key, "")) if control is not None else ""
         if control is None or not control.is_choice:
             return entered
-        known = {option for option, _title in options_of(control.shape)}
-        return title_of(chosen_value(control.shape, entered)) if entered in known else ""
+        known = {option for option, _title in _options_of(control.shape)}
+        return title_of(_chosen_value(control.shape, entered)) if entered in known else ""
 
     def rows(self) -> Iterator[Row]:
         """What the template shows, in the order of the schema."""
@@ -565,7 +561,7 @@ class SchemaForm(forms.Form):
         )
 
 
-def folded(data: QueryDict) -> QueryDict:
+def _folded(data: QueryDict) -> QueryDict:
     """What was entered, with the suggestions that were taken in the fields that they are for."""
     entered = data.copy()
     for key in data:
@@ -576,7 +572,7 @@ def folded(data: QueryDict) -> QueryDict:
     return entered
 
 
-def controls_of(schema: Schema, *, prefix: str, leave: Sequence[str] = ()) -> list[Control]:
+def _controls_of(schema: Schema, *, prefix: str, leave: Sequence[str] = ()) -> list[Control]:
     """The controls for the members of an object, in its order."""
     properties = schema.get("properties")
     required = schema.get("required", ())

@@ -51,87 +51,6 @@ from mcp_django.exceptions import AccessRefused, MCPError
 from mcp_django.execution.policy import admit_connection, visible
 from mcp_django.storage import databases
 
-# A call that became a task ------------------------------------------------------------------------
-
-# How far it is, what it asks, and in the end its result.
-
-Wire = Mapping[str, Any]
-OVER = ("completed", "failed", "cancelled")
-
-
-def task_of(came: Round) -> Wire:
-    """The task that a call became, empty if it was answered as calls are."""
-    if came.result.get("resultType") == "task":
-        return came.result
-    found = came.result.get("task")
-    return found if isinstance(found, dict) and "taskId" in found else {}
-
-
-def begun(trial: Trial, step: Step, came: Round) -> HttpResponseBase:
-    """The task of a call that was sent just now."""
-    history = [*step.history, *shown_exchanges(trial, came.exchanges)]
-    return _shown(trial, task_of(came), history)
-
-
-def follow(trial: Trial, state: State) -> HttpResponseBase:
-    """Give the answers that were entered, if any, and look at the task again."""
-    params, history = dict(state.params), list(state.history)
-    if state.questions and trial.visit.request.POST.get("do") == "answer":
-        asked = questions_of(state.questions, trial.visit.request.POST)
-        # All of them are looked at, so that each says what is wrong with it.
-        if [one for one in asked if not one.is_answered()]:
-            return screens.asking(trial, state, asked)
-        given = {**params, "inputResponses": {one.key: one.answer() for one in asked}}
-        told = Runner(trial).run(("tasks/update", given))
-        history += shown_exchanges(trial, told.exchanges)
-    came = Runner(trial).run((state.method, params))
-    history += shown_exchanges(trial, came.exchanges)
-    if not came.result:
-        return screens.task(trial, {}, came, history=history)
-    task = came.result
-    if task.get("status") in OVER and trial.revision.tasks:
-        # The handshake revision tells the outcome by a method of its own.
-        came = Runner(trial).run(("tasks/result", params))
-        history += shown_exchanges(trial, came.exchanges)
-        return screens.task(trial, task, came, history=history, url=url_of(trial, task))
-    return _shown(trial, task, history, came)
-
-
-def _shown(
-    trial: Trial, task: Wire, history: list[Any], came: Round | None = None
-) -> HttpResponseBase:
-    history = history[-MAX_HISTORY:]
-    request = ("tasks/get", {"taskId": task["taskId"]})
-    asked = task.get("inputRequests") or {}
-    state = waits(trial, request, FOLLOW, questions=asked, history=history)
-    if asked:
-        return screens.asking(trial, state, questions_of(asked), url=url_of(trial, task))
-    if came is not None and task["status"] in OVER:
-        return screens.task(
-            trial, task, _outcome(task, came), history=history, url=url_of(trial, task)
-        )
-    return screens.task(trial, task, None, history=history, state=state, url=url_of(trial, task))
-
-
-def _outcome(task: Wire, came: Round) -> Round:
-    """What the call would have been answered with."""
-    response = {name: task[name] for name in ("result", "error") if name in task}
-    refusal = "" if response else str(task.get("statusMessage") or "")
-    request, _ = came.exchanges[-1]
-    return replace(came, exchanges=[(request, response)], refusal=refusal)
-
-
-def url_of(trial: Trial, task: Wire) -> str:
-    """The page of the task, for who may see it."""
-    user: Any = trial.visit.request.user
-    if not user.has_perm("mcp_django.view_task"):
-        return ""
-    site = getattr(trial.visit.request, "current_app", None)
-    return reverse("admin:mcp_django_task_change", args=[quote(task["taskId"])], current_app=site)
-
-
-# Page ---------------------------------------------------------------------------------------------
-
 WHOLE = "json"
 
 
@@ -267,7 +186,7 @@ def _with_state(trial: Trial, state: State) -> HttpResponseBase:
             return _was_run(trial)
         return _go(trial, _first(trial, request))
     if state.step == FOLLOW:
-        return follow(trial, state)
+        return _follow(trial, state)
     asked = questions_of(state.questions, trial.visit.request.POST)
     # All of them are looked at, so that each says what is wrong with it.
     unanswered = [one for one in asked if not one.is_answered()]
@@ -276,12 +195,12 @@ def _with_state(trial: Trial, state: State) -> HttpResponseBase:
     # The last answer makes the call go on to what it writes, so it is given once as well.
     if trial.may_write and not _is_first_time(state):
         return _was_run(trial)
-    answers = [*state.answers, {one.key: one.answer() for one in asked}]
+    given = [*state.answers, {one.key: one.answer() for one in asked}]
     return _go(
         trial,
         Step(
             request=request,
-            answers=answers,
+            answers=given,
             request_state=state.request_state,
             history=state.history,
             is_first=False,
@@ -312,8 +231,8 @@ def _go(trial: Trial, step: Step, form: SchemaForm | None = None) -> HttpRespons
     if came.questions:
         asked = questions_of(came.questions)
         return screens.asking(trial, asks(trial, step, came), asked, came=came)
-    if task_of(came):
-        return begun(trial, step, came)
+    if _task_of(came):
+        return _begun(trial, step, came)
     state = waits(trial, step.for_real, CONFIRM) if step.is_dry else None
     return screens.answered(trial, step, came, form=form or _refilled(trial, step), state=state)
 
@@ -387,3 +306,80 @@ def _request(trial: Trial, form: SchemaForm) -> Request | None:
     except ValidationError as exc:
         form.add_error(None, exc)
         return None
+
+
+# A call that became a task ------------------------------------------------------------------------
+
+Wire = Mapping[str, Any]
+OVER = ("completed", "failed", "cancelled")
+
+
+def _task_of(came: Round) -> Wire:
+    """The task that a call became, empty if it was answered as calls are."""
+    if came.result.get("resultType") == "task":
+        return came.result
+    found = came.result.get("task")
+    return found if isinstance(found, dict) and "taskId" in found else {}
+
+
+def _begun(trial: Trial, step: Step, came: Round) -> HttpResponseBase:
+    """The task of a call that was sent just now."""
+    history = [*step.history, *shown_exchanges(trial, came.exchanges)]
+    return _shown(trial, _task_of(came), history)
+
+
+def _follow(trial: Trial, state: State) -> HttpResponseBase:
+    """Give the answers that were entered, if any, and look at the task again."""
+    params, history = dict(state.params), list(state.history)
+    if state.questions and trial.visit.request.POST.get("do") == "answer":
+        asked = questions_of(state.questions, trial.visit.request.POST)
+        # All of them are looked at, so that each says what is wrong with it.
+        if [one for one in asked if not one.is_answered()]:
+            return screens.asking(trial, state, asked)
+        given = {**params, "inputResponses": {one.key: one.answer() for one in asked}}
+        told = Runner(trial).run(("tasks/update", given))
+        history += shown_exchanges(trial, told.exchanges)
+    came = Runner(trial).run((state.method, params))
+    history += shown_exchanges(trial, came.exchanges)
+    if not came.result:
+        return screens.task(trial, {}, came, history=history)
+    task = came.result
+    if task.get("status") in OVER and trial.revision.tasks:
+        # The handshake revision tells the outcome by a method of its own.
+        came = Runner(trial).run(("tasks/result", params))
+        history += shown_exchanges(trial, came.exchanges)
+        return screens.task(trial, task, came, history=history, url=_url_of(trial, task))
+    return _shown(trial, task, history, came)
+
+
+def _shown(
+    trial: Trial, task: Wire, history: list[Any], came: Round | None = None
+) -> HttpResponseBase:
+    history = history[-MAX_HISTORY:]
+    request = ("tasks/get", {"taskId": task["taskId"]})
+    asked = task.get("inputRequests") or {}
+    state = waits(trial, request, FOLLOW, questions=asked, history=history)
+    if asked:
+        return screens.asking(trial, state, questions_of(asked), url=_url_of(trial, task))
+    if came is not None and task["status"] in OVER:
+        return screens.task(
+            trial, task, _outcome(task, came), history=history, url=_url_of(trial, task)
+        )
+    return screens.task(trial, task, None, history=history, state=state, url=_url_of(trial, task))
+
+
+def _outcome(task: Wire, came: Round) -> Round:
+    """What the call would have been answered with."""
+    response = {name: task[name] for name in ("result", "error") if name in task}
+    refusal = "" if response else str(task.get("statusMessage") or "")
+    request, _ = came.exchanges[-1]
+    return replace(came, exchanges=[(request, response)], refusal=refusal)
+
+
+def _url_of(trial: Trial, task: Wire) -> str:
+    """The page of the task, for who may see it."""
+    user: Any = trial.visit.request.user
+    if not user.has_perm("mcp_django.view_task"):
+        return ""
+    site = getattr(trial.visit.request, "current_app", None)
+    return reverse("admin:mcp_django_task_change", args=[quote(task["taskId"])], current_app=site)

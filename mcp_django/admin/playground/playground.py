@@ -61,10 +61,10 @@ def request_for(trial: Trial, values: Mapping[str, Any]) -> Request:
     if isinstance(component, Tool):
         return "tools/call", {"name": component.name, "arguments": dict(values)}
     if isinstance(component, Prompt):
-        return "prompts/get", {"name": component.name, "arguments": as_texts(values)}
+        return "prompts/get", {"name": component.name, "arguments": _as_texts(values)}
     assert isinstance(component, ReadableComponent)
     if isinstance(component, ResourceTemplate):
-        return "resources/read", {"uri": _expanded(component, as_texts(values))}
+        return "resources/read", {"uri": _expanded(component, _as_texts(values))}
     return "resources/read", {"uri": component.key}
 
 
@@ -80,7 +80,7 @@ def completion_request(trial: Trial, name: str, typed: str, others: Mapping[str,
     return "completion/complete", params
 
 
-def as_texts(values: Mapping[str, Any]) -> dict[str, str]:
+def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Arguments as prompts and templates have them: text on the wire."""
     return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -98,9 +98,6 @@ def _expanded(component: ResourceTemplate, values: Mapping[str, str]) -> str:
 
 # The caller ---------------------------------------------------------------------------------------
 
-# The caller is the signed-in user, or another user if the signed-in one has the permission
-# ``mcp_django.try_as_another``.
-
 AS_ANOTHER = "mcp_django.try_as_another"
 
 
@@ -110,7 +107,10 @@ class NoSuchUser(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who calls, and who really does: ``acting`` is empty for oneself."""
+    """Who calls, and who really does: ``acting`` is empty for oneself.
+
+    To be another user than the one who is signed in takes the permission ``try_as_another``.
+    """
 
     principal: Principal
     name: str
@@ -143,7 +143,7 @@ def may_act_as_others(request: HttpRequest) -> bool:
     return bool(user.has_perm(AS_ANOTHER))
 
 
-# Playground ---------------------------------------------------------------------------------------
+# What is tried ------------------------------------------------------------------------------------
 
 KINDS: Mapping[str, str] = {
     "tool": "tool",
@@ -454,14 +454,15 @@ class Runner:
         return StreamPort(incoming, self._notes)
 
 
-# ``LogEntry`` rows --------------------------------------------------------------------------------
-
-# One row is written, before it runs, for each call that may write and is not a preview, and for
-# each call as another user.
+# The admin's history ------------------------------------------------------------------------------
 
 
 def record(trial: Trial) -> None:
-    """Leave an entry in the history of the server before something runs; values are not in it."""
+    """Leave an entry in the history of the server before something runs; values are not in it.
+
+    There is one for each call that may write and is not a preview, and for each call as another
+    user.
+    """
     visit, caller = trial.visit, trial.caller
     text = gettext("Tried the %(kind)s “%(key)s”.")
     if caller.acting:

@@ -143,7 +143,7 @@ def questions_of(asked: Mapping[str, Any], data: QueryDict | None = None) -> lis
     found = []
     for number, (key, one) in enumerate(asked.items()):
         params = one.get("params") or {}
-        kind = kind_of(str(one.get("method")), params)
+        kind = _kind_of(str(one.get("method")), params)
         action = _ActionForm(kind, data, prefix=f"question-{number}")
         form = None
         if kind == FORM:
@@ -158,7 +158,7 @@ def questions_of(asked: Mapping[str, Any], data: QueryDict | None = None) -> lis
     return found
 
 
-def kind_of(method: str, params: Wire) -> str:
+def _kind_of(method: str, params: Wire) -> str:
     """What sort of answer is wanted."""
     if method == "elicitation/create":
         return PAGE if params.get("mode") == "url" else FORM
@@ -178,13 +178,6 @@ def _words(block: Any) -> str:
 
 # ``State``: signed data in the form ---------------------------------------------------------------
 
-# The server keeps nothing between two pages, so the form carries what the next page has to know.
-# What was shown to be confirmed is what runs, and a question is answered for the call that asked
-# it.
-#
-# The state holds for one user in one session, for as long as a question may be answered, and no
-# longer. It is not encrypted: it holds what the same user entered or was shown.
-
 SALT = "mcp_django.admin.playground"
 MAX_BYTES = 1024 * 1024
 CONFIRM, ASK, FOLLOW = "confirm", "ask", "follow"
@@ -200,7 +193,15 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A request that waits for a yes or for answers, or a task that goes on."""
+    """A request that waits for a yes or for answers, or a task that goes on.
+
+    The server keeps nothing between two pages, so the form carries what the next page has to know.
+    What was shown to be confirmed is what runs, and a question is answered for the call that asked
+    it.
+
+    The state holds for one user in one session, for as long as a question may be answered, and no
+    longer. It is not encrypted: it holds what the same user entered or was shown.
+    """
 
     owner: str
     server: str
