@@ -14,7 +14,7 @@ from django.db import router, transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.formats import number_format
-from django.utils.translation import gettext, gettext_lazy, ngettext, override
+from django.utils.translation import gettext, ngettext, override
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.base import UpdatedFromCode
@@ -111,9 +111,9 @@ class ComponentAdmin(UpdatedFromCode):
     change_form_template = "admin/mcp_django/component_change_form.html"
     fieldsets = [
         (None, {"fields": [*readonly_fields, "is_enabled"]}),
-        (gettext_lazy("What models are told"), {"fields": ["title", "description"]}),
+        (_("What models are told"), {"fields": ["title", "description"]}),
         (
-            gettext_lazy("Who may use it"),
+            _("Who may use it"),
             {"fields": ["groups", "permissions", "scopes", "rate", "approval"]},
         ),
     ]
@@ -139,18 +139,18 @@ class ComponentAdmin(UpdatedFromCode):
         """The list with figures."""
         return ComponentList
 
-    @admin.display(description=gettext_lazy("kind"))
+    @admin.display(description=_("kind"))
     def shown_kind(self, row: Component) -> str:
         """What it is."""
         return str(Component.Kind(row.kind).label)
 
-    @admin.display(description=gettext_lazy("hints"))
+    @admin.display(description=_("hints"))
     def hints(self, row: Component) -> str:
         """Whether it only reads, or may destroy."""
         said = {gettext("read-only"): row.is_read_only, gettext("destructive"): row.is_destructive}
         return ", ".join(word for word, holds in said.items() if holds)
 
-    @admin.display(description=gettext_lazy("permission"))
+    @admin.display(description=_("permission"))
     def guards(self, row: Component) -> str:
         """What code and the admin ask of a caller."""
         names = names_in(row.groups)
@@ -160,23 +160,23 @@ class ComponentAdmin(UpdatedFromCode):
         asked = [row.guarded_by] if row.guarded_by else []
         return gettext(" and ").join([*asked, *groups, *names_in(row.permissions)])
 
-    @admin.display(description=gettext_lazy("calls in 24 h"))
+    @admin.display(description=_("calls in 24 h"))
     def calls(self, row: Component) -> str:
         """The calls of the last day."""
         return number_format(_figures(row).calls)
 
-    @admin.display(description=gettext_lazy("errors"))
+    @admin.display(description=_("errors"))
     def errors(self, row: Component) -> str:
         """Those of them that came to nothing."""
         return number_format(_figures(row).errors)
 
-    @admin.display(description=gettext_lazy("median ms (latest 100)"))
+    @admin.display(description=_("median ms (latest 100)"))
     def median_ms(self, row: Component) -> str:
         """How long the latest of them took."""
         ms = _figures(row).ms
         return "" if ms is None else number_format(ms, decimal_pos=1)
 
-    @admin.display(description=gettext_lazy("state"))
+    @admin.display(description=_("state"))
     def state(self, row: Component) -> str:
         """Whether it is missing, and whether anything but being enabled is overridden."""
         if row.missing_since is not None:
@@ -236,18 +236,18 @@ class ComponentAdmin(UpdatedFromCode):
 
     # Several at once --------------------------------------------------------------------------
 
-    @admin.action(description=gettext_lazy("Enable selected components"), permissions=["change"])
+    @admin.action(description=_("Enable selected components"), permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Switch on."""
         self._change(request, queryset.filter(is_enabled=False), {"is_enabled": True})
 
-    @admin.action(description=gettext_lazy("Disable selected components"), permissions=["change"])
+    @admin.action(description=_("Disable selected components"), permissions=["change"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Switch off."""
         self._change(request, queryset.filter(is_enabled=True), {"is_enabled": False})
 
     @admin.action(
-        description=gettext_lazy("Clear all overrides of selected components"),
+        description=_("Clear all overrides of selected components"),
         permissions=["change"],
     )
     def clear_overrides(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:

@@ -21,7 +21,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.utils.text import capfirst
-from django.utils.translation import gettext, gettext_lazy, ngettext, override
+from django.utils.translation import gettext, ngettext, override
 from django.utils.translation import gettext_lazy as _
 
 from mcp_django.admin.exposure_forms import (
@@ -164,12 +164,12 @@ class ExposureAdmin(Base):
         """The list with states."""
         return ExposureList
 
-    @admin.display(description=gettext_lazy("state"))
+    @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
         """Whether it is offered, and why not."""
         return getattr(row, "mcp_state", "") or _states_of([row])[row.pk]
 
-    @admin.display(description=gettext_lazy("what it says"))
+    @admin.display(description=_("what it says"))
     def said(self, row: Any) -> str:
         """The options, for whoever may look and not change."""
         options = row.options if isinstance(row.options, dict) else {}
@@ -275,7 +275,7 @@ class ExposureAdmin(Base):
         """Why this user may not switch a row on; empty if he may."""
         return ""
 
-    @admin.action(description=gettext_lazy("Enable selected exposures"), permissions=["change"])
+    @admin.action(description=_("Enable selected exposures"), permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Switch on what the user could have exposed himself."""
         allowed: list[Any] = []
@@ -287,7 +287,7 @@ class ExposureAdmin(Base):
                 allowed.append(row)
         self._switch(request, allowed, is_enabled=True)
 
-    @admin.action(description=gettext_lazy("Disable selected exposures"), permissions=["change"])
+    @admin.action(description=_("Disable selected exposures"), permissions=["change"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Switch off."""
         self._switch(request, list(queryset.filter(is_enabled=True)), is_enabled=False)
@@ -353,19 +353,19 @@ class ModelExposureAdmin(ExposureAdmin):
     kind = "model"
     form = ModelExposureForm
     choosing_form = ModelChoosingForm
-    choosing_help = gettext_lazy("Then you choose its fields, and see what clients will get.")
+    choosing_help = _("Then you choose its fields, and see what clients will get.")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """What, how, and who; for whoever may only look, what the row says."""
         what = ["target", "server", "is_enabled", "name", "plural", "description"]
-        who = (gettext_lazy("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
+        who = (_("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
         if obj is not None and not self.has_change_permission(request, obj):
             return [(None, {"fields": ["target", "server", "is_enabled", "name", "said"]}), who]
         return [
             (None, {"fields": what}),
-            (gettext_lazy("Fields"), {"fields": ["paths", "ordering"]}),
-            (gettext_lazy("Tools"), {"fields": ["operations", "page_size"]}),
-            (gettext_lazy("Resources"), {"fields": ["uri", "is_listed", "subscribe"]}),
+            (_("Fields"), {"fields": ["paths", "ordering"]}),
+            (_("Tools"), {"fields": ["operations", "page_size"]}),
+            (_("Resources"), {"fields": ["uri", "is_listed", "subscribe"]}),
             who,
         ]
 
@@ -407,13 +407,11 @@ class ViewExposureAdmin(ExposureAdmin):
     kind = "view"
     form = ViewExposureForm
     choosing_form = ViewChoosingForm
-    choosing_help = gettext_lazy(
-        "The site's own middleware and view answer each call, as the user who calls."
-    )
+    choosing_help = _("The site's own middleware and view answer each call, as the user who calls.")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """What the view becomes, and who may use it."""
-        who = (gettext_lazy("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
+        who = (_("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
         what = ["target", "server", "is_enabled", "name"]
         if obj is not None and not self.has_change_permission(request, obj):
             return [(None, {"fields": [*what, "said"]}), who]
@@ -421,7 +419,7 @@ class ViewExposureAdmin(ExposureAdmin):
         ways = ["methods"] if methods_of(target) else ["becomes", "uri", "query", "is_readable"]
         return [
             (None, {"fields": [*what, "title", "description"]}),
-            (gettext_lazy("What it becomes"), {"fields": ways}),
+            (_("What it becomes"), {"fields": ways}),
             who,
         ]
 

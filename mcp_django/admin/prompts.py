@@ -236,7 +236,7 @@ PROMPTS = Kind(
 
 
 class PromptForm(TextForm):
-    """A prompt that is written here."""
+    """A prompt that is written in the admin."""
 
     kind = PROMPTS
 
@@ -430,7 +430,7 @@ SKILLS = Kind(
 
 
 class SkillForm(TextForm):
-    """A skill that is written here."""
+    """A skill that is written in the admin."""
 
     kind = SKILLS
     lines = ("description", "text", "supporting_files")

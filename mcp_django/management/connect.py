@@ -166,7 +166,7 @@ def _signs_in(host: Host, server: MCPServer) -> bool:
     return host.signs_in and offers_sign_in(server)
 
 
-# What is said beside it -------------------------------------------------------------------------
+# What is said beside it ---------------------------------------------------------------------------
 
 
 def _places(host: Host) -> Iterator[str]:

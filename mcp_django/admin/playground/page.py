@@ -96,7 +96,7 @@ def _post(visit: Visit) -> HttpResponseBase:
     return _from_state(visit)
 
 
-# What comes from the form of a component ------------------------------------------------------
+# What comes from the form of a component ----------------------------------------------------------
 
 
 def _from_form(visit: Visit, deed: Callable[[Trial], HttpResponseBase]) -> HttpResponseBase:
@@ -159,7 +159,7 @@ def _suggest(trial: Trial) -> HttpResponseBase:
 DEEDS: Mapping[str, Callable[[Trial], HttpResponseBase]] = {"run": _run, "preview": _preview}
 
 
-# What comes with a state ----------------------------------------------------------------------
+# What comes with a state --------------------------------------------------------------------------
 
 
 def _from_state(visit: Visit) -> HttpResponseBase:
@@ -241,7 +241,7 @@ def _refilled(trial: Trial, step: Step) -> SchemaForm:
     return _form(trial, given=step.for_real[1].get("arguments", trial.values))
 
 
-# What is shared -------------------------------------------------------------------------------
+# What is shared -----------------------------------------------------------------------------------
 
 
 def _door(visit: Visit, caller: Caller) -> str:
