@@ -19,12 +19,7 @@ from demo_project.airports.answers import (
     Route,
     Tour,
 )
-from demo_project.airports.geo import (
-    HALF_CIRCUMFERENCE_KM,
-    Position,
-    bearing_degrees,
-    distance_km,
-)
+from demo_project.airports.geo import HALF_CIRCUMFERENCE_KM, Position, bearing_degrees, distance_km
 from demo_project.airports.models import Airport, Country
 from demo_project.airports.summaries import Tally
 from mcp_django import Context, Image, ModelResource, ModelTools, ToolError, mcp

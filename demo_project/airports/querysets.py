@@ -11,12 +11,7 @@ from django.db import models
 from django.db.models import Case, Q, Value, When
 
 from demo_project.airports.folding import fold
-from demo_project.airports.geo import (
-    HALF_CIRCUMFERENCE_KM,
-    Position,
-    bounding_boxes,
-    distance_km,
-)
+from demo_project.airports.geo import HALF_CIRCUMFERENCE_KM, Position, bounding_boxes, distance_km
 
 if TYPE_CHECKING:
     from demo_project.airports.models import Airport, Country

@@ -13,11 +13,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.utils import timezone
-from oauth2_provider.models import (
-    get_access_token_model,
-    get_grant_model,
-    get_refresh_token_model,
-)
+from oauth2_provider.models import get_access_token_model, get_grant_model, get_refresh_token_model
 from oauth2_provider.oauth2_validators import OAuth2Validator
 from oauthlib.oauth2.rfc6749 import errors
 

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from mcp_django.protocol.errors import SKILLS, TASKS
-from mcp_django.protocol.revisions import (
-    DRAFT_2026_V1,
-    HANDSHAKE,
-    MODERN,
-    V2025_11_25,
-    Revision,
-)
+from mcp_django.protocol.revisions import DRAFT_2026_V1, HANDSHAKE, MODERN, V2025_11_25, Revision
 
 
 def _versions(revisions: Iterable[Revision]) -> frozenset[str]:

@@ -21,12 +21,7 @@ from mcp_django.server import MCPServer, mcp
 from mcp_django.signals import component_failed
 from mcp_django.test.answers import EVERYTHING, ErrorResponse, Recorder, next_round
 from mcp_django.test.connection import RemoteConnection
-from mcp_django.test.transports import (
-    CHANNELS,
-    Entrance,
-    ServerUnderTest,
-    check_transport,
-)
+from mcp_django.test.transports import CHANNELS, Entrance, ServerUnderTest, check_transport
 from mcp_django.test.writes import WriteRecorder
 from mcp_django.transports.memory import MemoryConnection, Response
 from mcp_django.transports.outgoing import StreamPort

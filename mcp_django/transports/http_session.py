@@ -33,12 +33,7 @@ from mcp_django.exceptions import (
 )
 from mcp_django.execution import call_log, invoke, quotas, telemetry
 from mcp_django.execution.call import Awaiting, Incoming, Invocation, Listening, Result
-from mcp_django.execution.handlers.session import (
-    admit_subscribing,
-    agree,
-    envelope_of,
-    welcome,
-)
+from mcp_django.execution.handlers.session import admit_subscribing, agree, envelope_of, welcome
 from mcp_django.execution.pipeline import WORK_METHODS, dispatch, respond
 from mcp_django.execution.quotas import Tally, spend_session
 from mcp_django.execution.threads import on_loop, pool

@@ -30,14 +30,7 @@ from mcp_django.transports.exchange import (
     Stream,
     Work,
 )
-from mcp_django.transports.http import (
-    Received,
-    admit,
-    has_to_be_let_in,
-    look,
-    receive,
-    refuse,
-)
+from mcp_django.transports.http import Received, admit, has_to_be_let_in, look, receive, refuse
 from mcp_django.transports.request_checks import length_of
 
 

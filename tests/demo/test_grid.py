@@ -5,12 +5,7 @@ from __future__ import annotations
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from demo_project.airports.geo import (
-    HALF_CIRCUMFERENCE_KM,
-    Position,
-    distance_km,
-    to_vector,
-)
+from demo_project.airports.geo import HALF_CIRCUMFERENCE_KM, Position, distance_km, to_vector
 from demo_project.airports.grid import Grid
 
 positions = st.builds(Position, st.floats(-90, 90), st.floats(-180, 180))

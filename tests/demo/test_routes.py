@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from demo_project.airports.dataset import read_airports
 from demo_project.airports.geo import Position, distance_km
-from demo_project.airports.routes import (
-    NoRouteError,
-    SearchCancelledError,
-    Spread,
-    find_route,
-)
+from demo_project.airports.routes import NoRouteError, SearchCancelledError, Spread, find_route
 
 # One degree of the equator is 111.2 km.
 EQUATOR = {f"E{degree}": Position(0, degree) for degree in range(11)}

@@ -14,17 +14,7 @@ from mcp_types import (
     ToolUseContent,
 )
 
-from tests.interop.sdk import (
-    DECLINE,
-    REVISION,
-    Host,
-    Statuses,
-    accept,
-    call,
-    connected,
-    says,
-    text,
-)
+from tests.interop.sdk import DECLINE, REVISION, Host, Statuses, accept, call, connected, says, text
 from tests.spec import spec
 
 pytestmark = pytest.mark.outside

@@ -10,14 +10,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import (
-    Error,
-    InterfaceError,
-    OperationalError,
-    connection,
-    connections,
-    transaction,
-)
+from django.db import Error, InterfaceError, OperationalError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from mcp_django import MCPServer

@@ -12,11 +12,7 @@ import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.test import Client
 from django.utils import timezone
-from oauth2_provider.models import (
-    get_access_token_model,
-    get_refresh_token_model,
-    set_token_value,
-)
+from oauth2_provider.models import get_access_token_model, get_refresh_token_model, set_token_value
 from oauth2_provider.settings import oauth2_settings
 
 from mcp_django.auth.backends import get_backend

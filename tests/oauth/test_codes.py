@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from oauth2_provider.models import (
-    get_access_token_model,
-    get_grant_model,
-    get_refresh_token_model,
-)
+from oauth2_provider.models import get_access_token_model, get_grant_model, get_refresh_token_model
 from oauthlib.common import Request
 
 from mcp_django.models import AuthEvent

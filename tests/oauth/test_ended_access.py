@@ -20,16 +20,7 @@ from tests.drivers import connect, message
 from tests.managed.site import decide_of_server_elsewhere
 from tests.oauth import parties, vault
 from tests.oauth.asking import ask, told
-from tests.oauth.exchanges import (
-    REVOKE,
-    call,
-    error_of,
-    make_code,
-    post,
-    redeem,
-    refresh,
-    sign_in,
-)
+from tests.oauth.exchanges import REVOKE, call, error_of, make_code, post, redeem, refresh, sign_in
 from tests.spec import spec
 from tests.transports.conftest import close_asgiref_connections
 from tests.transports.mounts import in_thread

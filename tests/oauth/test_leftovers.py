@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
-from oauth2_provider.models import (
-    get_access_token_model,
-    get_grant_model,
-    get_refresh_token_model,
-)
+from oauth2_provider.models import get_access_token_model, get_grant_model, get_refresh_token_model
 
 from mcp_django.oauth.models import RedeemedCode, RefreshReplay, UsedAssertion
 from mcp_django.storage.cleanup import prune

@@ -10,11 +10,7 @@ import pytest
 from django.contrib.auth.hashers import check_password
 from django.test import Client
 from django.utils import timezone
-from oauth2_provider.models import (
-    get_access_token_model,
-    get_application_model,
-    get_grant_model,
-)
+from oauth2_provider.models import get_access_token_model, get_application_model, get_grant_model
 
 from mcp_django.models import AccessToken, AuthEvent
 from mcp_django.oauth import registration

@@ -20,15 +20,7 @@ from oauth2_provider.views.generic import ProtectedResourceView
 from mcp_django.oauth import provider_settings
 from tests.oauth import urls
 from tests.oauth.asking import answer, ask
-from tests.oauth.parties import (
-    REDIRECT,
-    RESOURCE,
-    SETTINGS,
-    make_app,
-    make_token,
-    make_user,
-    pkce,
-)
+from tests.oauth.parties import REDIRECT, RESOURCE, SETTINGS, make_app, make_token, make_user, pkce
 
 pytestmark = [
     pytest.mark.django_db,

@@ -11,12 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_django.protocol.cursors import (
-    MAX_CURSOR_LENGTH,
-    decode_cursor,
-    encode_cursor,
-    paginate,
-)
+from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, decode_cursor, encode_cursor, paginate
 from mcp_django.protocol.errors import InvalidParams
 from tests.spec import spec
 

@@ -12,14 +12,7 @@ import pytest
 from mcp_django.protocol import envelope
 from tests.drivers import message
 from tests.published import plugin
-from tests.published.listening import (
-    Exchange,
-    Lines,
-    Verdicts,
-    Violation,
-    odd_on_purpose,
-    verdicts,
-)
+from tests.published.listening import Exchange, Lines, Verdicts, Violation, odd_on_purpose, verdicts
 from tests.sessions.handshakes import VERSIONS, initialize, notification, request
 
 pytest.importorskip("jsonschema_rs")

@@ -6,16 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django import (
-    Audio,
-    Context,
-    Image,
-    Message,
-    Sample,
-    SampledMessage,
-    Text,
-    ToolResultBlock,
-)
+from mcp_django import Audio, Context, Image, Message, Sample, SampledMessage, Text, ToolResultBlock
 from mcp_django.core.questions import ToolUse
 from mcp_django.protocol.content import EmbeddedResource, ResourceLink
 from tests.questions.shapes import check_requests

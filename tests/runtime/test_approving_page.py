@@ -21,15 +21,7 @@ from mcp_django.models import Approval
 from mcp_django.test import MCPClient
 from tests.drivers import message
 from tests.managed.site import a_second_later, decide_elsewhere
-from tests.runtime.approving_site import (
-    URLS,
-    decide,
-    decider,
-    gated,
-    page_of,
-    signed_in,
-    waiting,
-)
+from tests.runtime.approving_site import URLS, decide, decider, gated, page_of, signed_in, waiting
 from tests.servers import person, post, token_for
 
 pytestmark = pytest.mark.django_db

@@ -17,13 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import clear_url_caches, path
 
 from mcp_django import MCPServer, mcp
-from mcp_django.auth.permissions import (
-    AllowAny,
-    BasePermission,
-    InGroups,
-    IsAuthenticated,
-    IsStaff,
-)
+from mcp_django.auth.permissions import AllowAny, BasePermission, InGroups, IsAuthenticated, IsStaff
 from mcp_django.auth.principal import Principal
 from mcp_django.exceptions import AuthenticationRequired, ConnectionRefused, InsufficientScope
 from mcp_django.execution.threads import BoundedPool

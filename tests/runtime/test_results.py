@@ -21,15 +21,7 @@ from django.utils.translation import gettext_lazy
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from mcp_django import (
-    Annotations,
-    Audio,
-    EmbeddedResource,
-    Image,
-    ResourceLink,
-    Text,
-    ToolResult,
-)
+from mcp_django import Annotations, Audio, EmbeddedResource, Image, ResourceLink, Text, ToolResult
 from mcp_django.protocol.errors import INTERNAL_ERROR
 from mcp_django.test import ErrorResponse
 from tests.servers import call, open_to_all, real_client

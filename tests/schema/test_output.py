@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import (
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-)
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum

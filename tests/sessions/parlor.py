@@ -10,16 +10,7 @@ from typing import Literal
 from django.contrib.auth.models import Group
 from django.urls import path
 
-from mcp_django import (
-    Audio,
-    Context,
-    Elicit,
-    ElicitURL,
-    ListRoots,
-    MCPServer,
-    Message,
-    Sample,
-)
+from mcp_django import Audio, Context, Elicit, ElicitURL, ListRoots, MCPServer, Message, Sample
 from mcp_django.auth.permissions import AllowAny, IsAuthenticated
 from mcp_django.exceptions import ElicitationDeclined
 from tests.transports.stage import room, stagger, stay, stay_later, walk, walk_later

@@ -9,18 +9,7 @@ import pytest
 
 from mcp_django.core import context
 from tests.sessions.asking import PARLOR
-from tests.sessions.handshakes import (
-    VERSIONS,
-    A,
-    B,
-    C,
-    D,
-    Peer,
-    call,
-    code_of,
-    opened,
-    request,
-)
+from tests.sessions.handshakes import VERSIONS, A, B, C, D, Peer, call, code_of, opened, request
 from tests.sessions.reading import Reader
 from tests.spec import spec
 

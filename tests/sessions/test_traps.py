@@ -14,17 +14,7 @@ from mcp_django.auth.permissions import AllowAny
 from mcp_django.test import MCPClient
 from tests.drivers import message
 from tests.sessions.asking import PARLOR, accept, answer, asking, ready
-from tests.sessions.handshakes import (
-    VERSIONS,
-    B,
-    C,
-    D,
-    Peer,
-    call,
-    notification,
-    opened,
-    request,
-)
+from tests.sessions.handshakes import VERSIONS, B, C, D, Peer, call, notification, opened, request
 from tests.sessions.parlor import parlor
 from tests.sessions.reading import Reader
 from tests.spec import spec

@@ -11,11 +11,7 @@ import msgspec
 from mcp_django.auth.principal import Principal
 from mcp_django.core.catalog import Offered
 from mcp_django.core.tool import Tool
-from mcp_django.exceptions import (
-    AuthenticationRequired,
-    InvalidParams,
-    MissingCapability,
-)
+from mcp_django.exceptions import AuthenticationRequired, InvalidParams, MissingCapability
 from mcp_django.execution import results
 from mcp_django.execution.approval_guard import gate_of
 from mcp_django.execution.call import Incoming, Invocation, RoundParams

@@ -20,11 +20,7 @@ from mcp_django.auth.endpoints import origin_of
 from mcp_django.conf import get_settings
 from mcp_django.exceptions import ElicitationUnavailable, ToolError, UpstreamNotConnected
 from mcp_django.oauth.models import UpstreamGrant
-from mcp_django.oauth.upstream.conf import (
-    UpstreamRefused,
-    UpstreamUnavailable,
-    provider_settings,
-)
+from mcp_django.oauth.upstream.conf import UpstreamRefused, UpstreamUnavailable, provider_settings
 from mcp_django.oauth.upstream.grants import live_grant, outside, renew, unseal
 
 if TYPE_CHECKING:

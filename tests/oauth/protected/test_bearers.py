@@ -10,12 +10,7 @@ import pytest
 from mcp_django.transports.exchange import MAX_UNPROVEN_BYTES
 from tests.drivers import Connection, headers_for
 from tests.oauth import parties, vault
-from tests.oauth.vault_asking import (
-    LIST,
-    Holder,
-    ask,
-    parameters,
-)
+from tests.oauth.vault_asking import LIST, Holder, ask, parameters
 from tests.spec import spec
 from tests.transports.asgi import MOUNTS
 from tests.transports.mounts import in_thread

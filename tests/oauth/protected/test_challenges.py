@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 
 from tests.oauth import vault
-from tests.oauth.vault_asking import (
-    DISCOVER,
-    LIST,
-    METADATA,
-    ask,
-    call,
-    parameters,
-)
+from tests.oauth.vault_asking import DISCOVER, LIST, METADATA, ask, call, parameters
 from tests.spec import spec
 
 

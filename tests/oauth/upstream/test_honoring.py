@@ -10,11 +10,7 @@ import pytest
 from django.db import connections
 from django.test import Client
 from django.utils import timezone
-from oauth2_provider.models import (
-    get_access_token_model,
-    get_refresh_token_model,
-    set_token_value,
-)
+from oauth2_provider.models import get_access_token_model, get_refresh_token_model, set_token_value
 
 from mcp_django.models import AuthEvent
 from mcp_django.oauth.models import UpstreamBinding, UpstreamGrant

@@ -8,12 +8,7 @@ from django.db import transaction
 
 from mcp_django import Context
 from mcp_django.exceptions import InternalError
-from tests.runtime.governor.reading import (
-    count_names,
-    names,
-    still_writes,
-    write_name,
-)
+from tests.runtime.governor.reading import count_names, names, still_writes, write_name
 from tests.servers import open_to_all, real_client
 
 

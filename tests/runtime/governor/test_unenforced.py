@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_django.execution import query_limits
-from tests.runtime.governor.reading import (
-    count_names,
-    groups,
-    read,
-    write_name,
-)
+from tests.runtime.governor.reading import count_names, groups, read, write_name
 from tests.runtime.governor.test_limits import TOO_MANY_ROWS, TOO_MANY_STATEMENTS, by_list, limited
 
 
