@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from typing import Any, Self
 
 from asgiref.sync import sync_to_async
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from mcp_django.auth.principal import Principal, anonymous, principal_for
 from mcp_django.exceptions import MCPError
 from mcp_django.execution import task_worker
 from mcp_django.execution.call import Incoming
-from mcp_django.protocol import envelope as meta
 from mcp_django.protocol import jsonrpc
+from mcp_django.protocol.envelope import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+)
 from mcp_django.protocol.errors import TASKS, required_extension
 from mcp_django.protocol.revisions import LATEST, REVISIONS
 from mcp_django.server import MCPServer, mcp
@@ -22,11 +32,10 @@ from mcp_django.signals import component_failed
 from mcp_django.test.answers import EVERYTHING, ErrorResponse, Recorder, next_round
 from mcp_django.test.connection import RemoteConnection
 from mcp_django.test.transports import CHANNELS, Entrance, ServerUnderTest, check_transport
-from mcp_django.test.writes import WriteRecorder
 from mcp_django.transports.memory import MemoryConnection, Response
 from mcp_django.transports.outgoing import StreamPort
 
-CLIENT_INFO = {"name": "mcp_django.test", "version": "1"}
+CLIENT = {"name": "mcp_django.test", "version": "1"}
 
 
 class Rounds:
@@ -59,7 +68,7 @@ class Rounds:
         self._version = protocol_version
         self._default_answers = tuple(answers)
         self._left: list[Any] = []
-        self._writes = WriteRecorder()
+        self._writes = _WriteRecorder()
         self._called = ""
         self._is_initialized = False
         # Elsewhere functions run in threads whose connections cannot be watched from here.
@@ -175,13 +184,13 @@ class Rounds:
         self._check_order(result, writes)
         return result
 
-    def _watched(self, params: Mapping[str, Any] | None) -> WriteRecorder:
+    def _watched(self, params: Mapping[str, Any] | None) -> _WriteRecorder:
         given = params or {}
         self._called = str(given.get("name") or given.get("uri"))
-        self._writes = WriteRecorder()
+        self._writes = _WriteRecorder()
         return self._writes
 
-    def _check_order(self, result: Mapping[str, Any], writes: WriteRecorder) -> None:
+    def _check_order(self, result: Mapping[str, Any], writes: _WriteRecorder) -> None:
         asks = result.get("resultType") == "input_required"
         if asks and not self._allows_early_writes:
             writes.check(self._called)
@@ -228,7 +237,7 @@ class Rounds:
         params = {
             "protocolVersion": self._version,
             "capabilities": self._capabilities,
-            "clientInfo": CLIENT_INFO,
+            "clientInfo": CLIENT,
         }
         result_of(self._connection.request(jsonrpc.request(next(self._ids), "initialize", params)))
         self._is_initialized = True
@@ -243,17 +252,17 @@ class Rounds:
     def _message(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         given = dict(params or {})
         if not REVISIONS[self._version].stateless:
-            given["_meta"] = {meta.PROGRESS_TOKEN: "test", **given.get("_meta", {})}
+            given["_meta"] = {PROGRESS_TOKEN: "test", **given.get("_meta", {})}
             return jsonrpc.request(next(self._ids), method, given)
         capabilities = self._capabilities
         if method.startswith("tasks/"):
             capabilities = with_tasks(capabilities)
         envelope = {
-            meta.PROTOCOL_VERSION: self._version,
-            meta.CLIENT_CAPABILITIES: capabilities,
-            meta.CLIENT_INFO: CLIENT_INFO,
-            meta.PROGRESS_TOKEN: "test",
-            meta.LOG_LEVEL: "debug",
+            PROTOCOL_VERSION: self._version,
+            CLIENT_CAPABILITIES: capabilities,
+            CLIENT_INFO: CLIENT,
+            PROGRESS_TOKEN: "test",
+            LOG_LEVEL: "debug",
         }
         given["_meta"] = {**envelope, **given.get("_meta", {})}
         return jsonrpc.request(next(self._ids), method, given)
@@ -286,3 +295,70 @@ def _principal(user: Any, scopes: Sequence[str] | None) -> Principal:
     if user is None:
         return anonymous()
     return principal_for(user, scopes=None if scopes is None else frozenset(scopes))
+
+
+# Functions that write before they ask -------------------------------------------------------------
+
+_WRITE = re.compile(
+    r"\s*(INSERT|UPDATE|DELETE|REPLACE|MERGE|CREATE|ALTER|DROP|TRUNCATE)\b", re.IGNORECASE
+)
+# Rows of this package are written outside of the function's transaction, and mean nothing here.
+_OWN = re.compile(r"[\"`]?mcp_django_", re.IGNORECASE)
+
+
+class _WriteRecorder:
+    """Notes the statements that change something, in this thread and on new connections.
+
+    A function that asks runs again from its beginning once the answer is there. A transaction takes
+    back what a synchronous one wrote; what an asynchronous one wrote stays, and is written again.
+    """
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+        self._watched: list[BaseDatabaseWrapper] = []
+
+    def start(self) -> None:
+        """Watch from now on."""
+        connection_created.connect(self._on_connection, weak=False, dispatch_uid=id(self))
+        for connection in connections.all(initialized_only=True):
+            self._watch(connection)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        connection_created.disconnect(dispatch_uid=id(self))
+        for connection in self._watched:
+            connection.execute_wrappers.remove(self._record)
+        self._watched.clear()
+
+    def check(self, name: str) -> None:
+        """Fail when there was a write.
+
+        Raises:
+            AssertionError: naming the component and its first statement.
+        """
+        if self.statements:
+            raise AssertionError(
+                f"{name} writes before it asks, and runs again from its beginning once it is "
+                f"answered: {self.statements[0][:200]}. Read before the question and write after "
+                "it, or pass allow_early_writes=True."
+            )
+
+    def _on_connection(self, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+        self._watch(connection)
+
+    def _watch(self, connection: BaseDatabaseWrapper) -> None:
+        if connection not in self._watched:
+            connection.execute_wrappers.append(self._record)
+            self._watched.append(connection)
+
+    def _record(
+        self,
+        execute: Callable[..., Any],
+        sql: str,
+        params: Any,
+        many: bool,  # noqa: FBT001 - Django's order
+        context: Any,
+    ) -> Any:
+        if _WRITE.match(sql) and not _OWN.search(sql):
+            self.statements.append(sql)
+        return execute(sql, params, many, context)

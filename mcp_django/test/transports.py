@@ -36,8 +36,7 @@ from mcp_django.exceptions import (
     TooManyAttempts,
 )
 from mcp_django.overrides.state import freshness
-from mcp_django.protocol import envelope, jsonrpc, sse
-from mcp_django.protocol import headers as names
+from mcp_django.protocol import envelope, headers as names, jsonrpc, sse
 from mcp_django.protocol.errors import FORBIDDEN, UNAUTHORIZED
 from mcp_django.protocol.methods import REQUESTS
 from mcp_django.protocol.revisions import V2024_11_05
