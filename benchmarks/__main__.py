@@ -16,8 +16,7 @@ from typing import Any
 from benchmarks import report
 from benchmarks.cache import directory
 from benchmarks.peers.compare import compare_peers
-from benchmarks.process import SERVERS as ASGI_SERVERS
-from benchmarks.process import Process, serving
+from benchmarks.process import SERVERS as ASGI_SERVERS, Process, serving
 from benchmarks.rounds import QUICK, THOROUGH, Plan, Result, measure
 from benchmarks.rows import APP, SERVERS, Row, rows
 from benchmarks.streams import KINDS, StreamFigures, measure_streams

@@ -90,8 +90,7 @@ def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
     # The package reads settings, which pytest-django makes ready after this file is imported.
     from django.core.cache import cache
 
-    from mcp_django.auth import authentication, limits, security_log
-    from mcp_django.auth import limits as brute_force
+    from mcp_django.auth import authentication, limits, limits as brute_force, security_log
 
     now = time.time()
     monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))

@@ -21,8 +21,7 @@ from django.test import Client, override_settings
 from django.urls import clear_url_caches, include, path
 from pydantic import Field
 
-from mcp_django import MCPServer, asgi, checks
-from mcp_django import server as server_module
+from mcp_django import MCPServer, asgi, checks, server as server_module
 from mcp_django.auth.permissions import AllowAny, IsAuthenticated, IsStaff
 from mcp_django.checks import components, site
 from tests.processes import REPOSITORY

@@ -9,8 +9,7 @@ import pytest
 from django.http import HttpResponse
 from django.urls import path
 
-from mcp_django import MCPServer
-from mcp_django import server as server_module
+from mcp_django import MCPServer, server as server_module
 from mcp_django.checks import site
 
 urlpatterns = [path("sign-in/", lambda request: HttpResponse(), name="sign-in")]

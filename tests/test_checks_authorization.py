@@ -9,8 +9,7 @@ import pytest
 from django.core.checks import run_checks
 from django.http import HttpRequest
 
-from mcp_django import MCPServer
-from mcp_django import server as server_module
+from mcp_django import MCPServer, server as server_module
 from mcp_django.auth import endpoints
 from mcp_django.auth.backends import BaseBackend
 from mcp_django.checks import TAG, site

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 from django.test import override_settings
 
-from mcp_django import UI, MCPServer
-from mcp_django import server as server_module
+from mcp_django import UI, MCPServer, server as server_module
 from mcp_django.checks.components import check_views_of_tools
 from tests.servers import open_to_all
 

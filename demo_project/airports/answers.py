@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
-from demo_project.airports.geo import KM_PER_NAUTICAL_MILE, bearing_degrees
-from demo_project.airports.geo import distance_km as measure_km
+from demo_project.airports.geo import (
+    KM_PER_NAUTICAL_MILE,
+    bearing_degrees,
+    distance_km as measure_km,
+)
 from demo_project.airports.models import Airport
 
 

@@ -14,8 +14,7 @@ from django.db import router, transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.formats import number_format
-from django.utils.translation import gettext, ngettext, override
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _, ngettext, override
 
 from mcp_django.admin.base import UpdatedFromCode
 from mcp_django.admin.override_forms import (

@@ -14,8 +14,7 @@ from django import forms
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import ManyToManyField, Model
 from django.utils.datastructures import MultiValueDict
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.integrations.models.columns import Column, FieldPath, own_names, resolve
 from mcp_django.integrations.models.exposed_fields import is_short

@@ -19,8 +19,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router, transaction
 from django.db.models import Model
 from django.utils.text import capfirst, format_lazy
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.admin.base import MeanwhileForm
 from mcp_django.admin.exposure_fields import USES, FieldTable, LeftOut, PathRow, rows_of

@@ -21,8 +21,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.utils.text import capfirst
-from django.utils.translation import gettext, ngettext, override
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _, ngettext, override
 
 from mcp_django.admin.exposure_forms import (
     PREVIEW,

@@ -22,15 +22,13 @@ from django.db import router, transaction
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.admin.base import MeanwhileForm, ModelForm
 from mcp_django.auth.challenges import OFFLINE_ACCESS
 from mcp_django.auth.permissions import permissions
 from mcp_django.conf import parse_all
-from mcp_django.core.component import SCOPE
-from mcp_django.core.component import Component as CodeComponent
+from mcp_django.core.component import SCOPE, Component as CodeComponent
 from mcp_django.core.resource import UIResource
 from mcp_django.core.tool import UI, Tool
 from mcp_django.management.lookups import estimated_tokens, kind_of

@@ -20,9 +20,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _now
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext, ngettext_lazy
+from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext, ngettext_lazy
 
 from mcp_django.admin.override_forms import GroupsField, PermissionsField
 from mcp_django.admin.texts import Kind, TextAdmin, TextForm
@@ -43,10 +41,10 @@ from mcp_django.overrides.texts import (
     arguments_of,
     build_prompt,
     build_skill,
+    is_taken as is_of_code,
     written_prompt,
     written_skill,
 )
-from mcp_django.overrides.texts import is_taken as is_of_code
 from mcp_django.protocol import shapes
 from mcp_django.protocol.content import Message, Text
 from mcp_django.protocol.jsonrpc import encode

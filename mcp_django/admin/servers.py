@@ -22,11 +22,9 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html_join
-from django.utils.translation import gettext, ngettext_lazy
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _, ngettext_lazy
 
-from mcp_django.admin.base import PAGES, Page, UpdatedFromCode, Visit
-from mcp_django.admin.base import page as register_page
+from mcp_django.admin.base import PAGES, Page, UpdatedFromCode, Visit, page as register_page
 from mcp_django.admin.override_forms import LISTED, ServerForm, decided_once, server_lines
 from mcp_django.admin.statistics import ServerFigures, figures_of_servers
 from mcp_django.conf import get_settings

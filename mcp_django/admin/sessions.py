@@ -17,9 +17,7 @@ from django.utils.formats import localize
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
-from django.utils.translation import gettext as _now
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 
 from mcp_django.admin_base import EndingAdmin
 from mcp_django.conf import get_settings

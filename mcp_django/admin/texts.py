@@ -21,8 +21,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseNotA
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.admin.base import MeanwhileForm
 from mcp_django.admin.override_forms import ScopesField

@@ -17,9 +17,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
-from django.utils.translation import gettext as _now
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _now, gettext_lazy as _, ngettext
 from django.views.decorators.debug import sensitive_variables
 
 from mcp_django.admin_base import ActingAdmin, EndingAdmin, ReadOnlyAdmin, may_give_access

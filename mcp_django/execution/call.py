@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from django.core.signing import BadSignature
-from django.core.signing import Signer as DjangoSigner
+from django.core.signing import BadSignature, Signer as DjangoSigner
 
 from mcp_django.auth.principal import Principal
 from mcp_django.core.catalog import Server

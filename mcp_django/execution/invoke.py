@@ -21,8 +21,7 @@ from mcp_django.exceptions import InputRequired, TooManyTasks
 from mcp_django.execution import threads
 from mcp_django.execution.call import Invocation
 from mcp_django.execution.call_log import aobserved, observed
-from mcp_django.execution.query_limits import around as limited
-from mcp_django.execution.query_limits import shared_thread
+from mcp_django.execution.query_limits import around as limited, shared_thread
 from mcp_django.execution.results import CallTimedOut, aborted, failure_in
 from mcp_django.execution.threads import LOCAL, LeasedThread, pool, with_request_signals
 

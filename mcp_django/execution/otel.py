@@ -12,8 +12,7 @@ from contextlib import AbstractContextManager
 from importlib import metadata
 from typing import Any, Literal
 
-from opentelemetry import context as contexts
-from opentelemetry import metrics, trace
+from opentelemetry import context as contexts, metrics, trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

@@ -11,8 +11,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from dataclasses import dataclass, field as dataclass_field
 from functools import cached_property
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary

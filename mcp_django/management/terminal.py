@@ -15,8 +15,7 @@ import re
 import shlex
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from dataclasses import field as dataclass_field
+from dataclasses import dataclass, field as dataclass_field, replace
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 from urllib.parse import urlsplit

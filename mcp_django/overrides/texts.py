@@ -22,8 +22,7 @@ from django.utils.translation import gettext as _
 
 from mcp_django.core.component import Completion, ComponentFunction, Prompt
 from mcp_django.core.resource import MAX_FILES, SKILL_MD, Resource, SkillFile
-from mcp_django.integrations.skills import build as built
-from mcp_django.integrations.skills import check, uri_of
+from mcp_django.integrations.skills import build as built, check, uri_of
 from mcp_django.integrations.yaml_scalars import SkillError
 from mcp_django.overrides.override_values import guards_of, is_names
 from mcp_django.overrides.prompt_language import (

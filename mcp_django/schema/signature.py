@@ -26,8 +26,8 @@ from collections.abc import (
     MutableSequence,
     MutableSet,
     Sequence,
+    Set as AbstractSet,
 )
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from datetime import date, time, timedelta
@@ -63,8 +63,12 @@ from typing_extensions import TypedDict, is_typeddict
 
 from mcp_django.protocol.errors import MCPDjangoError
 from mcp_django.schema.arguments import InvalidArguments, Problem, describe
-from mcp_django.schema.portable import RULES, portable_input, portable_output
-from mcp_django.schema.portable import strict as strict_dialect
+from mcp_django.schema.portable import (
+    RULES,
+    portable_input,
+    portable_output,
+    strict as strict_dialect,
+)
 from mcp_django.schema.problems import explain
 from mcp_django.schema.structure import Schema, inline, walk
 from mcp_django.schema.values import (

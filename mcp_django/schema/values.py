@@ -15,8 +15,15 @@ import datetime as dt
 import io
 import json
 import math
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import (
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Set as AbstractSet,
+)
 from decimal import Decimal
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address

@@ -22,8 +22,7 @@ from django.urls import ResolverMatch, URLPattern, re_path
 from django.urls.resolvers import RegexPattern
 from django.utils.safestring import mark_safe
 from django.utils.text import slugify
-from django.utils.translation import get_language
-from django.utils.translation import gettext as _
+from django.utils.translation import get_language, gettext as _
 from django.views.decorators.http import require_http_methods
 
 from mcp_django.auth.pages import guarded, hash_source

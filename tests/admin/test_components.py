@@ -15,8 +15,7 @@ from django.utils import timezone
 from mcp_django.admin import statistics
 from mcp_django.models import Call, Component
 from mcp_django.overrides.sync import sync
-from mcp_django.storage.versions import Topic as ListTopic
-from mcp_django.storage.versions import versions
+from mcp_django.storage.versions import Topic as ListTopic, versions
 from tests.admin.shelf import shelf
 from tests.admin.staff import staff, superuser
 from tests.admin.theming import unthemed

@@ -15,8 +15,7 @@ from django.test import Client
 
 from mcp_django import MCPServer, ModelTools
 from mcp_django.auth.permissions import AllowAny
-from mcp_django.models import ModelExposure
-from mcp_django.models import Topic as TopicRow
+from mcp_django.models import ModelExposure, Topic as TopicRow
 from mcp_django.overrides.model_signals import ears
 from mcp_django.overrides.state import freshness
 from mcp_django.server import all_servers

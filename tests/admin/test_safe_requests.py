@@ -16,8 +16,10 @@ from mcp_django.overrides.sync import compare
 from mcp_django.server import all_servers
 from tests.admin.attempts import make_site
 from tests.admin.staff import superuser
-from tests.admin.test_permission_table import front  # noqa: F401 - the URLconf has it
-from tests.admin.test_permission_table import urlpatterns as site_urls
+from tests.admin.test_permission_table import (
+    front,  # noqa: F401 - the URLconf has it
+    urlpatterns as site_urls,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 urlpatterns = site_urls

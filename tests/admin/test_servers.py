@@ -14,8 +14,7 @@ from django.utils import timezone
 from mcp_django.admin.base import PAGES
 from mcp_django.models import Call, Server, Topic
 from mcp_django.overrides.sync import sync
-from mcp_django.storage.versions import MANAGED, versions
-from mcp_django.storage.versions import Topic as ListTopic
+from mcp_django.storage.versions import MANAGED, Topic as ListTopic, versions
 from mcp_django.test import MCPClient
 from tests.admin.shelf import shelf
 from tests.admin.staff import staff, superuser

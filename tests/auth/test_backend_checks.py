@@ -11,8 +11,7 @@ from django.apps import apps
 from django.core.checks import run_checks
 from django.test import override_settings
 
-from mcp_django import MCPServer
-from mcp_django import server as server_module
+from mcp_django import MCPServer, server as server_module
 from mcp_django.checks import TAG, site
 
 ISSUER = {"ISSUER": "https://id.example"}

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
 from django.test import override_settings
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mcp_django.auth.pages import belongs_to, new_interaction
 from mcp_django.auth.principal import anonymous, principal_for

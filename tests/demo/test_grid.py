@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from demo_project.airports.geo import HALF_CIRCUMFERENCE_KM, Position, distance_km, to_vector
 from demo_project.airports.grid import Grid

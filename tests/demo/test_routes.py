@@ -6,8 +6,7 @@ from functools import cache
 from itertools import pairwise, permutations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from demo_project.airports.dataset import read_airports
 from demo_project.airports.geo import Position, distance_km

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from demo_project.settings import *  # noqa: F403
-from demo_project.settings import INSTALLED_APPS as APPS
-from demo_project.settings import MCP_DJANGO as DEMO
+from demo_project.settings import INSTALLED_APPS as APPS, MCP_DJANGO as DEMO
 
 INSTALLED_APPS = ["unfold", *APPS]
 MCP_DJANGO = {**DEMO, "ADMIN_BASE_CLASS": "unfold.admin.ModelAdmin"}

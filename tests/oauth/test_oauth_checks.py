@@ -18,8 +18,7 @@ from django.core.checks import CheckMessage, run_checks
 from django.http import HttpResponse
 from django.urls import clear_url_caches, include, path, re_path
 
-from mcp_django import MCPServer
-from mcp_django import server as server_module
+from mcp_django import MCPServer, server as server_module
 from mcp_django.checks import site as core
 from mcp_django.oauth import checks, provider_settings
 from mcp_django.oauth.clients import Scopes

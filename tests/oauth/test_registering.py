@@ -13,8 +13,7 @@ from django.utils import timezone
 from oauth2_provider.models import get_access_token_model, get_application_model, get_grant_model
 
 from mcp_django.models import AccessToken, AuthEvent
-from mcp_django.oauth import registration
-from mcp_django.oauth import registration as view
+from mcp_django.oauth import registration, registration as view
 from mcp_django.oauth.models import ClientProfile
 from tests.oauth.parties import SETTINGS, make_app, make_token
 

@@ -8,8 +8,7 @@ import hmac
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mcp_django.protocol.cursors import MAX_CURSOR_LENGTH, decode_cursor, encode_cursor, paginate
 from mcp_django.protocol.errors import InvalidParams

@@ -5,8 +5,7 @@ from __future__ import annotations
 import string
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mcp_django.protocol.envelope import (
     MAX_BAGGAGE_MEMBER_LENGTH,

@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from mcp_django.protocol.uritemplate import MAX_URI_LENGTH, URITemplate, check_uri
 from tests.spec import spec

@@ -16,8 +16,7 @@ from unittest.mock import patch
 import pytest
 from django.core import signing
 from django.test import override_settings
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from mcp_django import Context, MCPServer
 from mcp_django.execution import interaction

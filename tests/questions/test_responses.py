@@ -6,8 +6,7 @@ import json
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mcp_django import Context
 from mcp_django.execution.interaction import MAX_CORRECTIONS

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from django import forms
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import Field
 
 from mcp_django import Context, Elicit, ElicitURL, ListRoots, MCPServer, Sample

@@ -18,8 +18,7 @@ from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import principal_for
 from mcp_django.core.tool import Tool
 from mcp_django.exceptions import AuthenticationRequired
-from mcp_django.execution import approval_guard, invoke
-from mcp_django.execution import approval_guard as shown
+from mcp_django.execution import approval_guard, approval_guard as shown, invoke
 from mcp_django.execution.approval_guard import mail_approvers
 from mcp_django.execution.call import Invocation
 from mcp_django.models import Approval

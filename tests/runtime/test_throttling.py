@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.cache import cache
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from mcp_django import Context, MCPServer
 from mcp_django.auth import limits

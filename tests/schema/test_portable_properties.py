@@ -6,8 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mcp_django.schema.portable import lint, portable_input, portable_output
 from mcp_django.schema.structure import walk

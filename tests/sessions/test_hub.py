@@ -12,8 +12,7 @@ from asgiref.sync import sync_to_async
 from django.db import OperationalError
 
 from mcp_django.models import Topic as Row
-from mcp_django.storage import databases, inbox, pubsub, versions
-from mcp_django.storage import pubsub as hubs
+from mcp_django.storage import databases, inbox, pubsub, pubsub as hubs, versions
 from mcp_django.storage.pubsub import announce, hub
 from mcp_django.storage.versions import Topic
 from tests.spec import spec

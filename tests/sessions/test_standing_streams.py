@@ -15,8 +15,7 @@ from django.db import InterfaceError, OperationalError
 
 from mcp_django.exceptions import AccessRefused
 from mcp_django.execution import threads
-from mcp_django.models import Session, Stream
-from mcp_django.models import Topic as Row
+from mcp_django.models import Session, Stream, Topic as Row
 from mcp_django.storage import versions
 from mcp_django.storage.pubsub import Hub, announce, hub
 from mcp_django.storage.versions import CLOCK, Topic

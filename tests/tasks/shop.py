@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from asgiref.local import Local
 
-from mcp_django import MCPServer
-from mcp_django import server as server_module
+from mcp_django import MCPServer, server as server_module
 from mcp_django.execution import task_runs, task_worker
 from mcp_django.models import Task
 from mcp_django.protocol import envelope

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_django import MCPServer
-from mcp_django import server as server_module
+from mcp_django import MCPServer, server as server_module
 from mcp_django.checks import site
 from mcp_django.execution.task_worker import framework
 from tests.tasks.shop import make_backends

@@ -21,8 +21,7 @@ from mcp_django.auth.authentication import LocalCaller
 from mcp_django.auth.permissions import AllowAny
 from mcp_django.auth.principal import anonymous
 from mcp_django.protocol.errors import BUSY
-from mcp_django.transports import conversation as conversations
-from mcp_django.transports import stdio
+from mcp_django.transports import conversation as conversations, stdio
 from mcp_django.transports.conversation import Conversation
 from mcp_django.transports.stdio import LineReader, LineWriter
 from tests.drivers import message

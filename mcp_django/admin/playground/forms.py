@@ -23,8 +23,7 @@ from django.forms.utils import ErrorDict
 from django.http import QueryDict
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.schema.form_fields import Shape, bounds, number_in, reader_of, shape_of, title_of

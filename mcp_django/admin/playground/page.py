@@ -14,8 +14,7 @@ from django.contrib.admin.utils import quote
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpResponseBase
 from django.urls import reverse
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from mcp_django.admin.base import Visit, page
 from mcp_django.admin.playground import answers, screens

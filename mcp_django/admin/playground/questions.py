@@ -14,8 +14,7 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, QueryDict
 from django.utils.crypto import salted_hmac
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from mcp_django.admin.playground.forms import SchemaForm, TextInput
 from mcp_django.conf import get_settings

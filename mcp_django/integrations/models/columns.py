@@ -19,8 +19,7 @@ from django.db import connections, router
 from django.db.models import Field, FileField, ManyToManyField, Model
 from django.utils import timezone
 from django.utils.translation import override
-from pydantic import AfterValidator, IPvAnyAddress
-from pydantic import Field as Rule
+from pydantic import AfterValidator, Field as Rule, IPvAnyAddress
 
 from mcp_django.schema.portable import RULES, with_sentence
 from mcp_django.schema.structure import Schema

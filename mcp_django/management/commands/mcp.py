@@ -17,8 +17,17 @@ from django.core.management.base import (
 )
 
 from mcp_django.conf import get_settings
-from mcp_django.management import call, connect, contract, doctor, inspect, prune, stdio, token
-from mcp_django.management import list as list_components
+from mcp_django.management import (
+    call,
+    connect,
+    contract,
+    doctor,
+    inspect,
+    list as list_components,
+    prune,
+    stdio,
+    token,
+)
 from mcp_django.management.command_errors import command_error, without_tracebacks
 from mcp_django.management.text_output import OutputStream
 from mcp_django.storage.call_rows import call_log

@@ -11,8 +11,7 @@ from django.contrib.sessions.base_session import AbstractBaseSession
 from django.contrib.sessions.models import Session
 from django.db import models
 from django.test.utils import isolate_apps
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from rest_framework.authtoken.views import ObtainAuthToken
 
 from mcp_django import MCPServer, ModelTools

@@ -28,8 +28,7 @@ from tests.oauth.parties import REDIRECT, RESOURCE, SETTINGS, make_user, pkce
 from tests.oauth.servers import orders
 from tests.oauth.upstream.parties import KEYS, dumped
 from tests.processes import REPOSITORY, Server, serving
-from tests.servers import call as call_tool
-from tests.servers import post
+from tests.servers import call as call_tool, post
 
 pytestmark = [pytest.mark.outside, pytest.mark.django_db(transaction=True)]
 SITE = "tests.oauth.upstream_site"

@@ -10,8 +10,7 @@ import pytest
 from django.contrib.auth.backends import ModelBackend
 from django.db import transaction
 from django.db.models import QuerySet
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mcp_django import Context, MCPError
 from mcp_django.test import MCPClient
