@@ -52,6 +52,7 @@ SHARED = {
     "groups",
     "name",
     "now",
+    "permission",
     "permissions",
     "session",
     "sessions",
