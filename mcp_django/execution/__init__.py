@@ -1,1 +1,1 @@
-"""From a message to its outcome: dispatch, policy and the call of the developer's function."""
+"""Request handling: dispatch, authorization and the call of the component's function."""

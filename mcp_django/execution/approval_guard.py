@@ -1,14 +1,13 @@
-"""Tools that need approval: who approves a call, and what happens until then.
+"""Approvals: tools whose calls a person must approve before they run.
 
-The tool's function does not know about it. Before it runs, the ``Gate`` looks for an approval of
-this very call, uses it up, and lets the call through; without one the call is written down for a
-person to decide on a page of the site, in the site's own session (``transports.site_pages``). A
-client that can send its user to a page is asked to; every other client gets the page's address in
-band.
+The tool's function needs no code for it. Before it runs, the approval guard (``Gate``) looks for
+an approval of this exact call and uses it up. Without one, the call is stored until a person
+approves or denies it on a page of the site, in the site's own session (``transports.site_pages``).
+A client that supports URL elicitation is asked to open the page; any other client gets the URL in
+a tool result.
 
-An approval is bound to the exact arguments. A person sees all of them except secrets: arguments
-too long to be reviewed are refused, and invisible characters or characters that reverse the text
-are written out.
+An approval is bound to the exact arguments. The page shows all of them except secrets: arguments
+that are too long to review are rejected, and invisible or text-reversing characters are escaped.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from mcp_django.storage import approval_rows
 if TYPE_CHECKING:
     from mcp_django.models import Approval
 
-# A caller who asks for more is not waiting for somebody but busying him.
+# Of one user on one server, so that approvers are not flooded.
 MAX_WAITING = 50
 MAX_NAME = 255
 
@@ -52,14 +51,14 @@ MAX_NAME = 255
 def gate_of(
     incoming: Incoming, tool: Tool, raw: bytes, arguments: Mapping[str, Any]
 ) -> Gate | None:
-    """What a call has to pass; nothing where no person has to be asked about it."""
+    """Return the approval guard of a call, ``None`` if the call needs no approval."""
     if not tool.approval or (tool.dry_run is not None and tool.dry_run.is_one(arguments)):
         return None
     return Gate(incoming, tool, raw)
 
 
 class DecideOnPage(ElicitURL):
-    """Send the caller to the page on which he decides; what he decided is looked up afterwards."""
+    """Send the caller to the approval page; afterwards the guard reads the row again."""
 
     def __init__(self, message: str, url: str, *, is_decided: bool) -> None:
         super().__init__(message, url, key="approval")
@@ -67,16 +66,16 @@ class DecideOnPage(ElicitURL):
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is nothing left to decide."""
+        """Whether the call is already approved or denied."""
         return self._is_decided
 
     def read(self, answer: Mapping[str, Any]) -> None:
-        """Nothing: to accept means to be willing to go there."""
+        """Check that the user agreed to open the page; there is no value."""
         check_accepted(answer)
 
 
 class Gate:
-    """Lets one call through once a person has said yes to it."""
+    """The approval guard: lets one call run once a person has approved it."""
 
     def __init__(self, incoming: Incoming, tool: Tool, raw: bytes) -> None:
         self._incoming = incoming
@@ -85,17 +84,19 @@ class Gate:
         self._held: int | None = None
 
     def enter(self, invocation: Invocation) -> None:
-        """Take the yes for this call. Uses the database; not within the transaction of the call.
+        """Use up the approval of this call.
+
+        Uses the database, outside of the call's transaction.
 
         Raises:
-            NotApproved: there is none, or there was a no.
-            InputRequired: the caller is sent to the page first.
+            NotApproved: there is no approval, or it was denied.
+            InputRequired: the caller has to open the page first.
             ToolError: there is nothing to approve, since the call would fail.
         """
         if self._incoming.acting:
-            # Who acts as another could say yes to himself.
+            # A user who acts as another could approve their own call.
             raise NotApproved(
-                f"Nothing was done: {self._tool.name} waits for approval, and is not used in "
+                f"Nothing was done: {self._tool.name} needs approval, so it cannot be called in "
                 "another user's name."
             )
         arguments = read(self._raw)
@@ -109,12 +110,12 @@ class Gate:
                 if invocation.interaction is not None:
                     invocation.interaction.pass_gate()
                 return
-            # Another call like this was quicker.
+            # A concurrent call with the same arguments used the approval.
             row = approval_rows.find(subject) or self._ask(invocation, subject, arguments)
         raise NotApproved(self._told(row))
 
     def give_back(self) -> None:
-        """Keep the yes for the next round of a call that asked something before it did anything."""
+        """Make the approval usable again, for the next round of a call that asks the client."""
         if self._held is not None:
             approval_rows.give_back(self._held)
             self._held = None
@@ -157,10 +158,10 @@ class Gate:
         return visible(name)[:MAX_NAME]
 
     def _preview(self, invocation: Invocation) -> Any:
-        """What the call would change, as its caller would see it.
+        """Run the dry run and return what the call would change, as its caller may see it.
 
         Raises:
-            ToolError: it would change nothing but fail, which needs no person.
+            ToolError: the call would fail, so there is nothing to approve.
         """
         if self._tool.dry_run is None:
             return None
@@ -171,12 +172,12 @@ class Gate:
             raise ToolError(_texts(result["content"]))
         return preview_of(self._tool, result)
 
-    # Telling ----------------------------------------------------------------------------------
+    # Telling the caller -----------------------------------------------------------------------
 
     def _send(self, invocation: Invocation, row: Approval) -> bool:
-        """Send the caller to the page; whether he has been sent, in this round or an earlier one.
+        """Ask the caller to open the page; return whether that was possible and is answered.
 
-        Somebody else's decision may take a day, and no connection waits for it.
+        Only where the caller decides. Another person may take a day, and no connection waits.
         """
         interaction = invocation.interaction
         if self._tool.approval != "caller" or interaction is None:
@@ -191,13 +192,13 @@ class Gate:
                 is_decided=row.state != approval_rows.PENDING,
             )
         except ValueError:
-            # The page is not where users may be sent: without TLS, or nowhere at all.
+            # Users must not be sent to this URL: it has no TLS, or there is no page.
             return False
         interaction.ask([question])
         return True
 
     def _told(self, row: Approval) -> str:
-        """What the model reads: that nothing happened, and what would help."""
+        """Return the message for the model: nothing was done, and what to do next."""
         if row.state == approval_rows.REFUSED:
             reason = f" The reason given: {row.reason}" if row.reason else ""
             return f"Nothing was done: this call of {self._tool.name} was not approved.{reason}"
@@ -206,7 +207,7 @@ class Gate:
             who = "approval by the user"
             how = f"Ask the user to open {url or 'this site'} and decide there, and then"
         else:
-            who = f"approval by somebody else on this site{f', at {url}' if url else ''}"
+            who = f"approval by another user of this site{f', at {url}' if url else ''}"
             how = "Tell the user; once it is approved,"
         return (
             f"Nothing was done yet: this call of {self._tool.name} waits for {who}. "
@@ -218,21 +219,21 @@ class Gate:
         return str(self._tool.title) or self._tool.name
 
 
-# A waiting call as pages show it ------------------------------------------------------------------
+# Display of a waiting call ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What a dry run answered, as a page shows it."""
+    """The result of a dry run, for display on a page."""
 
     changes: tuple[tuple[str, str, str], ...] = ()
-    """Fields with what was and what would be."""
+    """Fields with their old and new values."""
     rest: tuple[tuple[str, str], ...] = ()
     is_too_large: bool = False
 
     @classmethod
     def of(cls, kept: Any) -> Preview | None:
-        """A preview as it is kept; ``None`` where there is none."""
+        """Return a preview from its stored form; ``None`` if there is none."""
         if kept is None:
             return None
         if not isinstance(kept, dict):
@@ -256,12 +257,12 @@ def _change(name: str, change: Any) -> tuple[str, str, str]:
 
 
 def lines(values: Any) -> tuple[tuple[str, str], ...]:
-    """The members of an object with their values as text."""
+    """Return the members of an object with their values as text."""
     return tuple((name, _text(value)) for name, value in values.items())
 
 
 def _text(value: Any) -> str:
-    """A value as a person reads it."""
+    """Return a value as text for display."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False, indent=2)
@@ -273,13 +274,13 @@ PERMISSION = "mcp_django.decide_approval"
 
 
 def page_url(incoming: Incoming, code: str) -> str:
-    """The address of the page: whole where the site's is known, empty where there is no page.
+    """Return the URL of the page: absolute if the site's is known, empty if there is no page.
 
-    A server that is mounted by ``server.asgi`` alone has none.
+    A server that is mounted only by ``server.asgi`` has no page.
     """
     request = incoming.http_request()
     match = getattr(request, "resolver_match", None)
-    # A mount may have variables of its own: a language, a tenant.
+    # The mount's path may have variables of its own, such as a language or a tenant.
     variables = match.kwargs if match is not None else {}
     try:
         mount = reverse(f"{incoming.server.namespace}:endpoint", kwargs=variables)
@@ -292,30 +293,30 @@ def page_url(incoming: Incoming, code: str) -> str:
 
 
 def may_decide(row: Approval, user: Any) -> bool:
-    """Whether this user may say yes or no: the caller himself, or anybody of the staff but him."""
+    """Return whether this user may decide: the caller, or an approver other than the caller."""
     if not (user.is_authenticated and user.is_active):
         return False
     is_caller = key_of(user) == row.user_key
     if row.by == row.By.CALLER:
         return is_caller
-    # Four eyes: superusers too decide about others' calls alone.
+    # Four eyes: even superusers may decide only about calls of other users.
     return not is_caller and bool(user.has_perm(PERMISSION))
 
 
 def may_see(row: Approval, user: Any) -> bool:
-    """Whether this user may look at the page: who may decide, and whose call it is."""
+    """Return whether this user may see the page: the caller, and users who may decide."""
     is_caller = user.is_authenticated and user.is_active and key_of(user) == row.user_key
     return is_caller or may_decide(row, user)
 
 
 def decide(row: Approval, user: Any, *, is_granted: bool, reason: str = "") -> bool:
-    """Decide about a call; ``False`` where that was done before, or it is too late.
+    """Approve or deny a call; return ``False`` if it is already decided or expired.
 
     Raises:
-        PermissionError: it is not for this user to decide.
+        PermissionError: this user may not decide about the call.
     """
     if not may_decide(row, user):
-        raise PermissionError("Not for this user to decide.")
+        raise PermissionError("This user may not decide about this call.")
     name = user.get_username()[:MAX_NAME]
     if not approval_rows.decide(row, is_granted=is_granted, by=name, reason=storable(reason[:500])):
         return False
@@ -336,7 +337,7 @@ def _log(row: Approval, user: Any, *, is_granted: bool) -> None:
 # Arguments: their digest and their display --------------------------------------------------------
 
 SALT = "mcp_django.approval"
-# More than this nobody reads before he says yes.
+# A person cannot review more than this.
 MAX_BYTES = 100_000
 MAX_PREVIEW_BYTES = 20_000
 MAX_DIGITS = 15
@@ -344,10 +345,10 @@ TOO_LARGE = {"too_large": True}
 
 
 def read(raw: bytes) -> dict[str, Any]:
-    """The arguments, number by number as they were written.
+    """Return the arguments, with numbers exactly as they were written.
 
     Raises:
-        ToolError: a person could not tell what they say.
+        ToolError: they are too long to review, or ambiguous.
     """
     if len(raw) > MAX_BYTES:
         raise ToolError(
@@ -363,15 +364,15 @@ def read(raw: bytes) -> dict[str, Any]:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        # One reader takes the first of them, another the last.
+        # JSON parsers disagree: some take the first, others the last.
         raise ToolError("An argument is named twice; name each once.")
     return found
 
 
 def digest(server: str, tool: str, arguments: Mapping[str, Any]) -> str:
-    """What a yes is bound to, whatever the order in which arguments were written.
+    """Return the digest that an approval is bound to; it does not depend on argument order.
 
-    Keyed, since a short argument could be guessed from its digest otherwise.
+    It is keyed, since otherwise a short argument could be guessed from its digest.
     """
     text = repr([server, tool, _ordered(arguments)])
     return salted_hmac(SALT, text, algorithm="sha256").hexdigest()
@@ -386,7 +387,7 @@ def _ordered(value: Any) -> Any:
 
 
 def shown(tool: Tool, value: Any, path: Path = ()) -> Any:
-    """Values for a person: without the secrets among them, and with nothing that cannot be seen."""
+    """Return values for display, without secrets and with invisible characters escaped."""
     if path and is_secret(tool.arguments.json_schema, path, sensitive=tool.sensitive):
         return HIDDEN
     if isinstance(value, Mapping):
@@ -399,7 +400,7 @@ def shown(tool: Tool, value: Any, path: Path = ()) -> Any:
 
 
 def _exact(number: Decimal) -> int | str:
-    """A number of which no digit is lost on the way to the page."""
+    """Return a number in a form that keeps all of its digits in JSON."""
     is_short = number.is_finite() and len(number.as_tuple().digits) <= MAX_DIGITS
     if is_short and number.as_tuple().exponent == 0:
         return int(number)
@@ -407,7 +408,7 @@ def _exact(number: Decimal) -> int | str:
 
 
 def preview_of(tool: Tool, result: Mapping[str, Any]) -> Any:
-    """What a dry run answered, for the page."""
+    """Return the result of a dry run, for the page."""
     found = result.get("structuredContent")
     if found is None:
         found = _texts(result.get("content", ()))
@@ -416,7 +417,7 @@ def preview_of(tool: Tool, result: Mapping[str, Any]) -> Any:
 
 
 def _texts(content: Iterable[Mapping[str, Any]]) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     return "\n".join(str(one["text"]) for one in content if one.get("type") == "text")
 
 
@@ -426,20 +427,20 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def mail_approvers(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> None:
-    """Tell those who may approve a call that one waits.
+    """Send mail to the users who may approve a call that waits for approval.
 
     It is a receiver of ``approval_requested``, for sites that connect it.
 
-    Whose own calls wait for himself is told by his client. The mail names the tool, the user and
-    the page, and no arguments: those are shown where the reader has signed in. Users who hold the
-    permission by another backend than Django's own are not found.
+    Calls that the caller approves send no mail, since the client tells the caller. The mail names
+    the tool, the user and the page but no arguments, which are shown only after sign-in. Users who
+    have the permission through another backend than ``ModelBackend`` are not found.
     """
     if approval.by != approval.By.STAFF:
         return
     addresses = [found for found in map(_address, _approvers(approval)) if found]
     if not addresses:
         return
-    # A name is somebody's own choice, and a header is one line.
+    # Users choose their names, and line breaks must not get into the mail.
     who = " ".join(str(approval.user_name).split())
     EmailMessage(
         subject=_("%(tool)s waits for approval") % {"tool": approval.component},
@@ -450,7 +451,7 @@ def mail_approvers(sender: Any, *, approval: Any, url: str, **kwargs: Any) -> No
 
 
 def _approvers(approval: Any) -> list[Any]:
-    """The users who may decide about a call: all with the permission but the caller."""
+    """Return the users who may decide about a call: all with the permission but the caller."""
     found = get_user_model()._default_manager.with_perm(PERMISSION, backend=BACKEND)
     return [user for user in found if key_of(user) != approval.user_key]
 

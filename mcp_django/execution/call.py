@@ -1,7 +1,7 @@
-"""``Incoming``: one request on its way to a handler, and what can become of it.
+"""The request context (``Incoming``) and the outcomes that a handler returns for it.
 
-A handler answers at once or returns an ``Invocation``, a call of a component that is ready to
-run; a ``Listening``, a stream of changes; or an ``Awaiting``, the wait for the result of a task.
+A handler returns a result, or one of these: an ``Invocation``, a prepared call of a component; a
+``Listening``, a stream of changes; or an ``Awaiting``, the wait for the result of a task.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ def _no_request() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """A request whose envelope and caller are known.
+    """The context of one request whose envelope and caller are known.
 
-    ``session`` is what a client of a handshake revision agreed on. ``can_stream`` is false where
-    the transport gives one answer and nothing before or after it (WSGI), or the client takes
-    nothing else; ``can_ask`` is true where a question can travel while the request is served, which
-    no request of a stateless revision needs. ``origin`` says for the call log where it came from
-    (``client``, ``admin``, ``command``), ``acting`` who really calls if not the principal,
-    ``transport`` how it came, and ``entry`` becomes its line there.
+    ``session`` is what a client of a handshake revision negotiated. ``can_stream`` is false where
+    the transport sends a single response and nothing else (WSGI), or the client accepts nothing
+    else. ``can_ask`` is true where the server can send a client request (elicitation, sampling,
+    roots) while it serves this request; stateless revisions do not need that. For the call log,
+    ``origin`` is where the request came from (``client``, ``admin``, ``command``), ``acting`` the
+    user who makes the call if that is not the principal, ``transport`` the name of the transport,
+    and ``entry`` the call record.
     """
 
     server: Server
@@ -72,18 +73,18 @@ class Incoming:
     entry: Entry = field(default_factory=Entry, compare=False, repr=False)
     http_request: Callable[[], HttpRequest | None] = _no_request
     was_let_in: bool = False
-    """Whether the caller came in with this very request, so that what is offered is known."""
+    """Whether the caller was authorized by this same request, so that the catalog is current."""
     tally: Tally | None = None
-    """Where uses are counted together with those of other requests; ``None``: at once."""
+    """Counts the uses of several requests together; ``None`` counts each use immediately."""
 
     @property
     def revision(self) -> Revision:
-        """The revision that the answer has to be in."""
+        """The protocol revision that the response must use."""
         return self.envelope.revision
 
     @property
     def asked_for_logs(self) -> bool:
-        """Whether the client wants log messages, and did not just leave it to the server."""
+        """Whether the client requested a log level, rather than leave it to the server."""
         if self.session is not None:
             return self.session.log_level is not None
         return self.envelope.log_level is not None
@@ -91,11 +92,11 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """A call of a component that was admitted and whose arguments hold; nothing has run yet.
+    """A prepared call of a component: authorized, with valid arguments, and not yet run.
 
-    ``conclude`` makes a result of the returned value and ``excuse`` one of an exception, or
-    raises the JSON-RPC error that the exception means. ``interaction`` has the questions of the
-    call; without one nobody can be asked.
+    ``conclude`` converts the returned value to a result. ``excuse`` converts an exception to a
+    result, or raises the JSON-RPC error for it. ``interaction`` holds the client requests of the
+    call (elicitation, sampling, roots); without one the function cannot send any.
     """
 
     incoming: Incoming
@@ -106,30 +107,30 @@ class Invocation:
     cancellation: Cancellation = field(default_factory=Cancellation)
     interaction: Interaction | None = None
     gate: Gate | None = None
-    """What it has to pass before it runs: somebody has to say yes to it."""
+    """The approval guard of a call that must be approved before it runs."""
     task: CurrentTask | None = None
-    """The task that it is, or begins when its function says so."""
+    """The task that this call runs as, or that its function can start."""
     become: Callable[[bytes], dict[str, Any]] | None = None
-    """Makes a task of it, given how far it has come, and says what its client is answered."""
+    """Creates a task from the encoded state of the interaction and returns the client's result."""
     at_once: bool = False
-    """Whether it becomes a task before its function runs."""
+    """Whether the call becomes a task before its function runs."""
     at_last: bool = False
-    """Whether it becomes one even if its function ends without: its client knows no other end."""
+    """Whether the call must become a task, since its client accepts no other result."""
     seconds: float | None = None
-    """How long it may take; ``None``: as its component says, and a request may."""
+    """The time limit; ``None`` means that of the component, or else of the settings."""
     entry: Entry = field(default_factory=Entry, compare=False, repr=False)
-    """Its line in the call log; without one given it is a part of another call, which has one."""
+    """The call record. By default the call is part of another call, which has the record."""
 
     @property
     def wants_stream(self) -> bool:
-        """Whether the client asked for messages that this component can send, or must not wait."""
+        """Whether the component is slow, or the client asked for messages that it can send."""
         incoming = self.incoming
         asked = incoming.envelope.progress_token is not None or incoming.asked_for_logs
         talks = self.component.function.context_parameter is not None
         return self.component.slow or (asked and talks)
 
     def context(self, port: ClientPort | None = None) -> Context:
-        """The context that the component's function gets."""
+        """Return the ``Context`` for the component's function."""
         incoming, interaction = self.incoming, self.interaction
         if interaction is not None:
             port = interaction.listen_through(port)
@@ -157,7 +158,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """An admitted ``subscriptions/listen``: what will be honored of what was asked for."""
+    """An authorized ``subscriptions/listen``: the part of the request that the server honors."""
 
     incoming: Incoming
     kinds: frozenset[str]
@@ -167,7 +168,7 @@ class Listening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Awaiting:
-    """An admitted ``tasks/result`` of a task that is not over, which is answered at its end."""
+    """An authorized ``tasks/result`` of an unfinished task, answered when the task ends."""
 
     incoming: Incoming
     task_id: str
@@ -178,36 +179,36 @@ Result = dict[str, Any]
 Outcome = Result | Invocation | Listening | Awaiting
 
 
-# ``inputResponses``: what a client answers --------------------------------------------------------
+# ``inputResponses``: the client's answers ---------------------------------------------------------
 
-# Answers are read no sooner and no further than they are needed. Answers under other keys are
-# never looked at, so they cost no more than their bytes.
+# An answer is decoded only when a question needs it. Answers under other keys are never decoded, so
+# they cost no more than their bytes.
 
 
 class RoundParams(msgspec.Struct, rename="camel", kw_only=True):
-    """The parameters that a retry has in addition; answers stay raw until a question needs them."""
+    """The additional parameters of a retry; answers stay raw until a question needs them."""
 
     input_responses: dict[str, msgspec.Raw] | None = None
     request_state: str | None = None
 
     @property
     def is_retry(self) -> bool:
-        """Whether the request goes on with an earlier one."""
+        """Whether the request continues an earlier one."""
         return bool(self.input_responses) or self.request_state is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """Stands where an answer is still to come; ``params`` are those of the request for it."""
+    """A placeholder for a missing answer; ``params`` are the parameters of the request for it."""
 
     params: dict[str, Any]
 
 
 def check_refusal(method: str, answer: Mapping[str, Any]) -> None:
-    """A client of a handshake revision may answer a question with an error.
+    """Check that the client did not answer with an error, as handshake revisions allow.
 
     Raises:
-        ToolError: it did.
+        ToolError: the answer is an error.
     """
     error = answer.get("error")
     if isinstance(error, dict) and isinstance(error.get("code"), int):
@@ -215,10 +216,10 @@ def check_refusal(method: str, answer: Mapping[str, Any]) -> None:
 
 
 def read_response(key: str, raw: msgspec.Raw) -> dict[str, Any]:
-    """One answer, as plain JSON values.
+    """Return one answer as plain JSON values.
 
     Raises:
-        InvalidParams: it is no object, or one that would cost more than it says.
+        InvalidParams: the answer cannot be decoded, is not an object, or is nested too deeply.
     """
     place, text = f"params.inputResponses[{clip(key)!r}]", bytes(raw)
     try:
@@ -238,29 +239,29 @@ def read_response(key: str, raw: msgspec.Raw) -> dict[str, Any]:
 
 
 class _SaltedSigner:
-    """``django.core.signing`` for one purpose, with the methods that the protocol layer expects.
+    """A ``django.core.signing`` signer for one purpose, in the form that ``protocol`` expects.
 
-    A value signed for another purpose does not hold. One that was signed under a key of
-    ``SECRET_KEY_FALLBACKS`` still does.
+    Values signed for another purpose are invalid. Values signed with a key of
+    ``SECRET_KEY_FALLBACKS`` are valid.
     """
 
     def __init__(self, salt: str) -> None:
         self._salt = salt
 
     def sign(self, value: str) -> str:
-        """The value with its signature."""
+        """Return the value with its signature."""
         return DjangoSigner(salt=self._salt).sign(value)
 
     def unsign(self, value: str) -> str:
-        """The value without its signature.
+        """Return the value without its signature.
 
         Raises:
-            ValueError: the signature does not hold.
+            ValueError: the signature is invalid.
         """
         try:
             return DjangoSigner(salt=self._salt).unsign(value)
         except BadSignature as exc:
-            raise ValueError("the signature does not hold") from exc
+            raise ValueError("the signature is invalid") from exc
 
 
 CURSORS = _SaltedSigner("mcp_django.cursors")

@@ -1,12 +1,12 @@
-"""The call log: every use of a component is one record, begun before it runs where it may write.
+"""The call log: one record for every use of a component.
 
-The record of a call that may write is written before it runs and again at its end; any other
-record at its end only. ``kept`` is for a thread, ``akept`` for the event loop, where nothing may
-wait for the database: what has to be written there is written in a thread of the short-task pool.
+The record of a call that may write is written before the call runs and updated at its end; any
+other record is written at the end only. ``kept`` is for a thread, ``akept`` for the event loop,
+which must not wait for the database: there a short-task thread writes what must be written now.
 
 ``execution.pipeline`` opens the ``Entry`` of a request, its handler notes the component that it
-found, ``execution.invoke`` begins and ends it. Requests of every mount take this way. A request
-that is rejected before that is recorded by ``turned_away``.
+found, and ``execution.invoke`` begins and ends it. This applies to every transport. A request
+that is rejected earlier is recorded by ``turned_away``.
 """
 
 from __future__ import annotations
@@ -48,26 +48,29 @@ ABSENCES = (InvalidParams, MethodNotFound)
 
 
 class LogUnavailable(Busy):
-    """The call log cannot be written, and what may write does not run without."""
+    """The call log cannot be written, so a call that may write does not run."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The call log cannot be written, so nothing that may change something runs now; "
-            "try again in a moment.",
+            "The call log cannot be written, so calls that may change data do not run; try again "
+            "in a moment.",
             data={"retryAfter": RETRY_SECONDS},
         )
 
 
 def kept(invocation: Invocation, work: Callable[[], Result]) -> Result:
-    """What the work gives; its line is in the log when this is over, or will be soon.
+    """Log the call and return the result of the work.
+
+    The record is written when this function returns, or soon after.
 
     Raises:
-        LogUnavailable: it may write, and its line could not be written before; nothing has run.
+        LogUnavailable: the call may write, and its record could not be written first; nothing has
+            run.
     """
     entry = invocation.entry
     if not entry.is_open:
         if entry.is_over and entry.writes:
-            raise LogUnavailable  # its time was up before its thread began
+            raise LogUnavailable  # it timed out before its thread began
         return work()
     try:
         _begin(entry)
@@ -88,7 +91,7 @@ async def akept(
     runs_here: bool = True,
     own_thread: bool = True,
 ) -> Result:
-    """``kept`` on the event loop; without ``runs_here`` the work itself is ``kept`` in a thread."""
+    """``kept`` for the event loop; without ``runs_here`` the work calls ``kept`` in a thread."""
     entry = invocation.entry
     if not entry.is_open:
         return await work()
@@ -97,14 +100,14 @@ async def akept(
     try:
         result = await work()
     except asyncio.CancelledError as exc:
-        # A thread that is at it will tell how it went. A task that is cancelled waits for nobody.
+        # A thread that runs the work logs its outcome. A cancelled task must not wait here.
         if runs_here:
             _end_later(entry, _raised(entry, exc, invocation))
         raise
     except BaseException as exc:
         await _aend(entry, _raised(entry, exc, invocation), own_thread=own_thread)
         raise
-    # The thread in which the work ran may have ended it already.
+    # The thread that ran the work may have ended the record already.
     if entry.is_open:
         meaning = _returned(entry, result, invocation)
         if meaning is not None:
@@ -113,30 +116,30 @@ async def akept(
 
 
 def refused(entry: Entry, exc: BaseException) -> None:
-    """The request was refused before there was anything to run."""
+    """Log a request that was rejected before a function could run."""
     if not entry.is_open:
         return
     meaning, mark = call_record.before(exc), entry.mark
-    # What refuses a caller is said by its exception, also for what is not there.
+    # An authorization error is logged as such, even if the component does not exist.
     if mark is not None and (mark.outcome != "unknown" or isinstance(exc, ABSENCES)):
         meaning = mark._replace(code=meaning.code)
     _end(entry, meaning)
 
 
 def answered(entry: Entry, result: Result) -> None:
-    """The request was answered without running anything."""
+    """Log a request that was answered without running a function."""
     if entry.is_open:
         entry.size = _size(result)
         _end(entry, entry.mark or _meaning(entry, result))
 
 
 def given_up(entry: Entry) -> None:
-    """Nobody runs it any more, or waits for what it asked."""
-    reason = "no answer came" if entry.was_asked else "it did not run to its end"
+    """Log a call that was abandoned: it did not finish, or the client sent no answer."""
+    reason = "the client did not answer" if entry.was_asked else "the call did not finish"
     _end_later(entry, Meaning("asked" if entry.was_asked else "cancelled", None, reason))
 
 
-# What it comes to ---------------------------------------------------------------------------------
+# The outcome of a call ----------------------------------------------------------------------------
 
 
 def _raised(entry: Entry, exc: BaseException, invocation: Invocation) -> Meaning:
@@ -146,7 +149,7 @@ def _raised(entry: Entry, exc: BaseException, invocation: Invocation) -> Meaning
 
 
 def _returned(entry: Entry, result: Result, invocation: Invocation) -> Meaning | None:
-    """What a result means; ``None`` for questions that the same call goes on with."""
+    """Return the outcome of a result; ``None`` for questions after which the call continues."""
     if entry.mark is None and result.get("resultType") == "input_required":
         if not invocation.incoming.revision.stateless:
             entry.pause()
@@ -159,17 +162,17 @@ def _returned(entry: Entry, result: Result, invocation: Invocation) -> Meaning |
 
 def _meaning(entry: Entry, result: Result) -> Meaning:
     if entry.size is None:
-        return Meaning("failed", None, "the answer is no JSON")
+        return Meaning("failed", None, "the result cannot be encoded as JSON")
     if result.get("isError"):
         return entry.cause or Meaning("error")
     return Meaning("ok")
 
 
 def _wished_away(meaning: Meaning, invocation: Invocation) -> Meaning:
-    """A call that its client cancelled and that went on all the same: what it did, it did."""
+    """Add a note to the outcome of a call that finished although its client cancelled it."""
     if meaning.reason or meaning.outcome == "cancelled" or not invocation.cancellation.is_wish:
         return meaning
-    return meaning._replace(reason="the client did not wait for it")
+    return meaning._replace(reason="the client cancelled the call")
 
 
 def _size(result: Result) -> int | None:
@@ -205,7 +208,7 @@ def _begin(entry: Entry) -> None:
         return
     entry.pk = pk
     if not entry.is_open:
-        # The time was up before it began, which has a line already.
+        # It timed out before it began, and the timeout is logged already.
         call_log.remove(pk)
         raise LogUnavailable
 
@@ -217,7 +220,7 @@ def _has_to_begin(entry: Entry) -> bool:
 
 
 def _end(entry: Entry, meaning: Meaning) -> None:
-    """Write the line: now, where that may and has to be, and soon otherwise."""
+    """Write the record: now where that is possible and necessary, otherwise soon."""
     if not entry.take_end() or call_log.is_muted:
         return
     fields = _fields(entry, meaning)
@@ -242,8 +245,8 @@ def _write(fields: Fields, pk: int | None) -> None:
             return
         if not isinstance(exc, Error):
             raise
-        # It has run, and what it did is done.
-        logger.exception("A call could not be logged, which is tried again.")
+        # The function has run already, so the call must not fail.
+        logger.exception("A call could not be logged; it is tried again.")
         call_log.add(Line(fields, pk))
 
 
@@ -254,7 +257,7 @@ def _end_later(entry: Entry, meaning: Meaning) -> None:
 
 
 def _fields(entry: Entry, meaning: Meaning) -> dict[str, Any]:
-    # The columns of the beginning too: for whoever is told, and if it has no row.
+    # All columns, also those of the beginning: for signal receivers, and for a new row.
     fields = {**call_record.begun(entry), **call_record.ended(entry, meaning)}
     _log_record(fields)
     return fields
@@ -270,7 +273,7 @@ async def _abegin(entry: Entry, *, own_thread: bool) -> None:
     try:
         await _in_thread(partial(_begin, entry), own_thread=own_thread)
     except asyncio.CancelledError:
-        # The thread may be at it; the entry tells when both have let go of it.
+        # The thread may still write. The entry logs itself when its last reference is gone.
         raise
     except BaseException as exc:
         _end_later(entry, call_record.before(exc))
@@ -296,14 +299,17 @@ async def _in_thread(work: Callable[[], None], *, own_thread: bool) -> None:
 
 
 def _is_of_a_test(exc: Exception) -> bool:
-    """Whether a test runner keeps a test from the database; a site may have its mail backend."""
+    """Return whether a test runner blocked the database.
+
+    The mail outbox alone does not prove it: a site may use the test mail backend.
+    """
     return call_log.is_under_test() and isinstance(exc, (AssertionError, RuntimeError))
 
 
 # Rejected requests --------------------------------------------------------------------------------
 
-# Requests for a component that are rejected before their component is looked up. Anonymous
-# requests could flood the log, so each process logs a limited number of them per minute.
+# Requests for a component that are rejected before the component is looked up. Anonymous requests
+# could flood the log, so each process logs a limited number of them per minute.
 
 T = TypeVar("T")
 
@@ -317,17 +323,17 @@ class _Named(msgspec.Struct):
 
 
 class _Patience:
-    """So much a minute; for any thread, where a few more do no harm."""
+    """A rate limiter per minute; not locked, since a few more records do no harm."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Begin from nothing."""
+        """Reset the count."""
         self._ends, self._left = 0.0, 0
 
     def allows(self) -> bool:
-        """Whether one more is kept."""
+        """Return whether one more record may be written."""
         now = time.monotonic()
         if now >= self._ends:
             self._ends, self._left = now + MINUTE_SECONDS, NOBODY_A_MINUTE
@@ -347,10 +353,10 @@ def watched(
     principal: Principal | None = None,
     session: Revision | None = None,
 ) -> Iterator[list[Principal]]:
-    """Put a request into the call log when it is rejected before it is dispatched.
+    """Log a request if it is rejected before it is dispatched.
 
-    The principal may be appended to what is given as soon as it is known; ``session`` is the
-    revision that was agreed on, where that is known.
+    Yields a list to which the principal may be appended as soon as it is known. ``session`` is the
+    negotiated revision, where it is known.
     """
     known = [principal] if principal is not None else []
     try:
@@ -371,10 +377,10 @@ async def admitted(
     key: str | None,
     session: Revision | None = None,
 ) -> T:
-    """What the work gives, in a thread; a pool that is full turns the request away.
+    """Return the result of the work, run in a thread; log the request if the pool is full.
 
     Raises:
-        Busy: it is.
+        Busy: the pool is full.
     """
     has_begun = False
 
@@ -400,7 +406,7 @@ def turned_away(
     principal: Principal | None = None,
     session: Revision | None = None,
 ) -> None:
-    """Keep the requests of a message that are for a component and were not let in."""
+    """Log the rejected requests of a message that are for a component."""
     members = message.members if isinstance(message, Batch) else (message,)
     for member in members:
         if not isinstance(member, Request) or member.method not in KINDS:
@@ -413,7 +419,7 @@ def turned_away(
 
 @dataclass(frozen=True, slots=True)
 class _Unknown:
-    """Stands for a server that nobody has looked up yet."""
+    """A placeholder for a server that was not looked up."""
 
     name: str = ""
 
@@ -427,7 +433,7 @@ def _keep(
     revision: Revision,
 ) -> None:
     incoming = Incoming(
-        # Of one that is not known only the name is read.
+        # Only the name of an unknown server is read.
         server=server or cast(Server, _Unknown()),
         request=request,
         envelope=Envelope(revision=revision, client_capabilities={}),
@@ -443,7 +449,7 @@ def _keep(
 
 
 def _look_up(server: Server, uri: str, entry: Entry) -> None:
-    """Name the template in place of what its variables stand for."""
+    """Record the template instead of a URI that contains the values of its variables."""
     try:
         check_uri(uri)
     except ValueError:
@@ -467,34 +473,34 @@ _call_logger = logging.getLogger("mcp_django.calls")
 
 
 def _hears_of_beginnings() -> bool:
-    """Whether somebody wants to know before a component runs."""
+    """Return whether ``call_started`` has receivers."""
     return call_started.has_listeners(tables.Call)
 
 
 def _hears_of_ends() -> bool:
-    """Whether somebody wants to know what came of it."""
+    """Return whether ``call_finished`` has receivers."""
     return call_finished.has_listeners(tables.Call)
 
 
 def _tell_of_beginning(fields: Fields) -> None:
-    """Tell that a component is about to run."""
+    """Send ``call_started``."""
     if _hears_of_beginnings():
         call_started.send_robust(sender=tables.Call, call=tables.Call(**fields))
 
 
 def _tell_of_end(fields: Fields, *, pk: int | None) -> None:
-    """Tell what came of it."""
+    """Send ``call_finished``."""
     if _hears_of_ends():
         call_finished.send_robust(sender=tables.Call, call=tables.Call(pk=pk, **fields))
 
 
 def _receiver(pk: int | None) -> Tell | None:
-    """How receivers hear of a line that a thread of ours writes."""
+    """Return what sends ``call_finished`` for a record that the background thread writes."""
     return partial(_tell_of_end, pk=pk) if _hears_of_ends() else None
 
 
 def _log_record(fields: Fields) -> None:
-    """One record, whose ``mcp_call`` can be written as JSON."""
+    """Log one record, whose ``mcp_call`` can be encoded as JSON."""
     if _call_logger.isEnabledFor(logging.INFO):
         said = (fields["kind"], fields["component"], fields["outcome"])
         whole = {**fields, "at": fields["at"].isoformat()}
@@ -505,10 +511,10 @@ def _log_record(fields: Fields) -> None:
 
 
 def observed(invocation: Invocation, work: Callable[[], Result]) -> Result:
-    """``kept``, within the span of the request if it has one.
+    """``kept`` within the tracing span of the request, if it has one.
 
     Raises:
-        MCPError: the work did, or it cannot be logged and so does not run.
+        MCPError: the work raised it, or the call cannot be logged and so does not run.
     """
     operation = invocation.entry.operation
     if operation is None:
@@ -530,7 +536,7 @@ async def aobserved(
     runs_here: bool = True,
     own_thread: bool = True,
 ) -> Result:
-    """``akept``, within the span; without ``runs_here`` the work is ``observed`` in a thread."""
+    """``akept`` within the span; without ``runs_here`` the work calls ``observed`` in a thread."""
     operation = invocation.entry.operation
     if operation is None:
         return await akept(invocation, work, runs_here=runs_here, own_thread=own_thread)
@@ -538,7 +544,7 @@ async def aobserved(
         try:
             result = await akept(invocation, work, runs_here=runs_here, own_thread=own_thread)
         except asyncio.CancelledError as exc:
-            # A thread that is at it will tell how it went.
+            # A thread that runs the work ends the span itself.
             if runs_here:
                 operation.raised(exc)
             raise
@@ -550,7 +556,7 @@ async def aobserved(
 
 
 def refused_with_span(entry: Entry, exc: Exception) -> None:
-    """What was admitted does not run, because of others."""
+    """Log an authorized call that does not run because another call of its batch was rejected."""
     if entry.operation is not None:
         entry.operation.raised(exc)
     refused(entry, exc)

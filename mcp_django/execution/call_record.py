@@ -1,11 +1,10 @@
 """``Entry``: the record of one use of a component, from the request to its row in the call log.
 
-An ``Entry`` is not part of a reference cycle. If a call is never run or is abandoned, its record
-is therefore logged at once, by ``__del__``, when the last reference is gone.
+An ``Entry`` is not part of a reference cycle. If a call is never run or is abandoned, ``__del__``
+therefore logs its record as soon as the last reference is gone.
 
-Of the arguments the log gets the names and a keyed digest always, the values where the site owner
-has switched that on, and a secret never. What an exception means is recorded without any argument
-in its text.
+The log always gets the names of the arguments and a keyed digest; it gets their values if the site
+owner enables that, and never a secret. The recorded reason for an exception contains no argument.
 """
 
 from __future__ import annotations
@@ -73,16 +72,16 @@ if TYPE_CHECKING:
     from mcp_django.execution.telemetry import Operation
 
 KINDS = {"tools/call": "tool", "resources/read": "resource", "prompts/get": "prompt"}
-"""The methods that use a component, and the kind of it where it is not known."""
+"""The methods that use a component, with its kind for when the component is not known."""
 
 MAX_PROBLEMS = 20
 MAX_PATH = 120
 
 
 class Entry:
-    """What becomes known of one use of a component; without ``open`` there is none to keep."""
+    """The data of one use of a component; nothing is logged before ``open`` is called."""
 
-    # A request makes one whatever its method is, so there is little to set.
+    # Every request creates an entry, whatever its method, so ``__init__`` sets little.
     __slots__ = (
         "_clock",
         "_ends",
@@ -124,18 +123,18 @@ class Entry:
 
     @property
     def is_open(self) -> bool:
-        """Whether a line is to be written, and is not."""
+        """Whether a record is still to be written."""
         return bool(self._ends)
 
     @property
     def is_over(self) -> bool:
-        """Whether there was one, which somebody has written."""
+        """Whether a record was begun and has been written."""
         return not self._ends and hasattr(self, "kind")
 
-    # What the request says ----------------------------------------------------------------------
+    # The request --------------------------------------------------------------------------------
 
     def open(self, incoming: Incoming) -> None:
-        """Begin, if the request is for a component and calls are logged."""
+        """Begin a record, if the request is for a component and calls are logged."""
         kind = KINDS.get(incoming.request.method)
         if kind is None or not get_settings().log_calls:
             return
@@ -160,23 +159,23 @@ class Entry:
         self.pk: int | None = None
         self.size: int | None = None
         self.was_asked = False
-        # Taken by whoever ends it: several threads may want to.
+        # Several threads may end the record; the one that pops this writes it.
         self._ends.append(None)
 
     def forget(self) -> None:
-        """Keep nothing: the request begins again elsewhere."""
+        """Discard the record, since the request is handled again elsewhere."""
         self._ends.clear()
 
-    # What its handler finds ---------------------------------------------------------------------
+    # The component ------------------------------------------------------------------------------
 
     def wants(self, name: str) -> None:
-        """Somebody asks for this, which may be nothing."""
+        """Note the requested name, which may not exist."""
         if self._ends:
             self.name = name
             self.mark = Meaning("unknown")
 
     def found(self, component: Component, *, uri: str = "") -> None:
-        """There is such a component, whatever the caller is told."""
+        """Note the component, even if the caller is told that it does not exist."""
         if self.operation is not None:
             self.operation.found(component, uri)
         if self._ends:
@@ -184,12 +183,12 @@ class Entry:
             self.uri = uri
 
     def hidden_by(self, guard: object) -> None:
-        """The caller is told that there is none; its owner may know why."""
+        """Note for the site owner which permission hides the component from the caller."""
         if self._ends:
             self.mark = Meaning("unknown", None, f"hidden by {guard}")
 
     def admitted(self, given: bytes | Mapping[str, Any]) -> None:
-        """The caller may, with these arguments."""
+        """Note that the caller is authorized, and the arguments."""
         if self.operation is not None:
             self.operation.admitted(given)
         if self._ends:
@@ -197,7 +196,7 @@ class Entry:
             self.given = given
 
     def wrong(self, problems: Iterable[Problem]) -> None:
-        """The arguments do not fit."""
+        """Note that the arguments are invalid, and where."""
         if self._ends:
             self.mark = Meaning("invalid")
             self.problems = [
@@ -206,53 +205,53 @@ class Entry:
             ]
 
     def refuse(self, outcome: str, reason: str = "") -> None:
-        """It does not run, for a reason that its answer does not tell by its code.
+        """Note an outcome that cannot be derived from the result or error of the call.
 
-        ``outcome`` is one of ``Call.Outcome``: ``limited``, ``denied``, ``refused``.
+        ``outcome`` is a value of ``Call.Outcome``, such as ``limited``, ``refused``, ``timeout``.
         """
         if self._ends:
             self.mark = Meaning(outcome, None, reason)
 
-    # What comes of it ---------------------------------------------------------------------------
+    # The run ------------------------------------------------------------------------------------
 
     @property
     def writes(self) -> bool:
-        """Whether it may change something: then a line is written before it does."""
+        """Whether the call may change data, so that its record is written before it runs."""
         return isinstance(self.component, Tool) and not self.component.read_only
 
     def governed_by(self, spending: Spending) -> None:
-        """What it reads is counted there."""
+        """Note the object that counts the database use of the call."""
         if self._ends:
             self.spending = spending
 
     def failed(self, exc: Exception) -> None:
-        """The component's function raised this; what is made of it is not known yet."""
+        """Note the exception of the component's function, before it is converted to a result."""
         if self.operation is not None:
             self.operation.failed(exc)
         if self._ends:
             self.cause = failure(exc)
 
     def resume(self) -> None:
-        """It runs, or goes on with the answers of its client."""
+        """Start the clock: the call runs, or continues with the client's answers."""
         if self._clock is None:
             self._clock = time.perf_counter()
 
     def pause(self) -> None:
-        """It waits for its client, which is no time of ours."""
+        """Stop the clock: waiting for the client does not count as run time."""
         self._spent += self._since()
         self._clock = None
         self.was_asked = True
 
     @property
     def ms(self) -> float:
-        """How long it has run."""
+        """How long the call has run, in milliseconds."""
         return round((self._spent + self._since()) * 1000, 3)
 
     def _since(self) -> float:
         return 0.0 if self._clock is None else time.perf_counter() - self._clock
 
     def take_end(self) -> bool:
-        """Whether it is upon this caller to write the line, and nobody else."""
+        """Claim the end of the record; true for exactly one caller, who writes it."""
         try:
             self._ends.pop()
         except IndexError:
@@ -273,7 +272,7 @@ def _place(problem: Problem) -> str:
     return f"{problem.path}.{problem.name}" if problem.path else problem.name
 
 
-# What an exception means for the call log ---------------------------------------------------------
+# The outcome of an exception ----------------------------------------------------------------------
 
 ANSWERS = (
     ToolError,
@@ -293,7 +292,7 @@ BY_CODE = {
     INVALID_PARAMS: "invalid",
     HEADER_MISMATCH: "invalid",
 }
-# What these say was written by this package or by a permission, and has no argument in it.
+# Messages written by this package or by a permission; they contain no arguments.
 SAYS_ENOUGH = (AccessRefused, Busy)
 
 
@@ -306,7 +305,7 @@ class Meaning(NamedTuple):
 
 
 def before(exc: BaseException) -> Meaning:
-    """What it means when nothing has run yet."""
+    """Return the outcome of an exception that was raised before the function ran."""
     if isinstance(exc, AccessRefused):
         is_unknown = isinstance(exc, AuthenticationRequired)
         return Meaning("refused", UNAUTHORIZED if is_unknown else FORBIDDEN, exc.message)
@@ -318,7 +317,7 @@ def before(exc: BaseException) -> Meaning:
 
 
 def failure(exc: Exception) -> Meaning:
-    """What an exception of the component's function means."""
+    """Return the outcome of an exception of the component's function."""
     # Imported here, since ``results`` imports this module.
     from mcp_django.execution.results import CallTimedOut
 
@@ -334,7 +333,7 @@ def failure(exc: Exception) -> Meaning:
 
 
 def after(exc: BaseException, cause: Meaning | None) -> Meaning:
-    """What it means when the function has run, and ``cause`` is what it raised."""
+    """Return the outcome of an exception after the run; ``cause`` is that of the function."""
     if isinstance(exc, asyncio.CancelledError):
         return Meaning("cancelled")
     if not isinstance(exc, MCPError):
@@ -346,7 +345,7 @@ def after(exc: BaseException, cause: Meaning | None) -> Meaning:
 
 
 def _told(exc: Any) -> str:
-    """What may be said of an exception: its name, unless its text is our own."""
+    """Return the name of an exception, or its message if this package wrote it."""
     is_our_own = isinstance(exc, SAYS_ENOUGH) and hasattr(exc, "message")
     return exc.message if is_our_own else type(exc).__name__
 
@@ -358,7 +357,7 @@ _END_OF_HOST = re.compile("[/?#]")
 
 
 def begun(entry: Entry) -> dict[str, Any]:
-    """What is known before the function runs."""
+    """Return the columns that are known before the function runs."""
     principal, envelope = entry.principal, entry.envelope
     component = entry.component
     client = envelope.client_info or {}
@@ -386,7 +385,7 @@ def begun(entry: Entry) -> dict[str, Any]:
 
 
 def ended(entry: Entry, meaning: Meaning) -> dict[str, Any]:
-    """What is known in the end."""
+    """Return the columns that are known at the end of the call."""
     code, revision = meaning.code, entry.envelope.revision
     return {
         "outcome": meaning.outcome,
@@ -416,7 +415,7 @@ def _arguments(entry: Entry) -> dict[str, Any]:
 
 
 def _former_name(entry: Entry) -> str:
-    """The name it was called by, where that is not its own: as declared, so without values."""
+    """Return a note with the alias that the call used, as declared and so without values."""
     component = entry.component
     if component is None or not component.aliases or entry.name == component.key:
         return ""
@@ -427,13 +426,13 @@ def _former_name(entry: Entry) -> str:
 
 
 def _trace_id(entry: Entry) -> str:
-    """The trace that its span belongs to; where there is none, that of the client."""
+    """Return the trace id of the call's span, or of the client if there is no span."""
     known = entry.operation.trace_id if entry.operation is not None else ""
     return known or entry.envelope.trace.get("traceparent", "--").split("-")[1][:32]
 
 
 def _asked_for(entry: Entry) -> str:
-    """The name of what is not there; of an address, which may have values in it, the beginning."""
+    """Return the name of an unknown component; of a URI, which may contain values, its start."""
     name = entry.name
     if entry.kind != "resource" or getattr(entry.server, "log_arguments", False):
         return name
@@ -445,13 +444,13 @@ def _asked_for(entry: Entry) -> str:
 
 
 def _client(info: Any) -> str:
-    """What the client calls itself, which is for display alone."""
+    """Return the name and version that the client sent, for display only."""
     said = [info.get("name"), info.get("version")]
     return _text(" ".join(one for one in said if isinstance(one, str)), 255)
 
 
 def _text(text: str, limit: int) -> str:
-    # A name that somebody made up may be megabytes, and a secret that is cut is not known for one.
+    # Cut twice: a name may be megabytes long, and a secret that is cut off is not recognized.
     return clip(one_line(without_secrets(text[: 4 * limit])), limit=limit)
 
 
@@ -463,7 +462,7 @@ MAX_NAME = 80
 MAX_TEXT = 500
 MAX_MEMBERS = 50
 MAX_DEPTH = 8
-# Of all values of one call, as JSON.
+# For all values of one call, as JSON.
 MAX_BYTES = 10_000
 NOTHING: Schema = {}
 
@@ -471,7 +470,7 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 def read(given: bytes | Mapping[str, Any]) -> Any:
-    """What a client sent as arguments; ``None`` where it is no JSON that can be read."""
+    """Return the arguments that a client sent; ``None`` if they are not valid JSON."""
     if not isinstance(given, bytes):
         return dict(given)
     try:
@@ -481,15 +480,15 @@ def read(given: bytes | Mapping[str, Any]) -> Any:
 
 
 def names(values: Any) -> list[str]:
-    """The names of the arguments."""
+    """Return the names of the arguments."""
     found = list(values)[:MAX_NAMES] if isinstance(values, dict) else []
     return [clip(one_line(without_secrets(name[:MAX_TEXT])), limit=MAX_NAME) for name in found]
 
 
 def digest(values: Any) -> str:
-    """The same for the same arguments, in whatever order they were sent.
+    """Return a digest of the arguments that does not depend on their order.
 
-    Keyed, since a short argument could be guessed from its digest otherwise.
+    It is keyed, since otherwise a short argument could be guessed from its digest.
     """
     try:
         text = _canonical(values)
@@ -500,18 +499,18 @@ def digest(values: Any) -> str:
 
 @lru_cache(maxsize=2)
 def _key(secret: str | bytes) -> bytes:
-    """What ``salted_hmac`` would make the key of, for each call anew."""
+    """Return the key that ``salted_hmac`` would derive on every call."""
     return hashlib.sha256(SALT.encode() + force_bytes(secret)).digest()
 
 
 def are_logged(component: Component, server: Any) -> bool:
-    """Whether the values go into the log."""
+    """Return whether the values of the arguments are logged."""
     wanted = component.log_arguments
     return bool(server.log_arguments if wanted is None else wanted)
 
 
 def has_secrets(component: Component) -> bool:
-    """Whether one of the arguments is not to be logged, so that no text with them may be either."""
+    """Return whether an argument is secret, so that texts that contain it are not logged."""
     if component.sensitive:
         return True
     properties = _schema_of(component).get("properties", {})
@@ -519,13 +518,13 @@ def has_secrets(component: Component) -> bool:
 
 
 def _schema_of(component: Component) -> Schema:
-    """The schema of the arguments."""
+    """Return the schema of the arguments."""
     source: Any = getattr(component, "arguments", None)
     return source.json_schema if source is not None else NOTHING
 
 
 def shown(values: Any, component: Component) -> Any:
-    """The values for the log: without secrets, and no longer than a page."""
+    """Return the values for the log, without secrets and cut to ``MAX_BYTES``."""
     if not isinstance(values, dict):
         return None
     page = _Page(_schema_of(component), frozenset(component.sensitive))
@@ -534,7 +533,7 @@ def shown(values: Any, component: Component) -> Any:
 
 @dataclass(slots=True)
 class _Page:
-    """What is written of one call, with a bound for all of it."""
+    """Cuts the values of one call to a common limit and hides secrets."""
 
     schema: Schema
     sensitive: frozenset[str]
@@ -573,6 +572,6 @@ class _Page:
 
 
 def _shortened(text: str) -> str:
-    # One that is cut in its middle would not be known for a secret any more.
+    # Secrets first: one that is cut in the middle is not recognized.
     text = without_secrets(storable(text[: 4 * MAX_TEXT]))
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… (cut)"

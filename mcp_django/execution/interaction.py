@@ -1,12 +1,12 @@
-"""``Interaction``: the questions of one call to its client, over as many rounds as they take.
+"""``Interaction``: the client requests of one call (elicitation, sampling, roots), in rounds.
 
 In each round the component runs from its beginning. Its questions are numbered in the order in
-which it asks them; an answer is used for the question of the same number and the same digest.
-Where a question has changed since, the answers after it were given to other questions, so those
-are asked again too. MCP 2026-07-28, "Multi round-trip requests".
+which it asks them; an answer is used for the question with the same number and the same digest.
+If a question has changed, the answers after it belong to other questions, so those are asked again
+too. See MCP 2026-07-28, "Multi round-trip requests".
 
-Between rounds nothing is kept on the server (MRT-4…7): ``requestState`` travels through the
-client. It is signed, dated and bound to its request, and not encrypted.
+The server stores nothing between rounds: the client sends ``requestState`` back. It is signed,
+dated and bound to its request, but not encrypted.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from mcp_django.protocol.errors import declares, requirement
 from mcp_django.protocol.jsonrpc import encode
 from mcp_django.protocol.shapes import unsayable
 
-# A user corrects a form a few times; clients give up after ten rounds and say less about it.
+# Users correct a form a few times; clients stop after ten rounds, with a less helpful error.
 MAX_CORRECTIONS = 5
-# Of one round. Hosts show them one after the other.
+# In one round. Hosts show them one after the other.
 MAX_QUESTIONS = 32
 
 
 class Interaction:
-    """What a call has been told so far, and what it asks now."""
+    """The answers that a call has so far, and the questions that it asks now."""
 
     def __init__(
         self, incoming: Incoming, component: Component, arguments: bytes, given: RoundParams
@@ -64,7 +64,7 @@ class Interaction:
         self._component = component
         self._client = _Askable(incoming, component)
         if not incoming.revision.stateless:
-            # Members of these names mean nothing there: answers come as messages of their own.
+            # These members have no meaning there: answers are messages of their own.
             given = RoundParams()
         self._arguments = arguments
         self._responses = given.input_responses or {}
@@ -84,26 +84,26 @@ class Interaction:
 
     @property
     def interaction_id(self) -> str:
-        """The same in every round."""
+        """The id of the interaction, the same in every round."""
         return self._known.interaction_id
 
     @property
     def is_continued(self) -> bool:
-        """Whether the request goes on with an earlier one, whose signed state it brought."""
+        """Whether the request continues an earlier one, whose signed state it contains."""
         return not self._is_first
 
     def supports(self, name: str) -> bool:
-        """Whether the client declared that it can be asked for this, and there is a way to."""
+        """Return whether the client declares this capability and can be reached."""
         return self._client.supports(name)
 
     def ask(self, questions: Sequence[Question]) -> tuple[Any, ...]:
-        """The answers, in order.
+        """Return the answers to questions, in order.
 
         Raises:
-            InputRequired: one of them is still to be answered.
-            MissingCapability: the client did not declare what they need.
-            ElicitationDeclined: the user does not want to answer.
-            InvalidParams: an answer is none.
+            InputRequired: one of the questions has no answer yet.
+            MissingCapability: the client did not declare the capability that a question needs.
+            ElicitationDeclined: the user declined to answer.
+            InvalidParams: an answer is malformed.
         """
         with self._lock:
             first, self._position = self._position, self._position + len(questions)
@@ -113,24 +113,24 @@ class Interaction:
         left = [one for n, one in numbered if n not in settled]
         self._client.require([one.needs for one in left])
         self._client.check_words(left)
-        # A refusal of one of them ends it here, before any of them is put.
+        # If one was declined, this raises before any question is sent.
         answers = [None if n in settled else self._answer(n, one, given[n]) for n, one in numbered]
         for n, answer in enumerate(answers):
             if isinstance(answer, Unanswered):
                 self._put(first + n, questions[n], answer.params)
         if self._requests:
             if self._incoming.revision.stateless:
-                # Signed now, so that what cannot be sent fails where it was asked.
+                # Sign now, so that a state that is too large fails in the function.
                 self._sign()
             raise InputRequired
         return tuple(answers)
 
     def pass_gate(self) -> None:
-        """Take what was asked so far for the gate's questions, which no run of a task asks."""
+        """Mark the questions so far as those of the approval guard, which a task does not ask."""
         self._before = self._position
 
     def begin(self) -> NoReturn:
-        """Leave the function; it goes on as a task.
+        """Leave the function, which continues as a task.
 
         Raises:
             InputRequired: always.
@@ -147,13 +147,13 @@ class Interaction:
             check_refusal(question.method, answer)
             value = question.read(answer)
         except (ElicitationDeclined, ToolError):
-            # A component that goes on without it is not to hear the question again.
+            # A component that handles the exception must not ask the user again.
             self._answered[position] = Answered(question.digest, answer)
             raise
         except MalformedAnswer as exc:
             return self._malformed(question, exc)
         except UnfitAnswer as exc:
-            # It may have been fit in an earlier round.
+            # It may have been valid in an earlier round.
             self._answered.pop(position, None)
             if not isinstance(exc, Unfinished):
                 self._count_correction(str(exc))
@@ -163,7 +163,7 @@ class Interaction:
 
     def _malformed(self, question: Question, exc: MalformedAnswer) -> Any:
         place = "params.inputResponses" if self._incoming.revision.stateless else "result"
-        problem = f"{place}: what came is no answer to {question.method}: {exc}."
+        problem = f"{place}: not a valid answer to {question.method}: {exc}."
         raise InvalidParams(problem) from exc
 
     def _recorded(self, position: int, question: Question) -> Mapping[str, Any] | None:
@@ -178,7 +178,7 @@ class Interaction:
         return None
 
     def _was_another(self, position: int, question: Question) -> bool:
-        """Whether another question had this number before, answered or still open."""
+        """Return whether another question, answered or open, had this number before."""
         open_ones = self._known.asked.values()
         digests = {one.digest for one in open_ones if one.position == position}
         if position in self._answered:
@@ -186,9 +186,9 @@ class Interaction:
         return not digests <= {question.digest}
 
     def _keys(self, position: int, question: Question) -> list[str]:
-        """The keys under which an answer to this question may have come."""
+        """Return the keys under which the client may have answered this question."""
         if self._is_first:
-            # A client that was asked nothing here may know the question all the same.
+            # The client may answer in advance a question whose key it knows.
             return [_key_for(position, question)]
         asked = Asked(position, question.digest)
         return [key for key, one in self._known.asked.items() if one == asked]
@@ -218,23 +218,23 @@ class Interaction:
 
     @property
     def is_asking(self) -> bool:
-        """Whether there is something to leave the component for, whatever it made of that."""
+        """Whether the function must end here, even if it swallowed ``InputRequired``."""
         return bool(self._requests) or self._begins
 
     @property
     def begins(self) -> bool:
-        """Whether the component is to go on as a task, and nothing is left to ask before."""
+        """Whether the function continues as a task and no question is open before that."""
         return self._begins and not self._requests
 
     def state(self) -> bytes:
-        """How far it has come, for a row of ours."""
+        """Return the encoded state, for the row of a task."""
         return encode(self._next_state().beyond(self._before))
 
     def result(self) -> dict[str, Any]:
-        """The questions as the result of the request.
+        """Return the questions as the result of the request.
 
         Raises:
-            URLElicitationRequired: the client can be told of pages in this way alone.
+            URLElicitationRequired: the client can learn of the pages only from this error.
         """
         if not self._client.has_channel:
             raise pages_to_visit(self._requests, self._incoming.revision, self.elicitation_id)
@@ -244,11 +244,11 @@ class Interaction:
         return asking
 
     def elicitation_id(self, key: str) -> str:
-        """The id of one question that sends the user to a page (ASK-13)."""
+        """Return the elicitation id of a question that sends the user to a page."""
         return f"{self.interaction_id}.{key}"
 
     def resume(self, answers: Mapping[str, Any]) -> None:
-        """Begin another round in this same process, with what the client answered by key."""
+        """Begin another round in this process, with the client's answers by key."""
         self._state = self._next_state()
         self._is_first = self._begins = False
         self._responses = {key: msgspec.Raw(encode(answer)) for key, answer in answers.items()}
@@ -273,9 +273,9 @@ class Interaction:
 
     @property
     def _known(self) -> RequestState:
-        """The state that came, or that of a beginning."""
+        """The state that the client sent, or a new one."""
         with self._lock:
-            # Two threads that want to know the id get the same one.
+            # Two threads that read the id must get the same one.
             if self._state is None:
                 self._state = RequestState(
                     subject=self._subject, interaction_id=new_interaction(self._incoming.principal)
@@ -284,11 +284,11 @@ class Interaction:
 
     @property
     def _subject(self) -> str:
-        """What a state is bound to (MRT-5)."""
+        """The digest that a state is bound to."""
         return subject_of(self._incoming, self._component, self._arguments)
 
     def listen_through(self, port: ClientPort | None) -> ClientPort | None:
-        """The client's port, without what earlier rounds have sent already."""
+        """Return a port to the client that skips the messages of earlier rounds."""
         if port is None:
             return None
         envelope = self._incoming.envelope
@@ -302,17 +302,17 @@ class Interaction:
         return self._port
 
 
-# What this client can be asked --------------------------------------------------------------------
+# Capabilities of the client -----------------------------------------------------------------------
 
-# What stands in the way of a client that declares everything, at revisions with sessions.
+# For a client that declares the capability, at revisions with sessions.
 NO_STREAM = (
-    "questions to it need a stream: it has to accept text/event-stream, and the site to run under "
-    "ASGI."
+    "requests to the client need a stream: it must accept text/event-stream, and the site must run "
+    "under ASGI."
 )
 
 
 class _Askable:
-    """Which questions the client of one request supports, and in which wording."""
+    """Checks which questions the client of one request supports, and in which form."""
 
     def __init__(self, incoming: Incoming, component: Component) -> None:
         self._incoming = incoming
@@ -320,11 +320,11 @@ class _Askable:
 
     @property
     def has_channel(self) -> bool:
-        """Whether a question can reach the client before its answer does, or as its answer."""
+        """Whether a question can reach the client before the response, or as the response."""
         return self._incoming.revision.stateless or self._incoming.can_ask
 
     def supports(self, name: str) -> bool:
-        """Whether the client declared that it can be asked for this, and there is a way to."""
+        """Return whether the client declares this capability and can be reached."""
         incoming = self._incoming
         if not (self.has_channel or self._is_told_by_error(name)):
             return False
@@ -333,14 +333,14 @@ class _Askable:
         )
 
     def _is_told_by_error(self, name: str) -> bool:
-        """Whether the client learns of it from an error, and calls again afterwards (ASK-18)."""
+        """Return whether the client learns of this from an error, and then calls again."""
         return name == "elicitation.url" and self._incoming.revision.elicitation_ids
 
     def require(self, names: Sequence[str]) -> None:
-        """Refuse to go on without what the client has to declare.
+        """Check that the client supports all of these capabilities.
 
         Raises:
-            MissingCapability: naming everything that it did not declare (MRT-3).
+            MissingCapability: it does not; names all that are missing.
         """
         missing = [name for name in names if not self.supports(name)]
         if not missing:
@@ -351,15 +351,15 @@ class _Askable:
         is_able = all(asks(name) and declares(declared, name) for name in missing)
         raise kind(
             f"{self._component} needs a client that declares {' and '.join(sorted({*missing}))}."
-            + (f" This one does; {NO_STREAM}" if is_able and not self.has_channel else ""),
+            + (f" This client does, but {NO_STREAM}" if is_able and not self.has_channel else ""),
             data={"requiredCapabilities": requirement(missing)},
         )
 
     def check_words(self, questions: Sequence[Question]) -> None:
-        """Refuse what the revision of the request cannot say.
+        """Check that the revision of the request can express all questions.
 
         Raises:
-            MissingCapability: naming it.
+            MissingCapability: it cannot; names what it lacks.
         """
         revision = self._incoming.revision
         for one in questions:
@@ -368,20 +368,21 @@ class _Askable:
                 is_form = one.needs.startswith("elicitation")
                 kind = ElicitationUnavailable if is_form else MissingCapability
                 raise kind(
-                    f"{self._component} asks with {lacking}; {revision.version} has nothing alike.",
+                    f"{self._component} asks with {lacking}, which {revision.version} does not "
+                    "support.",
                     data={"requiredCapabilities": requirement([one.needs])},
                 )
 
 
 # ``requestState`` ---------------------------------------------------------------------------------
 
-# It is bound to caller, server, method, component and arguments. It holds only digests and what
-# the client itself has answered before. Keys rotate with ``SECRET_KEY_FALLBACKS``.
+# The state is bound to caller, server, method, component and arguments. It contains only digests,
+# counts and earlier answers of the client. Keys rotate with ``SECRET_KEY_FALLBACKS``.
 
 SALT = "mcp_django.request_state"
 FORMAT = 1
-# Answers of earlier rounds are in it. Counted before it is compressed: answers that repeat
-# themselves shrink to a thousandth, and every later request would make megabytes of them again.
+# The limit of a state, which contains the answers of earlier rounds, before compression: repetitive
+# answers shrink to a thousandth, and every later request would expand them to megabytes again.
 MAX_BYTES = 1024 * 1024
 _AGAIN = "send the same params with it, or call again without it"
 
@@ -396,7 +397,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A question that the client has answered, with what it said."""
+    """A question that the client has answered, with the answer."""
 
     digest: str
     answer: Mapping[str, Any]
@@ -409,7 +410,7 @@ class _Format(msgspec.Struct):
 
 
 class _Plain:
-    """What ``signing`` takes for a serializer: what is signed is bytes already."""
+    """A serializer for ``signing`` that leaves bytes as they are."""
 
     def dumps(self, obj: bytes) -> bytes:
         return obj
@@ -420,25 +421,25 @@ class _Plain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestState:
-    """How far an interaction has come."""
+    """The state of an interaction between two rounds."""
 
     format: int = FORMAT
     subject: str
-    """Digest of what the state is bound to."""
+    """The digest that the state is bound to."""
     interaction_id: str
     answered: dict[int, Answered] = field(default_factory=dict)
-    """By position: the first question of a run is number 0."""
+    """By position; the first question of a run has position 0."""
     asked: dict[str, Asked] = field(default_factory=dict)
-    """By key."""
+    """By key of the question."""
     progress: int = 0
-    """Progress reports that the client has got."""
+    """The number of progress reports that the client has received."""
     logs: int = 0
-    """Log messages that the client has got."""
+    """The number of log messages that the client has received."""
     corrections: int = 0
-    """Answers that had to be asked again."""
+    """The number of answers that had to be corrected."""
 
     def beyond(self, first: int) -> RequestState:
-        """The state of a run that begins with the question of this number."""
+        """Return the state of a run whose first question is the one at this position."""
         answered = {n - first: one for n, one in self.answered.items() if n >= first}
         asked = {
             key: Asked(one.position - first, one.digest)
@@ -448,28 +449,28 @@ class RequestState:
         return replace(self, answered=answered, asked=asked)
 
     def sign(self) -> str:
-        """The state as text that only this site can have written.
+        """Return the state as signed text.
 
         Raises:
-            ToolError: the answers so far are too large to be sent back and forth.
+            ToolError: the answers so far are too large for a state.
         """
         plain = encode(self)
-        # A client has to send it back together with its arguments, and text grows by a third.
+        # The client sends it back with its arguments, and base64 adds a third.
         if len(plain) > min(MAX_BYTES, get_settings().max_body_bytes // 2):
             raise ToolError("The answers so far are too large to ask anything more; ask for less.")
         return signing.dumps(plain, salt=SALT, serializer=_Plain, compress=True)
 
 
 def _key_for(position: int, question: Question) -> str:
-    """The author's key, or one that belongs to this question alone."""
+    """Return the key that the author gave the question, or a unique one."""
     return question.key or f"{question.needs.replace('.', '_')}_{position}_{question.digest[:8]}"
 
 
 def _read_state(signed: str, *, subject: str) -> RequestState:
-    """The state that a client has sent back.
+    """Return the state that a client has sent back.
 
     Raises:
-        InvalidParams: it was changed, is too old, or belongs to another request.
+        InvalidParams: it was modified, has expired, or belongs to another request.
     """
     seconds = get_settings().question_timeout
     try:
@@ -485,7 +486,7 @@ def _read_state(signed: str, *, subject: str) -> RequestState:
             "params.requestState is not what this server sent; call again without it."
         ) from None
     if msgspec.json.decode(plain, type=_Format).format != FORMAT:
-        raise InvalidParams("params.requestState is of another release; call again without it.")
+        raise InvalidParams("params.requestState is from another release; call again without it.")
     state = msgspec.json.decode(plain, type=RequestState)
     if state.subject != subject:
         raise InvalidParams(f"params.requestState belongs to another request; {_AGAIN}.")
@@ -493,9 +494,9 @@ def _read_state(signed: str, *, subject: str) -> RequestState:
 
 
 def subject_of(incoming: Incoming, component: Component, arguments: bytes) -> str:
-    """What a state of this request is bound to, whatever the order of its arguments.
+    """Return the digest that a state of this request is bound to; argument order is ignored.
 
-    Numbers are taken digit by digit: as floats, two amounts might be one, and some none at all.
+    Numbers are parsed as decimals: as floats, two amounts could be equal, and some not finite.
     """
     names = (
         incoming.principal.key,
@@ -519,10 +520,10 @@ def _ordered(value: Any) -> Any:
 
 
 class _ReplayPort:
-    """Swallows as many progress reports and log messages as earlier rounds have delivered.
+    """Skips as many progress reports and log messages as earlier rounds have delivered.
 
-    A component that runs again repeats its messages; the client gets each once.
-    A round whose client does not listen delivers nothing, and leaves the count as it was.
+    A component that runs again repeats its messages; the client gets each of them once. A round
+    whose client did not request messages delivers none, and leaves the counts unchanged.
     """
 
     def __init__(
@@ -536,12 +537,12 @@ class _ReplayPort:
 
     @property
     def progress_count(self) -> int:
-        """Progress reports that the client has got, in all rounds."""
+        """The number of progress reports that the client has received in all rounds."""
         return self._count("progress")
 
     @property
     def log_count(self) -> int:
-        """Log messages that the client has got, in all rounds."""
+        """The number of log messages that the client has received in all rounds."""
         return self._count("logs")
 
     def _count(self, kind: str) -> int:
@@ -553,15 +554,15 @@ class _ReplayPort:
             return self._said[kind] > self._delivered[kind]
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Send progress that is new."""
+        """Send a progress report unless an earlier round sent it."""
         if self._is_new("progress"):
             self._port.progress(progress, total, message)
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
-        """Send a log message that is new."""
+        """Send a log message unless an earlier round sent it."""
         if self._is_new("logs"):
             self._port.log(level, data, logger)
 
     def hang_up(self, seconds: float) -> None:
-        """Close the connection, in every round."""
+        """Close the stream, in every round."""
         self._port.hang_up(seconds)

@@ -1,7 +1,7 @@
-"""The call of the component's function, sync or async.
+"""Runs the component's function, sync or async.
 
 ``run`` is for a thread, ``arun`` for the event loop; both end in ``conclude`` or ``excuse``.
-Whatever the function raises is caught here, so that it ends its own call and nothing else.
+Every exception of the function is caught here, so that it ends its own call and nothing else.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 
 def run(invocation: Invocation, port: ClientPort | None = None) -> dict[str, Any]:
-    """Call the function in this thread; an async one gets a loop for as long as it runs.
+    """Run the function in this thread; an async one gets its own event loop.
 
     Raises:
-        MCPError: the call means a JSON-RPC error, or cannot be logged and so does not run.
+        MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
     return observed(invocation, partial(_run, invocation, port))
 
@@ -50,10 +50,10 @@ def _run(
 
 
 def run_until_cancelled(invocation: Invocation, port: ClientPort | None = None) -> dict[str, Any]:
-    """``run`` for a call that its client may cancel: an async function is interrupted then.
+    """Do the same as ``run``, and interrupt an async function if the client cancels the call.
 
     Raises:
-        CancelledError: it was.
+        CancelledError: the function was interrupted.
     """
     return observed(invocation, partial(_run, invocation, port, is_interrupted=True))
 
@@ -61,10 +61,12 @@ def run_until_cancelled(invocation: Invocation, port: ClientPort | None = None) 
 def perform(
     invocation: Invocation, port: ClientPort | None = None, *, is_interrupted: bool = False
 ) -> dict[str, Any]:
-    """``run`` for a component that calls another, and asks what that one asks.
+    """Run the function without a call record, and let ``InputRequired`` propagate.
+
+    A component that calls another one so asks the client what the other one asks.
 
     Raises:
-        InputRequired: the function asked something that has no answer yet.
+        InputRequired: the function asks something that has no answer yet.
     """
     gate = invocation.gate
     if gate is None:
@@ -100,14 +102,14 @@ def _call(invocation: Invocation, port: ClientPort | None) -> dict[str, Any]:
     with limited(component, entry), threads.around(component):
         value = _bind(invocation, port)()
         _insist(invocation)
-        # Concluded inside the transaction: a lazy answer still reads what the function wrote.
+        # Inside the transaction, so that a lazy value reads what the function wrote.
         return invocation.conclude(value)
 
 
 def _insist(invocation: Invocation) -> None:
-    """Ask what a function asked that caught our exception and went on."""
+    """Raise ``InputRequired`` again if the function swallowed it."""
     if invocation.at_last and invocation.interaction is not None:
-        # It runs again as a task; what it did here is taken back.
+        # The function runs again as a task; what it did here is rolled back.
         invocation.interaction.begin()
     if invocation.interaction is not None and invocation.interaction.is_asking:
         raise InputRequired
@@ -123,7 +125,7 @@ def _questions(invocation: Invocation) -> dict[str, Any]:
         try:
             return invocation.become(invocation.interaction.state())
         except TooManyTasks:
-            # Nothing was begun, so what was approved can still be.
+            # No task was created, so the approval remains usable.
             if invocation.gate is not None:
                 invocation.gate.give_back()
             raise
@@ -133,12 +135,12 @@ def _questions(invocation: Invocation) -> dict[str, Any]:
 async def arun(
     invocation: Invocation, port: ClientPort | None = None, *, own_thread: bool = True
 ) -> dict[str, Any]:
-    """Call an async function on this loop, at most as long as its time limit.
+    """Run an async function on this event loop, within its time limit.
 
-    Its ORM calls run in one pooled thread, taken at the first of them and given back at the end.
+    Its ORM calls run in one pooled thread, taken at the first of them and released at the end.
 
     Raises:
-        MCPError: the call means a JSON-RPC error, or cannot be logged and so does not run.
+        MCPError: the call ends with a JSON-RPC error, or cannot be logged and so does not run.
     """
     work = partial(_arun, invocation, port, own_thread=own_thread)
     return await aobserved(invocation, work, own_thread=own_thread)
@@ -170,7 +172,7 @@ async def _arun(
 
 
 def _passes(gate: Gate, invocation: Invocation) -> bool:
-    """Whether a call passes its gate; if not, its caller has to be sent somewhere first."""
+    """Return whether the call is approved; if not, the caller must be sent to a page first."""
     try:
         gate.enter(invocation)
     except InputRequired:
@@ -189,7 +191,7 @@ async def _acall_until_cancelled(invocation: Invocation, port: ClientPort | None
     assert task is not None
 
     def interrupt() -> None:
-        # Whoever cancels a call that is over finds its loop closed.
+        # If the call is already over, its loop is closed.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(task.cancel)
 
@@ -216,7 +218,7 @@ async def _acall(invocation: Invocation, port: ClientPort | None) -> dict[str, A
         current = asyncio.current_task()
         if current is None or current.cancelling():
             raise
-        # Not this call was cancelled but something that its function waited for.
+        # Something that the function awaited was cancelled, not this call.
         return _excused(invocation, aborted(exc))
     except Exception as exc:  # noqa: BLE001 - the site's own function
         return _excused(invocation, exc)
@@ -226,7 +228,7 @@ async def _acall(invocation: Invocation, port: ClientPort | None) -> dict[str, A
 
 
 def _settle(invocation: Invocation, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What the work gives, or what its failure means."""
+    """Return the result of the work, or what its exception is converted to."""
     try:
         return work()
     except Exception as exc:  # noqa: BLE001 - the site's own function
@@ -241,20 +243,20 @@ def _excused(invocation: Invocation, exc: Exception) -> dict[str, Any]:
 
 
 def time_limit(invocation: Invocation) -> float:
-    """The seconds that the call may take."""
+    """Return the time limit of the call in seconds."""
     component = invocation.component
     return invocation.seconds or component.timeout or get_settings().call_timeout
 
 
 async def execute(invocation: Invocation, port: ClientPort | None = None) -> dict[str, Any]:
-    """Call the function from the event loop: an async one here, another in a work thread.
+    """Run the function from the event loop: an async one here, a sync one in a tool thread.
 
-    A thread cannot be interrupted: past the time limit the caller gets its answer, the flag
-    ``ctx.cancelled`` is raised, and what the thread returns in the end is dropped.
+    A thread cannot be interrupted. After the time limit the caller gets an error, the flag
+    ``ctx.cancelled`` is set, and what the thread returns later is dropped.
 
     Raises:
         Busy: no thread became free in time.
-        MCPError: the call means a JSON-RPC error.
+        MCPError: the call ends with a JSON-RPC error.
     """
     if invocation.component.function.is_async:
         return await arun(invocation, port)
@@ -271,16 +273,16 @@ async def _in_work_thread(invocation: Invocation, port: ClientPort | None) -> di
 
 
 def _share_of(invocation: Invocation) -> str | None:
-    """Whose share of the threads a call comes out of; a process's only client has them all."""
+    """Return whose share of the threads a call uses; ``None`` for a process's only client."""
     incoming = invocation.incoming
     return None if incoming.transport in LOCAL else incoming.principal.user_key
 
 
 async def timed_out(invocation: Invocation) -> dict[str, Any]:
-    """The result of a call whose thread did not come back in time.
+    """Return the result of a call whose thread did not finish in time.
 
     Raises:
-        MCPError: it is a JSON-RPC error.
+        MCPError: the call ends with a JSON-RPC error.
     """
 
     async def give_up() -> dict[str, Any]:
@@ -291,7 +293,7 @@ async def timed_out(invocation: Invocation) -> dict[str, Any]:
 
 def _timed_out(invocation: Invocation) -> dict[str, Any]:
     failure = CallTimedOut(time_limit(invocation))
-    # Said before its thread, which sees the flag, comes back and says something else.
+    # Before the flag is set: the thread that sees it may record another outcome.
     invocation.entry.refuse("timeout", str(failure))
     invocation.cancellation.expire()
     return _excused(invocation, failure)
@@ -300,6 +302,6 @@ def _timed_out(invocation: Invocation) -> dict[str, Any]:
 def _bind(invocation: Invocation, port: ClientPort | None) -> Callable[[], Any]:
     context = invocation.context(port)
     if invocation.at_once and invocation.interaction is not None:
-        # Here, where its line is in the log and somebody has said yes to it.
+        # Not earlier: by now the call is logged and approved.
         invocation.interaction.begin()
     return invocation.component.function.bind(dict(invocation.arguments), context)

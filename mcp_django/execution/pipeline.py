@@ -1,10 +1,10 @@
-"""The data path: one request in, one outcome out. Read this first.
+"""The data path: from one request to its outcome. Read this module first.
 
     bytes → transport → jsonrpc.decode → envelope.classify → authenticate
           → dispatch → handler → policy.admit → Invocation → invoke.run → shapes → bytes
 
-A handler answers at once (a result), hands back a call of the developer's function to be run
-where the transport decides (an ``Invocation``), or opens a stream (``Listening``).
+A handler returns a result, a prepared call of the component's function that the transport runs
+(an ``Invocation``), a stream (a ``Listening``) or the wait for a task (an ``Awaiting``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ HANDLERS: dict[str, Handler] = {
     "tasks/list": tasks.list_tasks,
 }
 
-# The methods that run the site's own functions, or wait for one; everything else is short.
+# Methods that run the site's own functions, or wait for one. All other methods are short.
 WORK_METHODS = frozenset(
     {
         "tools/call",
@@ -67,13 +67,13 @@ WORK_METHODS = frozenset(
 
 
 def dispatch(incoming: Incoming) -> Outcome:
-    """Find the method in the table of the request's revision and let its handler decide.
+    """Call the handler of the request's method and return its outcome.
 
     Raises:
-        MethodNotFound: the revision has no such method, or the server offers nothing of the kind.
-        MCPError: what the handler refuses.
+        MethodNotFound: the request's revision, or the server, does not have this method.
+        MCPError: the handler rejects the request.
         AccessRefused: the caller has to authenticate, or needs another scope.
-        Busy: what the admin says of the server is not known, and cannot be read.
+        Busy: the admin overrides of the server are not loaded, and cannot be read.
     """
     operation = telemetry.begin(incoming)
     if operation is None:
@@ -88,7 +88,7 @@ def dispatch(incoming: Incoming) -> Outcome:
             operation.raised(exc)
             raise
     if not isinstance(outcome, Invocation):
-        # A subscription is acknowledged now; how long it lasts is no time of ours.
+        # A subscription is acknowledged now; the span does not include how long it lasts.
         operation.returned(outcome if isinstance(outcome, dict) else {})
     return outcome
 
@@ -104,7 +104,7 @@ def _dispatch(incoming: Incoming) -> Outcome:
     try:
         outcome = _outcome(incoming, method)
     except SynchronousOnlyOperation:
-        # Asked again in a thread.
+        # The request is dispatched again in a thread.
         incoming.entry.forget()
         raise
     except Exception as exc:
@@ -116,7 +116,7 @@ def _dispatch(incoming: Incoming) -> Outcome:
 
 
 def _look_up(incoming: Incoming, method: Method) -> None:
-    """See what the server offers now, and let in again a caller who came in before."""
+    """Refresh the server's catalog, and authorize the connection again if it changed."""
     if incoming.was_let_in and not method.is_list:
         return
     server = incoming.server
@@ -128,19 +128,19 @@ def _look_up(incoming: Incoming, method: Method) -> None:
 
 def _outcome(incoming: Incoming, method: Method) -> Outcome:
     if method.name != "server/discover":
-        # Who probes is answered without the database (IO-11), and learns of no component.
+        # Does not query the database, so that clients can probe; the result names no component.
         _look_up(incoming, method)
     if method.capability:
         offered = incoming.server.offered
         if method.capability not in listing.of_components(offered, can_stream=incoming.can_stream):
-            raise MethodNotFound(f"This server offers no {method.capability}.")
+            raise MethodNotFound(f"This server has no {method.capability}.")
     if (
         method.extension
         and incoming.revision.extensions
         and method.extension not in listing.advertised(incoming.server)
     ):
-        # A revision without the map has the method of its own accord, or not at all.
-        raise MethodNotFound(f"This server does not offer {method.extension}.")
+        # A revision without extensions defines the method itself, or not at all.
+        raise MethodNotFound(f"This server does not support {method.extension}.")
     try:
         return HANDLERS[method.name](incoming)
     except TooManyRequests as exc:
@@ -152,10 +152,10 @@ def _outcome(incoming: Incoming, method: Method) -> Outcome:
 
 
 def respond(incoming: Incoming, result: dict[str, Any]) -> bytes:
-    """A result as the bytes of its JSON-RPC response, in the revision of its request.
+    """Return a result as the bytes of its JSON-RPC response, in the revision of its request.
 
     Raises:
-        InternalError: the site's function answered with something that is no JSON.
+        InternalError: the site's function returned something that cannot be encoded as JSON.
     """
     projected = shapes.project_result(
         incoming.request.method,
@@ -167,13 +167,13 @@ def respond(incoming: Incoming, result: dict[str, Any]) -> bytes:
     try:
         return jsonrpc.encode(jsonrpc.result_message(incoming.request.id, projected))
     except (TypeError, ValueError) as exc:
-        # The site put it there: half a surrogate pair in a text, an object in a block's meta.
-        logger.exception("The answer to %s is no JSON.", incoming.request.method)
-        raise InternalError("The answer cannot be written as JSON; it was logged.") from exc
+        # From the site's function: a lone surrogate in a text, an object in a block's meta.
+        logger.exception("The result of %s cannot be encoded as JSON.", incoming.request.method)
+        raise InternalError("The result cannot be encoded as JSON. The error was logged.") from exc
 
 
 def _output_schema(incoming: Incoming) -> Mapping[str, Any] | None:
-    """What the called tool published, which decides how older revisions wrap its value."""
+    """Return the called tool's output schema, which decides how older revisions wrap its value."""
     if incoming.revision.stateless or incoming.request.method != "tools/call":
         return None
     tool = incoming.server.offered.find_tool(tools.name_of(incoming.request))

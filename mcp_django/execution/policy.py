@@ -1,12 +1,12 @@
-"""Access decisions: who may connect to a server, see a component and use it.
+"""Authorization: who may connect to a server, see a component and use it.
 
-This is the one place that decides it. ``visible`` answers for lists, completion and
-subscriptions, ``admit`` for use. A component that the caller may not see answers exactly like one
-that does not exist, and asks the database the same: in both cases the permissions of all
-components of the kind are asked.
+All access checks are in this module. ``visible`` is the check for lists and subscriptions,
+``admit`` for use and completion. A component that the caller may not see is answered exactly like
+one that does not exist, and causes the same database queries: in both cases the permissions of
+all components of the kind are checked.
 
-A decision is made by the first ``Reason`` against it; code that explains a decision to the site
-owner asks for all reasons. So the two cannot disagree.
+The first ``Reason`` denies access. Code that explains a denial to the site owner lists all
+reasons from the same functions, so the explanation always agrees with the check.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ logger = logging.getLogger("mcp_django")
 
 
 def admit_connection(server: Server, principal: Principal) -> None:
-    """Let a caller connect to a server.
+    """Check that the caller may connect to a server.
 
-    Who comes with an OAuth token has to have the server's own scopes as well; other credentials
-    know nothing of them.
+    An OAuth token also needs the server's own scopes; other credentials have no scopes.
 
     Raises:
-        AuthenticationRequired: the server wants to know who is calling.
-        ConnectionRefused: it knows, and this caller may not come in; or its owner switched it off.
-        InsufficientScope: the caller may, the token may not; names all scopes of the server.
+        AuthenticationRequired: the server requires authentication.
+        ConnectionRefused: this caller may not connect, or the server is disabled in the admin.
+        InsufficientScope: the user may connect, but the token lacks a scope; names all scopes of
+            the server.
     """
     reason = next(barriers(server, principal), None)
     if reason is None:
         return
     if reason.kind == "disabled":
-        raise ConnectionRefused("This server is switched off.")
+        raise ConnectionRefused("This server is disabled.")
     if reason.kind == "rule":
         raise ConnectionRefused("You may not use this server with this client.")
     if reason.kind == "scopes":
@@ -74,7 +74,7 @@ def _too_few(
 def visible(
     principal: Principal, component: Component, *, verdicts: Verdicts | None = None
 ) -> bool:
-    """Whether the caller may know that the component exists."""
+    """Return whether the caller may know that the component exists."""
     return next(hindrances(principal, component, verdicts=verdicts), None) is None
 
 
@@ -86,26 +86,27 @@ def admit(
     entry: Entry | None = None,
     verdicts: Verdicts | None = None,
 ) -> bool:
-    """Whether the caller may use the component; ``False`` means: answer as if it did not exist.
+    """Return whether the caller may use the component; if not, answer as if it did not exist.
 
-    ``None`` stands for one that does not. Neither is told from the other by its time, as the
-    permissions of all ``among`` which the caller looked are asked then. The ``entry`` in the call
-    log learns why.
+    ``component`` is ``None`` if it does not exist. Response times do not tell the two apart, since
+    in both cases the permissions of all components in ``among`` are checked. The ``entry`` of the
+    call log records the reason.
 
     Raises:
-        AuthenticationRequired: the caller has no credentials, and one might be let in with them.
-        InsufficientScope: the caller may, the credential may not; names every scope needed.
+        AuthenticationRequired: the caller has no credentials, and credentials might give access.
+        InsufficientScope: the user may use it, but the credential lacks a scope; names all scopes
+            that the component needs.
     """
     verdicts = verdicts or Verdicts(principal)
     if component is None:
         verdicts.ask_all(among)
-        logger.info("%s asked for something that is not there.", principal.key)
+        logger.info("%s requested a component that does not exist.", principal.key)
         return False
     guards = permissions(component.permission)
     refusing = next((one for one in guards if not verdicts.holds(one, component)), None)
     if refusing is not None:
         verdicts.ask_all(among)
-        # The caller must not learn of it; the owner, who wonders why, may.
+        # For the site owner only: the caller must not learn that the component exists.
         logger.info("The %s is hidden from %s by %s.", component, principal.key, refusing)
         if entry is not None:
             entry.hidden_by(refusing)
@@ -124,13 +125,13 @@ def admit(
 
 
 def is_open(server: Server) -> bool:
-    """Whether the server lets in everybody, and asks no database about it."""
+    """Return whether the server is open to all callers, without any permission check."""
     guards = (*permissions(server.permission), *server.offered.guards)
     return all(type(guard) is AllowAny for guard in guards)
 
 
 def depends_on_caller(server: Server, component: Component) -> bool:
-    """Whether an answer may differ between callers, and so must not be cached publicly (CCH-3)."""
+    """Return whether a result may differ between callers, so must not be cached publicly."""
     return not is_open(server) or component.permission is not None or bool(component.scopes)
 
 
@@ -139,10 +140,11 @@ def depends_on_caller(server: Server, component: Component) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One thing that stands in the way.
+    """One reason to deny access.
 
-    ``disabled``: the server is switched off. ``permission``: ``guard`` says no. ``rule``:
-    ``OAUTH["CAN_CONNECT"]`` does. ``scopes``: the credential lacks ``scopes``.
+    ``disabled``: the server is disabled in the admin. ``permission``: the permission ``guard``
+    denies access. ``rule``: ``OAUTH["CAN_CONNECT"]`` does. ``scopes``: the credential lacks
+    ``scopes``.
     """
 
     kind: Literal["disabled", "permission", "rule", "scopes"]
@@ -151,10 +153,12 @@ class Reason:
 
 
 def barriers(server: Server, principal: Principal) -> Iterator[Reason]:
-    """What keeps a caller out of a server, nothing if he may enter; one after the other is asked.
+    """Yield the reasons why the caller may not connect to a server, none if the caller may.
+
+    Each check runs only when its reason is requested.
 
     Raises:
-        AccessRefused: a permission refuses in words of its own.
+        AccessRefused: a permission denies access with an exception of its own.
     """
     offered = server.offered
     if not offered.is_enabled:
@@ -170,18 +174,21 @@ def barriers(server: Server, principal: Principal) -> Iterator[Reason]:
 
 
 class Verdicts:
-    """What permissions say of one caller in one request: each is asked once."""
+    """Caches the results of permission checks for one caller in one request."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
-        # With the permission itself, whose id no other one gets meanwhile.
+        # Keeps the permission alive, so that no other object can get its id.
         self._known: dict[int, tuple[BasePermission, bool | Exception]] = {}
 
     def holds(self, guard: BasePermission, component: Component) -> bool:
-        """Whether a permission says yes; one that fails closes its own component and no other.
+        """Return whether a permission allows access.
+
+        A permission that fails with another exception hides only its own component.
 
         Raises:
-            AccessRefused: it refuses in words of its own, as by ``MCPError``.
+            AccessRefused: it denies access with an exception of its own.
+            MCPError: likewise.
         """
         if id(guard) not in self._known:
             self._known[id(guard)] = guard, self._ask(guard, component)
@@ -191,7 +198,7 @@ class Verdicts:
         return said
 
     def ask_all(self, components: Iterable[Component]) -> None:
-        """Ask the permissions of all of these, for the time and the queries that it takes."""
+        """Check the permissions of all components, to take the same time and queries."""
         for component in components:
             for guard in permissions(component.permission):
                 with suppress(AccessRefused, MCPError):
@@ -203,20 +210,20 @@ class Verdicts:
         except (AccessRefused, MCPError) as exc:
             return exc
         except Exception:
-            logger.exception("The %s is hidden, as %s failed.", component, guard)
+            logger.exception("The %s is hidden because %s failed.", component, guard)
             return False
 
 
 def hindrances(
     principal: Principal, component: Component, *, verdicts: Verdicts | None = None
 ) -> Iterator[Reason]:
-    """What hides a component from a caller, nothing if he may know of it."""
+    """Yield the reasons why a component is hidden from a caller, none if it is visible."""
     verdicts = verdicts or Verdicts(principal)
     for guard in permissions(component.permission):
         try:
             is_open = verdicts.holds(guard, component)
         except (AccessRefused, MCPError):
-            # A refusal of its own belongs to a use; in a list it is a no.
+            # Such an exception is meant for a use of the component; a list only hides it.
             is_open = False
         if not is_open:
             yield Reason(kind="permission", guard=guard)

@@ -1,9 +1,9 @@
-"""How often something may be used: the rates of a server and those of its component.
+"""Rate limits of servers and components (quotas).
 
-All of them have to hold, and are counted in fixed windows in Django's default cache;
-``auth.limits`` says how exact that is, and that a cache which is down limits nothing. A use that is
-refused is not counted. It is a use when the caller may see the component and lacks no scope, so
-that nobody finds out by counting what is hidden from him.
+Every rate of the server and of the component applies. Uses are counted in fixed windows in
+Django's default cache; ``auth.limits`` describes the accuracy, and that nothing is limited while
+the cache is down. A rejected use is not counted. Only uses by callers who may see the component
+and have its scopes are counted, so that a limit does not reveal a hidden component.
 """
 
 from __future__ import annotations
@@ -26,49 +26,49 @@ from mcp_django.execution.interaction import Interaction
 from mcp_django.protocol.jsonrpc import Request
 
 NAME = "rate"
-# A round of questions is no new call, until there are more of them than people answer: the state
-# that a client sends back can be sent again and again.
+# Further rounds of an interaction are not counted as new calls, up to this number: a client can
+# send the same state again and again.
 MAX_ROUNDS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """One use that is to be counted: for whom, and how many there may be."""
+    """One use to count: its key, and the limit for that key."""
 
     key: str
     limit: int
     seconds: int
     told: str
-    """The rate, for whoever is over it."""
+    """The rate, for the error message."""
 
 
 class Tally:
-    """The uses that go together: all of them are counted, or none."""
+    """Uses that are counted together: either all of them or none."""
 
     def __init__(self) -> None:
         self._claims: Counter[_Claim] = Counter()
 
     def add(self, claims: list[_Claim]) -> None:
-        """Count them with the others."""
+        """Add uses to those that are counted together."""
         self._claims.update(claims)
 
     def take(self) -> None:
-        """Count them.
+        """Count the uses.
 
         Raises:
-            TooManyRequests: they are more than may be; none is counted.
+            TooManyRequests: they exceed a rate; none is counted.
         """
         if self._claims:
             _take(self._claims)
 
 
 def spend(incoming: Incoming, component: Component, interaction: Interaction | None = None) -> None:
-    """Count a use of a component, to which the caller was admitted.
+    """Count a use of a component for which the caller is authorized.
 
-    The rounds of one interaction are one use.
+    All rounds of one interaction are one use.
 
     Raises:
-        TooManyRequests: a rate is used up; says when to come again.
+        TooManyRequests: a rate is exceeded; names the seconds to wait.
     """
     claims = [*_claims(incoming, component)]
     if not claims or (interaction is not None and _is_round(interaction)):
@@ -80,30 +80,31 @@ def spend(incoming: Incoming, component: Component, interaction: Interaction | N
         tally.add(claims)
 
 
-@async_unsafe("Sessions are counted in a thread.")
+@async_unsafe("Sessions must be counted in a thread, not on the event loop.")
 def spend_session(network: str | None) -> None:
-    """Count a session that a caller without credentials opens, by the caller's network.
+    """Count a session that an anonymous caller opens, by the caller's network.
 
-    ``None`` is a known caller, whose sessions are limited by their number alone.
+    ``network`` is ``None`` for an authenticated caller, whose sessions are limited only by their
+    number.
 
     Raises:
-        TooManyRequests: there were as many as ``SESSION_RATE`` allows; says when to come again.
+        TooManyRequests: ``SESSION_RATE`` is exceeded; names the seconds to wait.
     """
     if network is None:
         return
     for rate in get_settings().session_rate:
-        # Many networks share the count of those that are not known.
+        # All unknown networks share one count, so its limit is higher.
         count = rate.count if network else UNKNOWN_FACTOR * rate.count
         wait = limits.take(f"{NAME}-session", network, limit=count, seconds=rate.seconds)
         if wait:
             raise TooManyRequests(
-                f"Too many sessions were opened from your address; open one in {wait} seconds.",
+                f"Too many sessions were opened from your address; try again in {wait} seconds.",
                 retry_after=wait,
             )
 
 
 def in_band(request: Request, exc: TooManyRequests) -> dict[str, Any] | None:
-    """The refusal as the result of a tool, where a model is to read it (``THROTTLE_AS``)."""
+    """Return the rejection as a tool result for the model, if ``THROTTLE_AS`` says so."""
     if request.method != "tools/call" or get_settings().throttle_as != "result":
         return None
     return results.tool_error(exc.message)
@@ -111,7 +112,7 @@ def in_band(request: Request, exc: TooManyRequests) -> dict[str, Any] | None:
 
 def _claims(incoming: Incoming, component: Component) -> Iterator[_Claim]:
     server = incoming.server
-    # Suggestions are asked for at every key that is typed, and must not use up the calls.
+    # Completions are requested at every keystroke, and must not use up the quota of calls.
     use = "suggestion" if incoming.request.method == "completion/complete" else "use"
     of_server, of_component = _strictest(server.rates), _strictest(component.rates)
     for rate in of_server:
@@ -124,7 +125,7 @@ def _claims(incoming: Incoming, component: Component) -> Iterator[_Claim]:
 
 
 def _strictest(rates: tuple[Rate, ...]) -> list[Rate]:
-    """Of several rates over one period the lowest: counted twice, a use would be two."""
+    """Return the lowest rate for each period, since rates of one period share a count."""
     found: dict[tuple[str, int], Rate] = {}
     for rate in rates:
         known = found.get((rate.of, rate.seconds))
@@ -138,24 +139,24 @@ def _key(*parts: object) -> str:
 
 
 def _subject(incoming: Incoming, rate: Rate) -> str:
-    """Who shares the count."""
+    """Return the part of the key that says which callers share the count."""
     if rate.of == "all":
         return rate.of
     principal = incoming.principal
-    # All whose address is not known share one count.
+    # All callers with an unknown address share one count.
     network = network_of(principal, incoming.http_request)
     if network is not None:
         return f"{rate.of} at {network}"
     return f"{rate.of} {principal.user_key if rate.of == 'user' else principal.key}"
 
 
-# A cache may be a service, which nobody waits for on an event loop.
-@async_unsafe("Uses are counted in a thread.")
+# The cache may be a network service, which must not block the event loop.
+@async_unsafe("Uses must be counted in a thread, not on the event loop.")
 def _take(claims: Counter[_Claim]) -> None:
     waits = {one: _look(one, count) for one, count in claims.items()}
     if any(waits.values()):
         raise _refusal(waits)
-    # Others count at the same time: what was free a moment ago may be taken.
+    # Other requests count at the same time, so the check above may be out of date.
     waits = {one: _count(one, count) for one, count in claims.items()}
     if any(waits.values()):
         for one, count in claims.items():
@@ -178,9 +179,9 @@ def _refusal(waits: dict[_Claim, int]) -> TooManyRequests:
     )
 
 
-@async_unsafe("Uses are counted in a thread.")
+@async_unsafe("Uses must be counted in a thread, not on the event loop.")
 def _is_round(interaction: Interaction) -> bool:
-    """Whether a request goes on with one that was counted."""
+    """Return whether a request continues one that was counted."""
     if not interaction.is_continued:
         return False
     seconds = max(1, int(get_settings().question_timeout))

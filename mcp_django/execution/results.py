@@ -1,12 +1,12 @@
-"""From what a component returned or raised to the result of its method, within a size limit.
+"""Converts what a component returned or raised to the result of its method, within a size limit.
 
-Results are built in the richest wire shape. Django's exceptions keep the meaning that they have
-in a view. Every other exception is a bug: logged with its traceback, answered with a neutral
-sentence (ERR-5).
+Results are built in the richest wire shape. Django's exceptions have the same meaning as in a
+view. Every other exception is a bug: it is logged with its traceback, and the client gets an error
+text without details.
 
-A result that is too large is cut with a note that says how much there was. Hosts refuse or drop a
-result over their own limit and then the whole call is lost, so a tool never fails because of
-size: a list loses its last items, a text its end.
+A result that is too large is cut, with a note that states the full size. Hosts reject or drop a
+result over their own limit, and then the whole call is lost, so lists and texts do not fail
+because of their size: a list loses its last items, a text its end.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ MAX_COMPLETIONS = 100
 
 
 def tool_error(text: str) -> dict[str, Any]:
-    """A result that tells the model what went wrong."""
+    """Return a tool result that tells the model what went wrong."""
     return {"content": [Text(cut_text(text)).to_wire()], "isError": True}
 
 
 def tool_result(tool: Tool, value: Any) -> dict[str, Any]:
-    """The result of a tool: content always, structured content where the return type has one.
+    """Return the result of a tool: content, and structured content if the tool declares an output.
 
-    The text is the same JSON as the structured content, since hosts read one or the other
-    (OUT-2); a date or an amount alone needs no quotes there.
+    The text is the same JSON as the structured content, since hosts read one or the other. A
+    single date or amount has no quotes in the text.
     """
     if isinstance(value, ToolResult):
         return _explicit_result(tool, value)
@@ -120,28 +120,28 @@ def _blocks(value: Any) -> list[Any]:
         return [Text(cut_text(v)) if isinstance(v, str) else v for v in value]
     plain = jsonable(value)
     if isinstance(plain, str):
-        # A date, an amount, a lazy translation: as text it needs no quotes.
+        # A date, an amount or a lazy translation needs no quotes as text.
         return [Text(cut_text(plain))]
     structure, note = cut_structure(plain)
     return [Text(to_text(structure)), *([Text(note)] if note else [])]
 
 
 def _is_content(value: Any) -> bool:
-    """Whether a list mixes content blocks and text; one of text alone is data."""
+    """Return whether a list consists of content blocks and text; a list of text is data."""
     if not isinstance(value, (list, tuple)) or not any(isinstance(v, BLOCKS) for v in value):
         return False
     return all(isinstance(v, (str, *BLOCKS)) for v in value)
 
 
 def to_text(value: Any) -> str:
-    """A JSON value as text; characters stay as they are, numbers that are not JSON are refused."""
+    """Return a value as JSON text without character escapes; NaN and infinity are rejected."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def resource_result(
     component: ReadableComponent, uri: str, hints: Mapping[str, Any], value: Any
 ) -> dict[str, Any]:
-    """The contents of a resource, one entry at least (RSC-5)."""
+    """Return the result of ``resources/read``, with at least one entry."""
     contents = [
         one.to_wire(uri, component.mime_type or _mime_type(one))
         for one in resource_contents(component, value)
@@ -150,7 +150,7 @@ def resource_result(
 
 
 def resource_contents(component: ReadableComponent, value: Any) -> list[ResourceContents]:
-    """What a resource's function returned, as contents: several of them, or one."""
+    """Convert what a resource's function returned to a list of contents."""
     if isinstance(value, ResourceContents):
         return [value]
     if isinstance(value, (list, tuple)) and value and _all_contents(value):
@@ -170,7 +170,7 @@ def _mime_type(contents: ResourceContents) -> str:
 
 
 def prompt_result(prompt: Prompt, value: Any) -> dict[str, Any]:
-    """The messages of a prompt; text and blocks alone are said by the user."""
+    """Return the messages of a prompt; plain text and blocks have the role ``user``."""
     if prompt.template is not None:
         value = _render(prompt.template, value)
     many = value if isinstance(value, (list, tuple)) else [value]
@@ -199,9 +199,9 @@ def _render(template: str, context: Any) -> str:
 
 
 def completion_result(values: Iterable[Any]) -> dict[str, Any]:
-    """At most a hundred suggestions, and whether there were more (CMP-2, CMP-6)."""
+    """Return at most 100 suggestions, and whether there are more."""
     if isinstance(values, QuerySet):
-        # Left whole it would fetch every row.
+        # Without a limit it would fetch every row.
         values = values[: MAX_COMPLETIONS + 1]
     found = [str(value) for value in islice(values, MAX_COMPLETIONS + 1)]
     completion: dict[str, Any] = {"values": found[:MAX_COMPLETIONS]}
@@ -216,11 +216,11 @@ MISSING = (Http404, ObjectDoesNotExist)
 
 
 class CallAborted(Exception):
-    """The function wanted to end the process or the task: a bug like any other."""
+    """The function tried to end the process or the task, which counts as a bug."""
 
 
 class CallTimedOut(Exception):
-    """The call took longer than its time limit; its thread may still be at it."""
+    """The call exceeded its time limit; its thread may still be running."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"took longer than {seconds:g} seconds")
@@ -228,10 +228,10 @@ class CallTimedOut(Exception):
 
 
 def failure_in(exc: BaseException) -> Exception:
-    """What failed, inside a group of exceptions or not.
+    """Return a base exception or an exception group as a failure of this call.
 
     Raises:
-        InputRequired: nothing did; tasks of a group asked something.
+        InputRequired: all exceptions of the group are ``InputRequired``.
     """
     if isinstance(exc, BaseExceptionGroup):
         asked, rest = exc.split(InputRequired)
@@ -241,16 +241,16 @@ def failure_in(exc: BaseException) -> Exception:
 
 
 def aborted(exc: BaseException) -> CallAborted:
-    """An end that would take more than the call with it, as a failure of the call alone."""
+    """Wrap an exception that would end more than this call as a failure of the call."""
     failure = CallAborted(f"ended with {type(exc).__name__}")
     failure.__cause__ = exc
     return failure
 
 
 def tool_failure(tool: Tool, revision: Revision, exc: Exception) -> dict[str, Any]:
-    """A failed tool answers in-band, so that the model can try something else (TOOL-10)."""
+    """Return an exception of a tool as a result, so that the model can try something else."""
     if isinstance(exc, MissingCapability) and not revision.stateless:
-        # There is no such code before 2026-07-28 (VER-18).
+        # This error code does not exist before 2026-07-28.
         return tool_error(exc.message)
     if isinstance(exc, MCPError) and not isinstance(exc, ResourceNotFound):
         raise exc
@@ -258,7 +258,7 @@ def tool_failure(tool: Tool, revision: Revision, exc: Exception) -> dict[str, An
 
 
 def resource_failure(component: ReadableComponent, uri: str, exc: Exception) -> NoReturn:
-    """A resource that cannot be read is an error; missing and forbidden look the same."""
+    """Raise the JSON-RPC error of a failed read; missing and forbidden look the same."""
     if isinstance(exc, MCPError):
         raise exc
     if isinstance(exc, (*MISSING, PermissionDenied)):
@@ -270,9 +270,9 @@ def resource_failure(component: ReadableComponent, uri: str, exc: Exception) -> 
 
 
 def component_failure(component: Component, exc: Exception) -> NoReturn:
-    """A prompt or a list that cannot be made is an error of the arguments, or ours.
+    """Raise the JSON-RPC error of a failed prompt or list: invalid arguments or a server error.
 
-    A list that left out what failed would look whole.
+    A list without the part that failed would look complete, so the whole list fails.
     """
     if isinstance(exc, MCPError):
         raise exc
@@ -280,8 +280,8 @@ def component_failure(component: Component, exc: Exception) -> NoReturn:
 
 
 def completion_failure(completion: Completion, exc: Exception) -> dict[str, Any]:
-    """Suggestions are a convenience: what fails has none, and the log says why."""
-    # A completion can ask nobody, whatever the client declared: that is the function's mistake.
+    """Return no suggestions for a failed completion, and log unexpected exceptions."""
+    # A completion cannot ask the client, so this is a mistake in its function.
     if isinstance(exc, MCPError) and not isinstance(exc, MissingCapability):
         raise exc
     if not isinstance(exc, (*MISSING, PermissionDenied, ValidationError, ToolError)):
@@ -299,11 +299,11 @@ def _refuse(component: Component, exc: Exception) -> NoReturn:
 
 
 def _sentence(component: Component, exc: Exception) -> str | None:
-    """What to tell the model, ``None`` for a bug."""
+    """Return the error text for the model, ``None`` for a bug."""
     if isinstance(exc, (ToolError, AccessRefused, ElicitationDeclined)):
         return str(exc)
     if isinstance(exc, ResourceNotFound):
-        # Read by the component itself, on behalf of its caller.
+        # From a resource that the component read on behalf of its caller.
         return f"{exc.message} (URI: {dict(exc.data or {}).get('uri', '')})"
     if isinstance(exc, CallTimedOut):
         return f"{component} {exc}. Ask for less, or try again later."
@@ -314,7 +314,7 @@ def _sentence(component: Component, exc: Exception) -> str | None:
     if isinstance(exc, PermissionDenied):
         return str(exc) or "You may not do this."
     if isinstance(exc, SuspiciousOperation):
-        logger.warning("%s refused a suspicious request: %s", component, exc)
+        logger.warning("%s rejected a suspicious request: %s", component, exc)
         return "The request was refused."
     return None
 
@@ -330,16 +330,16 @@ def _bug(component: Component, exc: Exception) -> str:
     component_failed.send(sender=type(component), component=component, exception=exc)
     if isinstance(exc, WriteRefused):
         return exc.told
-    return f"{component} failed for a reason that is no fault of the request; it was logged."
+    return f"{component} failed because of a server error. The error was logged."
 
 
 # Size limits --------------------------------------------------------------------------------------
 
 
 def cut_text(text: str) -> str:
-    """The text, or its beginning with a line that says what is missing."""
+    """Return the text, cut to the size limit with a line that says how much is missing."""
     limit = get_settings().max_result_bytes
-    # Half a surrogate pair cannot be sent; a question mark can.
+    # A lone surrogate cannot be encoded; it becomes a question mark.
     raw = text.encode(errors="replace")
     if len(raw) <= limit:
         return raw.decode()
@@ -351,13 +351,13 @@ def cut_text(text: str) -> str:
 
 
 def cut_structure(value: Any) -> tuple[Any, str]:
-    """The JSON value and an empty note, or a shorter one and a note that says what is missing.
+    """Return the JSON value, cut to the size limit, and a note that says how much is missing.
 
-    Cut is a list at the root, or the longest list directly under it; the rest of the value stays
-    whole, so it still fits its schema.
+    The note is empty if nothing is cut. Only a list at the root is cut, or the largest list
+    directly under it; the rest of the value stays complete, so it still fits its schema.
 
     Raises:
-        ToolError: there is no list to cut; the message asks for a narrower call.
+        ToolError: there is no list to cut; the message asks for a more specific call.
     """
     limit = get_settings().max_result_bytes
     size = _size(value)
@@ -379,26 +379,26 @@ def cut_structure(value: Any) -> tuple[Any, str]:
             if kept:
                 return {**value, name: items[:kept]}, f"{name}: {_note(kept, len(items))}"
     raise ToolError(
-        f"The answer has {size} bytes and {limit} are allowed; narrow the request and try again."
+        f"The result has {size} bytes; at most {limit} are allowed. Make the request more specific."
     )
 
 
 def fitting(items: list[Any]) -> int:
-    """How many items fit into an answer, from the beginning.
+    """Return how many items, from the beginning, fit into a result.
 
-    A tool that pages by itself asks, since a page cut by ``cut_structure`` would keep a cursor
-    behind rows that it lost.
+    For tools with their own pagination: if ``cut_structure`` cut a page, its cursor would skip the
+    rows that were cut.
     """
     return _fitting(items, get_settings().max_result_bytes)
 
 
 def fits(value: Any) -> bool:
-    """Whether an answer may be as long as this."""
+    """Return whether a result may be as large as this."""
     return _size(value) <= get_settings().max_result_bytes
 
 
 def _fitting(items: list[Any], limit: int) -> int:
-    """How many items fit into so many bytes."""
+    """Return how many items fit into the limit in bytes."""
     used, kept = 2, 0
     for item in items:
         used += _size(item) + 2
@@ -409,28 +409,28 @@ def _fitting(items: list[Any], limit: int) -> int:
 
 
 def _note(kept: int, total: int) -> str:
-    return f"[Cut: the first {kept} of {total}. Narrow the request, or ask for the next part.]"
+    return f"[Cut: the first {kept} of {total}. Filter the request, or ask for the next part.]"
 
 
 def _size(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
 
 
-# Pages that the user has to visit -----------------------------------------------------------------
+# Pages that the user must visit -------------------------------------------------------------------
 
 
 def pages_to_visit(
     questions: Mapping[str, Mapping[str, Any]], revision: Revision, id_of: Callable[[str], str]
 ) -> URLElicitationRequired:
-    """The error that names the pages of these questions, each with the id of its key.
+    """Return the error that lists the pages of these questions, each with its elicitation id.
 
-    It is for a client that does not take questions (ASK-18).
+    For a client of 2025-11-25 that the server cannot send a request to.
     """
     asked = [
         project_question(one["method"], one["params"], revision, elicitation_id=id_of(key))
         for key, one in questions.items()
     ]
     return URLElicitationRequired(
-        "The user has to visit a page first; call again afterwards.",
+        "The user must visit a page first; call again afterwards.",
         data={"elicitations": asked},
     )

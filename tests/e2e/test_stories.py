@@ -150,7 +150,7 @@ def test_a_call_waits_until_somebody_else_grants_it(
     with talking(talk) as client:
         waiting = client.next()
         assert waiting.is_error
-        assert "waits for approval by somebody else" in waiting.content[0].text
+        assert "waits for approval by another user" in waiting.content[0].text
         deeds.decide(visit(), "withdraw_notices", "Grant")
         granted.set()
         done = client.next()

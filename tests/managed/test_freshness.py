@@ -158,7 +158,7 @@ def test_a_server_that_is_switched_off_refuses_everybody(shed: MCPServer) -> Non
     for body in (CALL, LIST, message("server/discover")):
         answer = ask(body)
         assert answer.status == 403
-        assert b"switched off" in answer.body
+        assert b"disabled" in answer.body
 
 
 async def test_nothing_is_asked_on_an_event_loop(shed: MCPServer) -> None:

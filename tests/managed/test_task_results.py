@@ -45,7 +45,7 @@ def test_they_are_not_there_until_it_is_on_again() -> None:
     decide("attic", "search", is_enabled=False)
     assert listed() == []
     for method in ("tasks/get", "tasks/result"):
-        with pytest.raises(ErrorResponse, match="of yours") as caught:
+        with pytest.raises(ErrorResponse, match="among your tasks") as caught:
             client.request(method, {"taskId": made})
         assert caught.value.code == INVALID_PARAMS
     decide("attic", "search", is_enabled=True)

@@ -97,7 +97,7 @@ def test_a_group_that_fails_beside_its_question_has_failed(
     server.tool("tool")(tool)
     result = real_client(server=server).call_tool("tool", check=False)
     assert result.is_error
-    assert "no fault of the request" in result.text
+    assert "because of a server error" in result.text
     assert "ZeroDivisionError: by mistake" in caplog.text
 
 

@@ -104,7 +104,7 @@ def test_a_state_of_another_release_is_refused_whatever_it_holds() -> None:
     with patch.object(interaction, "FORMAT", 2):
         error = error_of(SERVER, retry(state))
     assert error["code"] == BAD
-    assert "of another release" in error["message"]
+    assert "from another release" in error["message"]
 
 
 # What is too old -------------------------------------------------------------------------------

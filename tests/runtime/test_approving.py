@@ -144,7 +144,7 @@ def test_a_yes_is_good_for_its_tool_and_its_kind_of_person(ada: Any) -> None:
     assert is_waiting(call(ada, "found_group_later", **FOUND))
     # The owner now wants somebody else to decide.
     narrow("found_group", "staff")
-    assert "somebody else" in call(ada).text
+    assert "another user" in call(ada).text
 
 
 def test_a_no_is_told_with_its_reason_and_holds(ada: Any) -> None:
@@ -367,7 +367,7 @@ def test_a_server_without_a_page_says_so_much(ada: Any) -> None:
         in client.call_tool("go", check=False).text
     )
     assert (
-        "waits for approval by somebody else on this site."
+        "waits for approval by another user of this site."
         in client.call_tool("come", check=False).text
     )
 
@@ -383,7 +383,7 @@ def test_a_call_that_somebody_else_decides_keeps_no_connection_waiting(
     result = client.call_tool("close_desk", {"desk": 3}, check=False)
     row = waiting()
     assert result.text == (
-        "Nothing was done yet: this call of close_desk waits for approval by somebody else on "
+        "Nothing was done yet: this call of close_desk waits for approval by another user of "
         f"this site, at {BASE}{page_of(row)}. Tell the user; once it is approved, call again with "
         "the same arguments."
     )
@@ -393,7 +393,7 @@ def test_a_call_that_somebody_else_decides_keeps_no_connection_waiting(
 
 def test_the_owner_may_let_a_tool_wait_and_never_let_it_go(ada: Any) -> None:
     narrow("close_desk", "caller")
-    assert "somebody else" in call(ada, "close_desk", desk=3).text
+    assert "another user" in call(ada, "close_desk", desk=3).text
     assert waiting().by == "staff"
 
 

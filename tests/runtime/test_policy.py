@@ -511,7 +511,7 @@ def test_a_permission_that_fails_hides_its_own_component_and_no_other(
     server.tool("sound")(lambda: "fine")
     client = MCPClient(server=server, user=person())
     assert names(client) == ["sound"]
-    assert "The tool 'broken' is hidden, as Failing failed." in caplog.text
+    assert "The tool 'broken' is hidden because Failing failed." in caplog.text
     assert "no such table" in caplog.text
     with pytest.raises(ErrorResponse, match="No tool named 'broken'"):
         client.call_tool("broken")

@@ -27,7 +27,7 @@ from mcp_django.test import ErrorResponse
 from tests.servers import call, open_to_all, real_client
 from tests.spec import spec
 
-LOGGED = "tool 'tool' failed for a reason that is no fault of the request; it was logged."
+LOGGED = "tool 'tool' failed because of a server error. The error was logged."
 
 
 class Size(TextChoices):
@@ -195,7 +195,7 @@ def test_content_that_cannot_be_written_is_an_internal_error(
     with pytest.raises(ErrorResponse) as caught:
         call(returning(value))
     assert caught.value.code == INTERNAL_ERROR
-    assert "tools/call is no JSON" in caplog.text
+    assert "tools/call cannot be encoded as JSON" in caplog.text
 
 
 # With a declared result -----------------------------------------------------------------------
@@ -422,7 +422,7 @@ def test_a_list_is_cut_and_says_so() -> None:
     assert json.loads(data) == result.structured
     assert len(data.encode()) <= LIMIT
     assert note == (
-        f"[Cut: the first {kept} of 1000. Narrow the request, or ask for the next part.]"
+        f"[Cut: the first {kept} of 1000. Filter the request, or ask for the next part.]"
     )
     untyped = call(returning(list(range(1000))))
     assert [block["text"] for block in untyped.content] == [data, note]

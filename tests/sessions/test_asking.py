@@ -159,7 +159,7 @@ async def test_who_wants_one_document_is_not_asked(version: str, tool: str, moun
     peer = await ready(mount, version=version)
     text_of = await refused(peer, call(tool), accept="application/json")
     assert "needs a client that declares" in text_of
-    assert "This one does; questions to it need a stream" in text_of
+    assert "This client does, but requests to the client need a stream" in text_of
 
 
 @spec("ASK-3")

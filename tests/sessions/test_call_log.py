@@ -112,7 +112,7 @@ async def test_a_call_that_is_called_off_is_a_line(
     gates[gate].opened.set()
     ((outcome, reason),) = await lines(log, 1, "outcome", "reason")
     # What ran to its end all the same did what it does.
-    expected = {"stay": ("ok", "the client did not wait for it"), "stay_later": ("cancelled", "")}
+    expected = {"stay": ("ok", "the client cancelled the call"), "stay_later": ("cancelled", "")}
     assert (outcome, reason) == expected[tool]
 
 

@@ -181,7 +181,7 @@ def test_a_malformed_answer_is_called_by_the_name_it_has_there(version: str) -> 
     with pytest.raises(MCPError) as caught:
         mine.call_tool("places", answers=[{"roots": 5}])
     word = "params.inputResponses" if REVISIONS[version].stateless else "result"
-    assert caught.value.message.startswith(f"{word}: what came is no answer to roots/list")
+    assert caught.value.message.startswith(f"{word}: not a valid answer to roots/list")
 
 
 @spec("VER-17", "ASK-4")

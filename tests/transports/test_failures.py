@@ -182,7 +182,7 @@ async def test_a_tool_that_wants_to_end_everything_ends_itself(
     answer = await ask(mount, PATH, body)
     result = answer.response()["result"]
     assert (answer.status, result["isError"]) == (200, True)
-    assert "no fault of the request; it was logged" in result["content"][0]["text"]
+    assert "because of a server error. The error was logged" in result["content"][0]["text"]
     assert b"secret" not in answer.body
     (record,) = (one for one in caplog.records if one.levelno >= logging.ERROR)
     assert record.getMessage() == f"tool {tool!r} failed."

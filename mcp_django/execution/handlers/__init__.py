@@ -1,1 +1,1 @@
-"""One file for each family of methods: from request parameters to an outcome."""
+"""The handlers of MCP methods, one module per group: request parameters in, outcome out."""

@@ -1,7 +1,7 @@
-"""Lists in pages, and what a server says of itself: ``server/discover``, capabilities, icons.
+"""Pagination of lists, and the description of a server: ``server/discover``, capabilities, icons.
 
-The four list methods share one implementation: the caller's view of a table, cut into pages.
-``server/discover`` (2026-07-28) says what the server is and can.
+All list methods share one implementation: the components that the caller may see, in pages.
+``server/discover`` (2026-07-28) returns the server's versions, capabilities and instructions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ C = TypeVar("C", bound=Component)
 
 
 class ListParams(msgspec.Struct):
-    """Parameters of every list method."""
+    """Parameters of the list methods."""
 
     cursor: str | None = None
 
@@ -42,7 +42,7 @@ def page(
     describe: Callable[[C], dict[str, Any]],
     is_private: bool = False,
 ) -> dict[str, Any]:
-    """One page of what the caller may see, in a stable order (TOOL-3), with its cache hints."""
+    """Return one page of the components that the caller may see, sorted, with cache hints."""
     params = read_params(incoming.request.params, ListParams)
     known = tuple(components)
     shown = [one for one in known if visible(incoming.principal, one)]
@@ -59,7 +59,7 @@ def page(
     result: dict[str, Any] = {
         member: [describe(one) for one in entries],
         "ttlMs": 0,
-        # Of the whole list and not of the page, so that it is the same on each (PAG-5).
+        # For the whole list, since it must be the same on every page.
         "cacheScope": "private" if private else "public",
     }
     if cursor is not None:
@@ -68,17 +68,17 @@ def page(
 
 
 def scope_of(incoming: Incoming) -> str:
-    """What the cursors of a list are good for.
+    """Return the scope that the cursors of a list are bound to.
 
-    Bound to the caller too: a cursor is no way to learn of another's view (PAG-4).
+    It includes the caller, so that a cursor reveals nothing of what another caller may see.
     """
     return f"{incoming.server.name}:{incoming.request.method}:{incoming.principal.key}"
 
 
 def common(component: Component) -> dict[str, Any]:
-    """The members that every listed component has, where the author gave them."""
+    """Return the members that all listed components have in common, where they are declared."""
     members: dict[str, Any] = {"name": component.name}
-    # As text only now: a lazy translation speaks the language of the request.
+    # Converted here, so that a lazy translation uses the language of the request.
     if component.title:
         members["title"] = str(component.title)
     if component.description:
@@ -94,11 +94,11 @@ def common(component: Component) -> dict[str, Any]:
 
 
 def capabilities(server: Server, *, can_stream: bool) -> dict[str, Any]:
-    """The capabilities that the server's components amount to (VER-8).
+    """Return the server's capabilities, derived from its components.
 
-    What is advertised is what works: a kind without components answers "method not found", and
-    changes are announced only where there is a stream to announce them on. Contents of resources
-    within an answer are resources, too, though none is listed (TOOL-15).
+    A kind without components has no capability, and its methods answer "method not found".
+    ``listChanged`` needs a stream. Resource contents embedded in a result count as resources, even
+    if no resource is listed.
     """
     found = of_components(server.offered, can_stream=can_stream)
     if extensions := advertised(server):
@@ -107,7 +107,7 @@ def capabilities(server: Server, *, can_stream: bool) -> dict[str, Any]:
 
 
 def of_components(offered: Offered, *, can_stream: bool) -> dict[str, Any]:
-    """Those of the capabilities that a method may need."""
+    """Return the capabilities that methods depend on, without extensions."""
     found: dict[str, Any] = {}
     changes = {"listChanged": True} if can_stream else {}
     if offered.tools:
@@ -126,7 +126,7 @@ def of_components(offered: Offered, *, can_stream: bool) -> dict[str, Any]:
 
 
 def discover(incoming: Incoming) -> dict[str, Any]:
-    """The answer to a client that asks before it calls."""
+    """Return the result of ``server/discover``."""
     server = incoming.server
     result: dict[str, Any] = {
         "supportedVersions": revisions.advertised(
@@ -145,10 +145,10 @@ def discover(incoming: Incoming) -> dict[str, Any]:
 
 
 def published(icons: Iterable[Icon]) -> list[dict[str, Any]]:
-    """The icons with an absolute address that a client may fetch (UIX-2).
+    """Return the icons that a client may fetch, with absolute URLs.
 
-    A path on this site is completed by ``BASE_URL``; without an https one it is left out, since a
-    client has to refuse it.
+    A path of this site is joined to ``BASE_URL``. An icon whose URL is neither https nor data is
+    left out, since clients must reject it.
     """
     absolute = [{**icon.to_wire(), "src": _absolute(icon.src)} for icon in icons]
     return [icon for icon in absolute if icon["src"].lower().startswith(("https:", "data:"))]
@@ -162,7 +162,7 @@ def _absolute(src: str) -> str:
 
 
 def advertised(server: Server) -> dict[str, dict[str, Any]]:
-    """The extensions that something of a server needs, by name, with their settings (EXT-3)."""
+    """Return the extensions that the server uses, by name, with their settings."""
     found = {**authentication.advertised(server.auth)}
     if any(tool.ui is not None for tool in server.offered.tools.values()):
         found[UI] = {}

@@ -1,6 +1,6 @@
 """``prompts/list``, ``prompts/get`` and ``completion/complete``.
 
-Completion suggests values for one argument, only of what the caller may see.
+Completion suggests values for one argument of a prompt or template that the caller may use.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from mcp_django.schema.arguments import InvalidArguments
 
 
 class GetParams(RoundParams, kw_only=True):
-    """Parameters of ``prompts/get``; argument values are strings (PRM-2)."""
+    """Parameters of ``prompts/get``; argument values are strings."""
 
     name: str
     arguments: dict[str, str] | None = None
 
 
 def list_prompts(incoming: Incoming) -> dict[str, Any]:
-    """The prompts that the caller may see."""
+    """Return the prompts that the caller may see."""
     return page(
         incoming, incoming.server.offered.prompts.values(), member="prompts", describe=describe
     )
 
 
 def describe(prompt: Prompt) -> dict[str, Any]:
-    """A prompt in its richest shape."""
+    """Return a prompt in its richest wire shape."""
     arguments = [_argument(one) for one in prompt.parameters]
     return {**common(prompt), **({"arguments": arguments} if arguments else {})}
 
@@ -50,7 +50,7 @@ def _argument(argument: PromptArgument) -> dict[str, Any]:
     described: dict[str, Any] = {"name": argument.name, "required": argument.required}
     description = str(argument.schema.get("description", ""))
     if "enum" in argument.schema:
-        # Arguments have no schema on the wire, so what may be chosen is said in words.
+        # Prompt arguments have no schema on the wire, so the description lists the choices.
         choices = "One of: " + ", ".join(map(str, argument.schema["enum"])) + "."
         description = f"{description} {choices}".strip()
     if description:
@@ -59,7 +59,7 @@ def _argument(argument: PromptArgument) -> dict[str, Any]:
 
 
 def get_prompt(incoming: Incoming) -> Invocation:
-    """Admit a prompt and read its arguments; unknown ones are ignored (PRM-7)."""
+    """Authorize a prompt and parse its arguments; unknown arguments are ignored."""
     params = read_params(incoming.request.params, GetParams)
     entry = incoming.entry
     entry.wants(params.name)
@@ -99,7 +99,7 @@ def get_prompt(incoming: Incoming) -> Invocation:
 
 
 class Ref(msgspec.Struct):
-    """What is completed: a prompt by name or a template by URI."""
+    """The prompt, by name, or the resource template, by URI, to complete an argument of."""
 
     type: str
     name: str | None = None
@@ -107,14 +107,14 @@ class Ref(msgspec.Struct):
 
 
 class Argument(msgspec.Struct):
-    """The argument being typed."""
+    """The argument that is being typed."""
 
     name: str
     value: str
 
 
 class ChosenArguments(msgspec.Struct):
-    """The arguments chosen already (CMP-3)."""
+    """The arguments that have values already."""
 
     arguments: dict[str, str] | None = None
 
@@ -128,7 +128,7 @@ class CompleteParams(msgspec.Struct):
 
 
 def complete(incoming: Incoming) -> Invocation | dict[str, Any]:
-    """Find the completer; a known argument without one has no suggestions (CMP-6)."""
+    """Prepare the call of a completion; an argument without one has no suggestions."""
     params = read_params(incoming.request.params, CompleteParams)
     target = _target(incoming, params.ref)
     spend(incoming, target)
@@ -145,7 +145,7 @@ def complete(incoming: Incoming) -> Invocation | dict[str, Any]:
     chosen = params.context.arguments if params.context else None
     return Invocation(
         incoming=incoming,
-        # The target's rules hold, with the completer as the function to call; it can ask nobody.
+        # The target's settings apply to the completion's function, which cannot ask the client.
         component=replace(target, function=completion.function, atomic=None, slow=False, needs=()),
         arguments=_arguments(completion, params.argument.value, chosen or {}),
         conclude=results.completion_result,
@@ -164,7 +164,9 @@ def _target(incoming: Incoming, ref: Ref) -> Prompt | ResourceTemplate:
         target = offered.find_template(ref.uri) or _template_of(incoming, ref.uri)
         among = offered.templates
     else:
-        raise InvalidParams("params.ref is a ref/prompt with a name or a ref/resource with a uri.")
+        raise InvalidParams(
+            "params.ref must be a ref/prompt with a name or a ref/resource with a uri."
+        )
     is_admitted = admit(incoming.principal, target, among=among.values())
     if target is None or not is_admitted:
         raise InvalidParams(f"Nothing named {(ref.name or ref.uri or '')[:80]!r} to complete for.")
@@ -177,7 +179,7 @@ def _template_of(incoming: Incoming, uri: str) -> ResourceTemplate | None:
 
 
 def _arguments(completion: Completion, value: str, chosen: dict[str, str]) -> dict[str, Any]:
-    """The value for the first parameter, and the chosen arguments that the function names."""
+    """Return the value for the first parameter, and the chosen arguments for the others."""
     internal = completion.function.internal_parameters
     names = [
         name

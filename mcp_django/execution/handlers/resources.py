@@ -1,9 +1,8 @@
 """``resources/list``, ``resources/templates/list``, ``resources/read``, and skills (SEP-2640).
 
-A server whose templates list what they hold has a list in sections, one after the other: the
-fixed resources, then each template with its entries. A cursor names the section and the place in
-it. Entries come from the site's database, so such a list is a call that runs in the same threads
-as other calls.
+If templates list their resources, ``resources/list`` has sections: the fixed resources, then the
+entries of each template. A cursor contains the section and the position in it. Entries come from
+the site's database, so such a list is a call that runs in the same threads as other calls.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class ReadParams(RoundParams, kw_only=True):
 
 
 def list_resources(incoming: Incoming) -> dict[str, Any] | Invocation:
-    """The fixed resources that the caller may see, and behind them those that templates list."""
+    """Return the fixed resources that the caller may see, then those that templates list."""
     server = incoming.server
     listing = [one for one in server.offered.templates.values() if one.entries is not None]
     shown = [one for one in listing if are_shown(incoming.principal, one)]
@@ -71,19 +70,19 @@ def list_resources(incoming: Incoming) -> dict[str, Any] | Invocation:
         server.offered.resources.values(),
         member="resources",
         describe=describe_resource,
-        # Others have rows here.
+        # For other callers, templates list entries here.
         is_private=bool(listing),
     )
 
 
 def list_templates(incoming: Incoming) -> dict[str, Any]:
-    """The resource templates that the caller may see."""
+    """Return the resource templates that the caller may see."""
     templates = incoming.server.offered.templates.values()
     return page(incoming, templates, member="resourceTemplates", describe=describe_template)
 
 
 def describe_resource(resource: Resource) -> dict[str, Any]:
-    """A resource in its richest shape."""
+    """Return a resource in its richest wire shape."""
     described = {"uri": resource.uri, **_describe(resource)}
     if resource.size is not None:
         described["size"] = resource.size
@@ -91,7 +90,7 @@ def describe_resource(resource: Resource) -> dict[str, Any]:
 
 
 def describe_template(template: ResourceTemplate) -> dict[str, Any]:
-    """A resource template in its richest shape."""
+    """Return a resource template in its richest wire shape."""
     return {"uriTemplate": template.key, **_describe(template)}
 
 
@@ -105,7 +104,7 @@ def _describe(component: ReadableComponent) -> dict[str, Any]:
 
 
 def read_resource(incoming: Incoming) -> Invocation:
-    """Admit the reading of a resource; the function itself runs later."""
+    """Authorize the read of a resource; its function runs later."""
     params = read_params(incoming.request.params, ReadParams)
     reading = admit_reading(incoming, params.uri, entry=incoming.entry)
     interaction = Interaction(incoming, reading.component, encode(params.uri), params)
@@ -115,16 +114,16 @@ def read_resource(incoming: Incoming) -> Invocation:
 
 
 def _not_cacheable(reading: Invocation) -> Invocation:
-    """An answer of the user went into the result, which is for this once (CCH-2)."""
+    """Mark a result as not cacheable, since it depends on an answer of the user."""
     return replace(reading, conclude=lambda value: {**reading.conclude(value), **NOT_CACHEABLE})
 
 
 def admit_reading(incoming: Incoming, uri: str, *, entry: CallEntry | None = None) -> Invocation:
-    """The call that reads a URI for this caller; without an ``entry`` it is a part of another one.
+    """Return the call that reads a URI; without an ``entry`` it is part of another call.
 
     Raises:
-        ResourceNotFound: nothing answers for the URI, or the caller may not see what does; the
-            two are told apart by nobody.
+        ResourceNotFound: no resource has the URI, or the caller may not see it; the error is the
+            same.
     """
     entry = entry or CallEntry()
     entry.wants(uri)
@@ -151,10 +150,10 @@ def admit_reading(incoming: Incoming, uri: str, *, entry: CallEntry | None = Non
 
 
 def is_readable(incoming: Incoming, uri: str) -> bool:
-    """Whether the caller could read a URI now.
+    """Return whether the caller could read a URI now.
 
-    What a template's function lets through only the function knows, so it is tried; a fixed
-    resource has no rows to guard. Uses the database.
+    For a template, only its function knows which rows the caller may read, so it runs; a fixed
+    resource has no rows to check. Uses the database.
     """
     try:
         invocation = admit_reading(incoming, uri)
@@ -168,16 +167,16 @@ def is_readable(incoming: Incoming, uri: str) -> bool:
 def read_contents(
     incoming: Incoming, uri: str, interaction: Interaction | None
 ) -> list[ResourceContents]:
-    """What a resource holds, for a component that reads another on behalf of its caller.
+    """Return the contents of a resource, for a component that reads it on behalf of its caller.
 
     Raises:
-        InputRequired: the resource asks something, and the component has to wait for it too.
-        ElicitationDeclined: the user did not want to answer; the component may go on without.
+        InputRequired: the resource asks the client something, so the component runs again too.
+        ElicitationDeclined: the user declined to answer; the component may handle this.
     """
     try:
         invocation = admit_reading(incoming, uri)
     except AuthenticationRequired:
-        # Told apart from "not found" it would tell an anonymous caller what there is.
+        # Another error would tell an anonymous caller that the resource exists.
         raise _not_found(uri) from None
     component = invocation.component
     assert isinstance(component, ReadableComponent)
@@ -205,7 +204,7 @@ def _arguments(
         return component.arguments.parse(json.dumps(variables).encode())
     except InvalidArguments as exc:
         entry.wrong(exc.problems)
-        # "orders/abc" where a number is expected names nothing that exists.
+        # For example "orders/abc" where a number is expected: no such resource exists.
         raise _not_found(uri) from None
 
 
@@ -235,17 +234,17 @@ Part = tuple[list[dict[str, Any]], Position]
 
 
 def are_shown(principal: Principal, template: ResourceTemplate) -> bool:
-    """Whether a template's entries are for this caller: rows need what reading them needs."""
+    """Return whether the caller may list a template's entries, which needs its scopes too."""
     return visible(principal, template) and not missing(principal.scopes, template.scopes)
 
 
 def _list_entries(
     incoming: Incoming, templates: Sequence[ResourceTemplate], *, describe: Describe
 ) -> Invocation:
-    """Admit the making of one page.
+    """Prepare the call that makes one page.
 
     Raises:
-        InvalidParams: the cursor is none of this list.
+        InvalidParams: the cursor is not one of this list.
     """
     book = Book(incoming, templates, describe)
     section, after = book.opened_at(read_params(incoming.request.params, ListParams).cursor)
@@ -260,7 +259,7 @@ def _list_entries(
 
 
 class Book:
-    """The list as one caller sees it."""
+    """The list of resources and template entries, as one caller may see it."""
 
     def __init__(
         self, incoming: Incoming, templates: Sequence[ResourceTemplate], describe: Describe
@@ -272,7 +271,7 @@ class Book:
         self.size = incoming.server.page_size
 
     def opened_at(self, cursor: str | None) -> tuple[str, Position]:
-        """The section and the place in it behind which a page begins."""
+        """Return the section, and the position in it, after which the page begins."""
         if cursor is None:
             return FIXED, None
         key = decode_cursor(cursor, scope=scope_of(self._incoming), signer=CURSORS)
@@ -280,11 +279,11 @@ class Book:
             section, after = key
             if after is None or isinstance(after, list):
                 return section, after
-        # A cursor from before this process was deployed, or of a template that is hidden by now.
+        # From another deployment, or of a template that is hidden by now.
         raise InvalidParams("The cursor is not valid here; begin again without one")
 
     def part(self, ctx: Context, section: str, after: Position, limit: int) -> Part:
-        """At most so many members of a section, and the position behind which it goes on."""
+        """Return at most ``limit`` members of a section, and the position to continue after."""
         if section == FIXED:
             return self._fixed(after, limit)
         template = self._templates[section]
@@ -292,7 +291,7 @@ class Book:
         try:
             page = template.entries(ctx, after, limit)
         except (*results.MISSING, PermissionDenied):
-            # Rows that the caller may not see are rows that are not there.
+            # The caller may not see these rows, so the section is empty.
             return [], None
         return [_describe_entry(one) for one in page.entries], page.after
 
@@ -307,7 +306,7 @@ class Book:
         return [self._describe(one) for one in kept], [kept[-1].key] if more else None
 
     def result(self, page: Part) -> dict[str, Any]:
-        """The result; other callers have other rows, so nobody else may be given it."""
+        """Return the result; it must not be cached, since entries differ between callers."""
         found, place = page
         result: dict[str, Any] = {"resources": found, **NOT_CACHEABLE}
         if place is not None:
@@ -317,7 +316,7 @@ class Book:
 
 
 def _describe_entry(entry: Entry) -> dict[str, Any]:
-    """An entry in its richest shape."""
+    """Return a template's entry in its richest wire shape."""
     optional: dict[str, Any] = {
         "title": entry.title,
         "description": entry.description,
@@ -330,7 +329,7 @@ def _describe_entry(entry: Entry) -> dict[str, Any]:
 
 
 def _fill(ctx: Context, book: Book, section: str, after: Position) -> Part:
-    """One page: section after section until it is full."""
+    """Return one page, filled from one section after another."""
     found: list[dict[str, Any]] = []
     for name in book.sections[book.sections.index(section) :]:
         if len(found) >= book.size:
@@ -344,7 +343,7 @@ def _fill(ctx: Context, book: Book, section: str, after: Position) -> Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing(Component):
-    """What is known of a call that lists; nobody declares one."""
+    """The component of a call that lists entries; it is never registered."""
 
     kind: ClassVar[str] = "list"
 
@@ -371,20 +370,20 @@ class GetParams(ListParams, kw_only=True):
 
 
 def list_skills(incoming: Incoming) -> dict[str, Any]:
-    """The entries of the skills that the caller may see."""
+    """Return the entries of the skills that the caller may see."""
     skills = incoming.server.offered.skills
     return page(
         incoming,
         skills.entries.values(),
         member="skills",
         describe=partial(_entry, skills, _Sight(incoming.principal)),
-        # An entry lists the files that its reader sees.
+        # An entry lists only the files that the caller may see.
         is_private=_is_private(incoming, *(one for each in skills.files.values() for one in each)),
     )
 
 
 def get_skill(incoming: Incoming) -> dict[str, Any]:
-    """The entry of one skill.
+    """Return the entry of one skill.
 
     Raises:
         InvalidParams: no skill has this URI, or the caller may not see it.
@@ -409,14 +408,14 @@ def _is_private(incoming: Incoming, *files: SkillFile) -> bool:
 
 
 class _Sight:
-    """What one caller sees of files: those of a skill ask the same, and he is asked once."""
+    """Checks which skill files a caller may see; files with the same rules are checked once."""
 
     def __init__(self, principal: Principal) -> None:
         self._verdicts = Verdicts(principal)
         self._known: dict[tuple[int, tuple[str, ...]], bool] = {}
 
     def sees(self, file: SkillFile) -> bool:
-        """Whether he may know of it."""
+        """Return whether the caller may see a file."""
         key = id(file.permission), file.scopes
         if key not in self._known:
             verdicts = self._verdicts
@@ -424,17 +423,17 @@ class _Sight:
         return self._known[key]
 
     def misses(self, resources: Iterable[Resource]) -> None:
-        """Take as long for what is not there as for what the caller does not see of these."""
+        """Check all permissions, so that unknown and hidden directories take the same time."""
         self._verdicts.ask_all(resources)
 
 
 def _entry(skills: Skills, sight: _Sight, skill: SkillFile) -> dict[str, Any]:
-    """What the caller sees of a skill: every file that is served to him, and no other."""
+    """Return the entry of a skill with the files that the caller may see."""
     return entry_of(skill, filter(sight.sees, skills.files[skill.uri]))
 
 
 def entry_of(skill: SkillFile, files: Iterable[SkillFile]) -> dict[str, Any]:
-    """The entry of a skill with these files."""
+    """Return the entry of a skill with these files."""
     return {
         "uri": skill.uri,
         "frontmatter": skill.frontmatter,
@@ -443,10 +442,10 @@ def entry_of(skill: SkillFile, files: Iterable[SkillFile]) -> dict[str, Any]:
 
 
 def read_directory(incoming: Incoming) -> dict[str, Any]:
-    """The direct children of a directory, as far as the caller may see them.
+    """Return the direct children of a directory that the caller may see.
 
     Raises:
-        InvalidParams: there is no such directory, or nothing in it for the caller to see.
+        InvalidParams: the directory does not exist, or the caller may see nothing in it.
     """
     params = read_params(incoming.request.params, GetParams)
     offered = incoming.server.offered
@@ -460,7 +459,7 @@ def read_directory(incoming: Incoming) -> dict[str, Any]:
     if not children:
         sight.misses(offered.resources.values())
         raise InvalidParams(
-            f"{params.uri[:200]!r} is no directory here; write it without a slash at its end."
+            f"{params.uri[:200]!r} is not a directory here; write it without a trailing slash."
         )
     entries, cursor = paginate(
         children,
@@ -477,7 +476,7 @@ def read_directory(incoming: Incoming) -> dict[str, Any]:
 
 
 def _files_at(skills: Skills, uri: str, file: SkillFile | None) -> Iterator[SkillFile]:
-    """A file, or all of a directory: one of which a caller sees none is not there for him."""
+    """Yield a file, or all files below a directory."""
     waiting = [(uri, file)]
     while waiting:
         uri, file = waiting.pop()

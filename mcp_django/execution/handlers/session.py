@@ -1,8 +1,8 @@
 """``initialize`` and the methods of a session: ping, log level, resource subscriptions, listening.
 
-``initialize`` is what a client and a server agree on (2024-11-05 to 2025-11-25); ping, log level
-and ``resources/subscribe`` exist only in these handshake revisions. ``subscriptions/listen`` is
-their counterpart of 2026-07-28.
+``initialize`` is the handshake of 2024-11-05 to 2025-11-25; ping, log level and
+``resources/subscribe`` exist only in these revisions. ``subscriptions/listen`` replaces the
+subscriptions at 2026-07-28.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class UriParams(msgspec.Struct):
 
 
 def ping(incoming: Incoming) -> dict[str, Any]:
-    """Here."""
+    """Return an empty result."""
     return {}
 
 
 def set_level(incoming: Incoming) -> dict[str, Any]:
-    """Keep the level for the session."""
+    """Store the log level of the session."""
     level = read_params(incoming.request.params, LevelParams).level
     severity(level)
     _session(incoming).set_log_level(level)
@@ -69,19 +69,22 @@ def set_level(incoming: Incoming) -> dict[str, Any]:
 
 
 def admit_subscribing(incoming: Incoming) -> str:
-    """The URI to subscribe to, if its caller may; whether there is such a row is not looked at.
+    """Return the URI to subscribe to, if the caller may read its resource.
+
+    For a template, whether the row exists is not checked.
 
     Raises:
-        InsufficientScope: the caller may read it, and the credential may not.
-        MethodNotFound: changes cannot be told here, as under WSGI.
-        ResourceNotFound: nothing that can be subscribed to answers for it, or not to this caller.
+        InsufficientScope: the user may read the resource, but the credential lacks a scope.
+        MethodNotFound: there are no streams to send changes on, as under WSGI.
+        ResourceNotFound: no resource that allows subscriptions has this URI, or the caller may not
+            see it.
     """
     if not incoming.can_stream:
         raise MethodNotFound(
-            "This server tells no changes: it cannot stream, as it is served over WSGI."
+            "This server cannot send changes: it has no streams, since it runs under WSGI."
         )
     uri = read_params(incoming.request.params, UriParams).uri
-    # No URI has that character, and PostgreSQL does not store it.
+    # Not valid in a URI, and PostgreSQL cannot store it.
     if "\0" in uri:
         raise _not_found(uri)
     try:
@@ -94,7 +97,7 @@ def admit_subscribing(incoming: Incoming) -> str:
 
 
 def subscribe(incoming: Incoming) -> dict[str, Any]:
-    """Tell the session of changes of a resource that its caller may read (SUB-4)."""
+    """Subscribe the session to changes of a resource that its caller may read."""
     uri = admit_subscribing(incoming)
     if not is_readable(incoming, uri):
         raise _not_found(uri)
@@ -106,7 +109,7 @@ def subscribe(incoming: Incoming) -> dict[str, Any]:
 
 
 def unsubscribe(incoming: Incoming) -> dict[str, Any]:
-    """Tell the session no more; what it never heard of is no mistake."""
+    """End a subscription of the session; one that does not exist is not an error."""
     _session(incoming).unsubscribe(read_params(incoming.request.params, UriParams).uri)
     return {}
 
@@ -123,13 +126,13 @@ def _session(incoming: Incoming) -> ClientSession:
 
 # ``subscriptions/listen`` -------------------------------------------------------------------------
 
-# More addresses than this on one stream are left out of the acknowledgement.
+# More URIs or tasks than this on one stream are left out of the acknowledgement.
 MAX_URIS = 1000
 MAX_TASKS = 100
 
 
 class Filter(msgspec.Struct, rename="camel"):
-    """What the client wants to hear of; absent and false are the same."""
+    """The notifications that the client requests; absent and false are the same."""
 
     tools_list_changed: bool = False
     prompts_list_changed: bool = False
@@ -145,7 +148,7 @@ class ListenParams(msgspec.Struct):
 
 
 def listen(incoming: Incoming) -> Listening:
-    """The subset of the wishes that will be honored (SUB-8)."""
+    """Return the subset of the requested notifications that the server will send."""
     wanted = read_params(incoming.request.params, ListenParams).notifications
     offered = capabilities(incoming.server, can_stream=incoming.can_stream)
     if not incoming.can_stream:
@@ -176,7 +179,7 @@ def listen(incoming: Incoming) -> Listening:
 
 
 def _audible(incoming: Incoming, uris: list[str], verdicts: Verdicts) -> tuple[str, ...]:
-    """Those of which the caller may hear; what is hidden takes as long as what is not there."""
+    """Return the URIs that the caller may subscribe to; hidden and unknown take the same time."""
     wanted = dict.fromkeys(uris)
     found = tuple(uri for uri in wanted if may_hear_of(incoming, uri, verdicts=verdicts))
     if len(found) < len(wanted):
@@ -185,7 +188,7 @@ def _audible(incoming: Incoming, uris: list[str], verdicts: Verdicts) -> tuple[s
 
 
 def may_hear_of(incoming: Incoming, uri: str, *, verdicts: Verdicts | None = None) -> bool:
-    """Whether the caller may know of this resource and the resource can be subscribed to."""
+    """Return whether the caller may see this resource and it allows subscriptions."""
     try:
         check_uri(uri)
     except ValueError:
@@ -198,7 +201,7 @@ def may_hear_of(incoming: Incoming, uri: str, *, verdicts: Verdicts | None = Non
 
 # ``initialize`` -----------------------------------------------------------------------------------
 
-# LOG-2 leaves the level before the first logging/setLevel to the server.
+# The server chooses the level before the first logging/setLevel (2025-11-25, "Logging").
 DEFAULT_LOG_LEVEL = "info"
 
 
@@ -212,7 +215,7 @@ class InitializeParams(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What was agreed on."""
+    """The result of the handshake."""
 
     revision: Revision
     capabilities: Mapping[str, Any]
@@ -220,10 +223,10 @@ class Agreement:
 
 
 def agree(server: Server, request: Request) -> Agreement:
-    """The revision to speak: the one asked for, or our newest one (VER-13).
+    """Negotiate the revision: the requested one, or else the newest that the server supports.
 
     Raises:
-        InvalidParams: no revision was asked for at all, or more is said than can be kept.
+        InvalidParams: no revision is requested, or the parameters are too large to be stored.
     """
     params = read_params(request.params, InitializeParams)
     if is_too_deep(request.params, [params.capabilities, params.client_info]):
@@ -242,7 +245,7 @@ def agree(server: Server, request: Request) -> Agreement:
 
 
 def welcome(server: Server, request: Request, agreement: Agreement, *, can_stream: bool) -> bytes:
-    """The response to ``initialize``."""
+    """Return the response to ``initialize``."""
     result: dict[str, Any] = {
         "protocolVersion": agreement.revision.version,
         "capabilities": {
@@ -258,7 +261,7 @@ def welcome(server: Server, request: Request, agreement: Agreement, *, can_strea
 
 
 def envelope_of(session: ClientSession, request: Request) -> Envelope:
-    """What a request of 2026-07-28 would say about itself, from the session instead.
+    """Return the envelope of a request, with the values that the session negotiated.
 
     Raises:
         InvalidParams: the progress token is neither a string nor an integer.
@@ -275,5 +278,5 @@ def envelope_of(session: ClientSession, request: Request) -> Envelope:
 
 
 def supported(server: Server) -> list[Revision]:
-    """The handshake revisions that a server speaks, newest first."""
+    """Return the handshake revisions that a server supports, newest first."""
     return [one for one in HANDSHAKE if one.version in server.protocol_versions]

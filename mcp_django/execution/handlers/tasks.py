@@ -1,7 +1,7 @@
-"""``tasks/…``: the calls that go on by themselves, for whoever made them.
+"""The ``tasks/…`` methods: status, result, cancellation and list of the caller's tasks.
 
-2026-07-28 has these methods in the extension ``io.modelcontextprotocol/tasks``, 2025-11-25 as a
-capability; a task is one and the same for both.
+2026-07-28 defines these methods in the extension ``io.modelcontextprotocol/tasks``, 2025-11-25 as
+a capability; both use the same tasks.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from mcp_django.storage import task_rows
 if TYPE_CHECKING:
     from mcp_django.models import Task
 
-# Each comes with its result, which tells whether its tool failed.
+# Each is listed with its result, which says whether its tool failed.
 MAX_LISTED = 20
-# How long a request that has no stream waits for the end of a task, in its thread.
+# How long a request without a stream waits in its thread for the end of a task.
 WAIT_SECONDS = 10
 LOOK_SECONDS = 0.1
-# How many of them wait in a process at a time, so that the threads of its tools are left to those.
+# How many such requests of a process wait at a time, so that threads remain for tools.
 MAX_WAITING = 2
 _waiting = threading.BoundedSemaphore(MAX_WAITING)
 
 
 class TaskParams(msgspec.Struct, rename="camel"):
-    """Parameters of the methods that name a task."""
+    """Parameters of the methods for one task."""
 
     task_id: str
 
 
 class UpdateParams(TaskParams):
-    """Parameters of ``tasks/update``; answers stay raw until they are known to be asked for."""
+    """Parameters of ``tasks/update``; answers stay raw until a question for them is found."""
 
     input_responses: dict[str, msgspec.Raw]
 
 
 def task_capability(server: Server) -> dict[str, Any]:
-    """The capability of a revision that has tasks without an extension; often none (TKD-1)."""
+    """Return the ``tasks`` capability of 2025-11-25, empty if no tool runs as a task."""
     if not offers_tasks(server.offered):
         return {}
     listing: dict[str, Any] = {} if is_open(server) else {"list": {}}
@@ -69,15 +69,15 @@ def task_capability(server: Server) -> dict[str, Any]:
 
 
 def get_task(incoming: Incoming) -> dict[str, Any]:
-    """The task as it is now (TKE-5)."""
+    """Return the current status of a task."""
     return task_status.detailed(_found(incoming))
 
 
 def cancel_task(incoming: Incoming) -> dict[str, Any]:
-    """Cancel a task: the row at once, its function as soon as it looks (TKD-7, TKE-8).
+    """Cancel a task: the row immediately, its function when it next checks.
 
     Raises:
-        InvalidParams: there is no such task, or, for 2025-11-25, it is over already.
+        InvalidParams: there is no such task, or, for 2025-11-25, it has already ended.
     """
     row = _own(incoming)
     if not task_rows.cancel(row) and incoming.revision.tasks:
@@ -86,7 +86,7 @@ def cancel_task(incoming: Incoming) -> dict[str, Any]:
 
 
 def update_task(incoming: Incoming) -> dict[str, Any]:
-    """Take answers to what the task asks; others are ignored (TKE-7)."""
+    """Store the client's answers to the task's questions; other answers are ignored."""
     row = _found(incoming)
     given = read_params(incoming.request.params, UpdateParams).input_responses
     wanted = {key: read_response(key, raw) for key, raw in given.items() if key in row.questions}
@@ -95,28 +95,30 @@ def update_task(incoming: Incoming) -> dict[str, Any]:
 
 
 def take_answers(row: Task, answers: dict[str, Any]) -> None:
-    """Keep answers by the keys of their questions, and go on once all are there; for a thread.
+    """Store answers by the keys of their questions, and enqueue the task once all are there.
+
+    For a thread: uses the database.
 
     Raises:
-        InternalError: the backend that runs tasks does not take it; it was closed.
+        InternalError: the task backend did not accept the task, which has failed.
     """
     if task_rows.answer(row, answers):
         enqueue(row)
 
 
 def list_tasks(incoming: Incoming) -> dict[str, Any]:
-    """One page of the caller's tasks, newest first.
+    """Return one page of the caller's tasks, newest first.
 
     Raises:
-        MethodNotFound: on a server that lets in everybody, nobody could tell whose they are.
+        MethodNotFound: the server is open to all callers, so tasks cannot be told apart by caller.
     """
     _check(incoming)
     if not _lists_tasks(incoming):
-        raise MethodNotFound("This server does not list tasks, since it lets in everybody.")
+        raise MethodNotFound("This server does not list tasks, since it is open to all callers.")
     cursor = read_params(incoming.request.params, ListParams).cursor
     principal = incoming.principal
     hidden = unreadable(incoming.server.offered, principal)
-    # So that a list says of each what a look at it says.
+    # So that the list agrees with tasks/get.
     task_rows.close_late()
     found = task_rows.of_principal(incoming.server.name, principal.key).exclude(tool__in=hidden)
     scope, size = scope_of(incoming), min(incoming.server.page_size, MAX_LISTED)
@@ -131,30 +133,30 @@ def list_tasks(incoming: Incoming) -> dict[str, Any]:
 
 
 def _behind(found: QuerySet[Task], last: str) -> QuerySet[Task]:
-    """Those that are older than one of them.
+    """Return the tasks that are older than the task with the id ``last``.
 
     Raises:
-        InvalidParams: that one is not there any more.
+        InvalidParams: the task ``last`` does not exist any more.
     """
     if not found.filter(pk=last).exists():
-        raise InvalidParams("The cursor is not good any more; begin again without one.")
-    # Compared by the database, which may keep fewer digits of a time than are read of it.
+        raise InvalidParams("The cursor is no longer valid; begin again without one.")
+    # Compare in the database, which may store times with less precision than Python.
     at = Subquery(found.order_by().filter(pk=last).values("created_at")[:1])
     return found.filter(Q(created_at__lt=at) | Q(created_at=at, pk__lt=last))
 
 
 def _lists_tasks(incoming: Incoming) -> bool:
-    """Whether tasks can be told apart by their callers, so that they can be listed (TKD-9)."""
+    """Return whether the caller is identified, so that only the caller's tasks are listed."""
     return not is_open(incoming.server) and incoming.principal.is_authenticated
 
 
 def task_result(incoming: Incoming) -> dict[str, Any] | Awaiting:
-    """What the call would have been answered with, or that it has to be waited for (TKD-4).
+    """Return the result of the task's call, or a wait for it.
 
     Raises:
-        MCPError: that is what it would have been answered with.
-        InvalidRequest: there is no stream, and it is not over in ``WAIT_SECONDS``, or now where
-            ``MAX_WAITING`` others wait.
+        MCPError: the call ended with this error.
+        InvalidRequest: there is no stream, and the task does not end within ``WAIT_SECONDS``, or
+            ``MAX_WAITING`` requests wait already.
     """
     row = _found(incoming)
     if not row.is_terminal and incoming.can_ask:
@@ -168,9 +170,9 @@ def task_result(incoming: Incoming) -> dict[str, Any] | Awaiting:
 
 
 def wait_for(incoming: Incoming) -> Task:
-    """The task that a request names, once it does not work; for a thread that may wait.
+    """Wait at most ``WAIT_SECONDS`` until the request's task stops working, and return it.
 
-    It still works after ``WAIT_SECONDS``.
+    For a thread that may block.
     """
     until = time.monotonic() + WAIT_SECONDS
     row = _found(incoming)
@@ -181,11 +183,11 @@ def wait_for(incoming: Incoming) -> Task:
 
 
 def outcome_of(incoming: Incoming, row: Task) -> dict[str, Any]:
-    """What the call would have been answered with.
+    """Return the result of the task's call.
 
     Raises:
-        MCPError: that is what it would have been answered with.
-        InvalidRequest: it is not over.
+        MCPError: the call ended with this error.
+        InvalidRequest: the task has not ended.
     """
     if not row.is_terminal:
         raise InvalidRequest(_still(row))
@@ -195,16 +197,16 @@ def outcome_of(incoming: Incoming, row: Task) -> dict[str, Any]:
 def _still(row: Task) -> str:
     if row.status == task_rows.INPUT_REQUIRED:
         return f"The task waits for answers; {NO_STREAM}"
-    return "The task is still working; look at it with tasks/get, and come again."
+    return "The task is still working; check its status with tasks/get, and try again."
 
 
-# Whose it is --------------------------------------------------------------------------------------
+# The caller's tasks -------------------------------------------------------------------------------
 
 
 def readable_task(
     incoming: Incoming, task_id: str, *, verdicts: Verdicts | None = None
 ) -> Task | None:
-    """``_task_of_caller``, of a tool that the caller may still use."""
+    """Return the caller's task of this id, if the caller may still use its tool."""
     row = _task_of_caller(incoming, task_id)
     try:
         is_readable = may_read(incoming.server.offered, incoming.principal, row, verdicts=verdicts)
@@ -214,7 +216,7 @@ def readable_task(
 
 
 def readable_now(incoming: Incoming, task_id: str) -> Task | None:
-    """``readable_task`` after a wait, in which the caller may have lost what the tool needs."""
+    """Return ``readable_task`` after a wait, with the user's current permissions."""
     row = readable_task(incoming, task_id)
     if row is None or row.status == task_rows.WORKING:
         return row
@@ -225,10 +227,10 @@ def readable_now(incoming: Incoming, task_id: str) -> Task | None:
 
 
 def _check(incoming: Incoming) -> None:
-    """Refuse a client that has no tasks, or a server that has none.
+    """Check that both the client and the server support tasks.
 
     Raises:
-        MissingCapability: the request does not declare the extension (TKE-9).
+        MissingCapability: the request does not declare the extension.
         MethodNotFound: no tool runs as a task.
     """
     if incoming.revision.extensions and not knows_tasks(incoming):
@@ -241,10 +243,10 @@ def _check(incoming: Incoming) -> None:
 
 
 def _own(incoming: Incoming) -> Task:
-    """The task that the request names, if it is the caller's.
+    """Return the task that the request names, if it is the caller's.
 
     Raises:
-        InvalidParams: it is not, or there is none.
+        InvalidParams: there is no such task, or it is another caller's.
     """
     task_id = _asked_for(incoming)
     row = _task_of_caller(incoming, task_id)
@@ -254,10 +256,11 @@ def _own(incoming: Incoming) -> Task:
 
 
 def _found(incoming: Incoming) -> Task:
-    """``_own``, if the caller may still use its tool.
+    """Return the task that the request names, if the caller may still use its tool.
 
     Raises:
-        InsufficientScope: the caller may, this credential may not.
+        InvalidParams: there is no such task, or the caller may not use its tool.
+        InsufficientScope: the user may use it, but the credential lacks a scope.
     """
     task_id = _asked_for(incoming)
     row = _task_of_caller(incoming, task_id)
@@ -273,8 +276,8 @@ def _asked_for(incoming: Incoming) -> str:
 
 
 def _task_of_caller(incoming: Incoming, task_id: str) -> Task | None:
-    """The task of this id, if it is the caller's."""
-    # No id has that character, and PostgreSQL does not look for it.
+    """Return the task of this id, if it is the caller's."""
+    # Not valid in an id, and PostgreSQL rejects it in queries.
     if "\0" in task_id:
         return None
     return task_rows.find(
@@ -283,4 +286,4 @@ def _task_of_caller(incoming: Incoming, task_id: str) -> Task | None:
 
 
 def _no_task(task_id: str) -> InvalidParams:
-    return InvalidParams(f"No task {clip(task_id)!r} of yours; it may have expired.")
+    return InvalidParams(f"No task {clip(task_id)!r} found among your tasks; it may have expired.")

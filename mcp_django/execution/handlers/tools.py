@@ -25,11 +25,11 @@ from mcp_django.protocol.jsonrpc import Request, read_params
 from mcp_django.schema.arguments import ArgumentSource, InvalidArguments
 
 ForCaller: TypeAlias = Callable[[Principal], ArgumentSource]
-"""What an argument source has as ``for_caller`` if a schema may name what others must not see."""
+"""The type of ``for_caller`` of an argument source whose schema differs between callers."""
 
 
 class CallParams(RoundParams, kw_only=True):
-    """Parameters of ``tools/call``; ``arguments`` stay raw until the tool's schema reads them."""
+    """Parameters of ``tools/call``; ``arguments`` stay raw until the tool's schema parses them."""
 
     name: str
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
@@ -37,12 +37,12 @@ class CallParams(RoundParams, kw_only=True):
 
 
 def name_of(request: Request) -> str:
-    """The tool that a call names."""
+    """Return the name of the tool in a ``tools/call`` request."""
     return read_params(request.params, CallParams).name
 
 
 def list_tools(incoming: Incoming) -> dict[str, Any]:
-    """The tools that the caller may see."""
+    """Return the tools that the caller may see."""
     offered = incoming.server.offered
     shown = partial(describe, principal=incoming.principal, offered=offered)
     if incoming.revision.tasks:
@@ -51,7 +51,7 @@ def list_tools(incoming: Incoming) -> dict[str, Any]:
 
 
 def _with_support(tool: Tool, *, describe: Callable[[Tool], dict[str, Any]]) -> dict[str, Any]:
-    """A tool with what it says of tasks (TKD-1); a later client needs not know before it calls."""
+    """Return a tool with its ``taskSupport``, which only 2025-11-25 lists."""
     support = {"execution": {"taskSupport": support_of(tool)}} if tool.task else {}
     return {**describe(tool), **support}
 
@@ -59,10 +59,10 @@ def _with_support(tool: Tool, *, describe: Callable[[Tool], dict[str, Any]]) -> 
 def describe(
     tool: Tool, principal: Principal | None = None, *, offered: Offered | None = None
 ) -> dict[str, Any]:
-    """A tool in its richest shape; the revision's own is cut from it later.
+    """Return a tool in its richest wire shape; ``protocol.shapes`` adapts it to the revision.
 
-    Without a ``principal`` it is shown with everything that some caller may send; with what is
-    ``offered``, a view that this caller cannot read is not named.
+    Without a ``principal`` the schema has everything that any caller may send. With the catalog in
+    ``offered``, the UI resource is left out if this caller may not read it.
     """
     described = {**common(tool), "inputSchema": _arguments(tool, principal).json_schema}
     if tool.output is not None and not tool.handle:
@@ -81,15 +81,15 @@ def describe(
 
 
 def _is_readable(uri: str, principal: Principal | None, offered: Offered) -> bool:
-    """Whether the caller may read the view; the host could show nothing else in its place."""
+    """Return whether the caller may read a UI resource, so that a tool may link to it."""
     found = offered.find_resource(uri)
     return found is not None and (principal is None or visible(principal, found[0]))
 
 
 def call_tool(incoming: Incoming) -> Invocation | dict[str, Any]:
-    """Admit a call and read its arguments; the function itself runs later.
+    """Authorize a call and parse its arguments; the tool's function runs later.
 
-    Arguments that do not fit are a result that the model can learn from, not an error (TOOL-9).
+    Invalid arguments are answered with a result that the model can read, not with an error.
     """
     params = read_params(incoming.request.params, CallParams)
     tool = _admitted(incoming, params.name)
@@ -103,10 +103,11 @@ def call_tool(incoming: Incoming) -> Invocation | dict[str, Any]:
 
 
 def _admitted(incoming: Incoming, name: str) -> Tool:
-    """The tool of this name.
+    """Return the tool of this name.
 
     Raises:
-        InvalidParams: there is none, or none for this caller.
+        InvalidParams: there is no such tool, or the caller may not see it.
+        AuthenticationRequired: the tool needs approval, and the caller is anonymous.
     """
     entry = incoming.entry
     entry.wants(name)
@@ -138,7 +139,7 @@ def _prepared(
         arguments = _arguments(tool, incoming.principal).parse(raw)
     except InvalidArguments as exc:
         entry.wrong(exc.problems)
-        # Whoever guesses at arguments uses the site as well.
+        # A call with invalid arguments counts as a use too.
         spend(incoming, tool)
         return results.tool_error(str(exc))
     try:
@@ -159,19 +160,19 @@ def _prepared(
 
 
 def _excused(incoming: Incoming, tool: Tool, exc: MissingCapability) -> dict[str, Any]:
-    """What a client is told that cannot do what the tool needs."""
+    """Return the result for a client that lacks a capability that the tool needs."""
     incoming.entry.refuse("refused", type(exc).__name__)
     return results.tool_failure(tool, incoming.revision, exc)
 
 
 def _arguments(tool: Tool, principal: Principal | None) -> ArgumentSource:
-    """The arguments as this caller has them, where they differ from caller to caller."""
+    """Return the argument source for this caller, where it differs between callers."""
     for_caller: ForCaller | None = getattr(tool.arguments, "for_caller", None)
     return tool.arguments if for_caller is None or principal is None else for_caller(principal)
 
 
 def _object(arguments: msgspec.Raw) -> bytes:
-    """The arguments as the JSON of an object; absent and null are the empty one (TOOL-17)."""
+    """Return the arguments as the JSON of an object; absent and null mean an empty object."""
     raw = bytes(arguments).strip()
     if raw == b"null":
         return b"{}"

@@ -136,7 +136,7 @@ def test_a_statement_that_is_wrong_is_a_bug_like_any_other(
     def wrong() -> list[Any]:
         return fetch("SELECT nothing FROM nowhere")
 
-    assert "no fault of the request" in read(wrong).text
+    assert "because of a server error" in read(wrong).text
     assert "nowhere" in caplog.text
     assert still_writes()
 

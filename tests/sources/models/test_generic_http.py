@@ -123,7 +123,7 @@ def test_what_is_hostile_is_refused_in_words(arguments: str) -> None:
     told = json.loads(answer.content)
     if "result" in told:
         assert told["result"]["isError"] is True
-        assert "it was logged" not in str(told)
+        assert "was logged" not in str(told)
     else:
         assert told["error"]["code"] in {-32700, -32600, -32602}
     assert "hunter2" not in str(told)

@@ -164,5 +164,5 @@ def test_a_bug_in_the_row_gate_is_told_neutrally(caplog: pytest.LogCaptureFixtur
     order(internal_note="hush")
     result = reader(serve(Order, Wrong)).call_tool("list_orders", check=False)
     assert result.is_error
-    assert "no fault of the request" in result.text
+    assert "because of a server error" in result.text
     assert "values" in caplog.text

@@ -95,7 +95,7 @@ def ask(found: MCPClient, tool: str, arguments: dict[str, Any]) -> str:
         except MCPDjangoError as exc:
             heard.append(repr(exc))
             break
-        assert "it was logged" not in result.text, (tool, arguments)
+        assert "was logged" not in result.text, (tool, arguments)
         heard.append(json.dumps(result.raw, sort_keys=True))
         if result.is_error or "next_cursor" not in result.structured:
             break

@@ -33,7 +33,7 @@ REDIRECTED = (
 @pytest.mark.parametrize(
     ("url_name", "expected"),
     [
-        ("boom", "tool 'tool' failed for a reason that is no fault of the request; it was logged."),
+        ("boom", "tool 'tool' failed because of a server error. The error was logged."),
         ("missing", "No such page."),
         ("gone", "Not found."),
         ("forbidden", "Members only."),
