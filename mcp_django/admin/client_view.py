@@ -1,8 +1,8 @@
-"""What a client sees: the exact lists of one server, for any user, client, scopes and revision.
+"""The page "What a client sees": the lists of one server for any user, client and revision.
 
-The lists come from the same handlers that serve clients, through a connection in this process,
-and the reasons why a component is hidden come from the policy that hides it. Of the functions of
-the site only the permissions run: the rows that the other user may see are not fetched here.
+The lists come from the same handlers that serve clients, over an in-memory connection. The reasons
+why a component is hidden come from the policy that hides it. Of the site's own code only the
+permissions run: the rows that another user may see are not fetched.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from mcp_django.transports.memory import MemoryConnection
 
 @page("seen", title=gettext_lazy("What a client sees"), permission="view_server")
 def seen(visit: Visit) -> HttpResponseBase:
-    """The choice, and what comes of it; looking as somebody else is noted in the history."""
+    """Show the form and the lists for its choices; log a view as another user in the history."""
     if visit.rest:
         raise Http404
     request = visit.request
@@ -64,8 +64,8 @@ def seen(visit: Visit) -> HttpResponseBase:
     if form.is_valid():
         viewpoint = form.viewpoint()
         if viewpoint.other:
-            # Before anything is shown: it is a look at what somebody else may do.
-            text = _("Looked at what clients of the user “%(user)s” see.")
+            # Logged before anything is shown: the page reveals what another user may do.
+            text = _("Viewed what clients of the user “%(user)s” see.")
             message = text % {"user": viewpoint.other}
             LogEntry.objects.log_actions(me.pk, [visit.row], CHANGE, message, single_object=True)
         context |= {"viewpoint": viewpoint, "sight": sight(visit.server, viewpoint)}
@@ -77,7 +77,8 @@ def seen(visit: Visit) -> HttpResponseBase:
 logger = logging.getLogger("mcp_django")
 
 CLIENT = {"name": "admin", "version": __version__}
-# The four lists: the kind of component, the method, its member, and what identifies an entry.
+# The four lists: kind of component, method, key of the list in the result, identifying key of an
+# entry.
 LISTS = (
     ("tool", "tools/list", "tools", "name"),
     ("resource", "resources/list", "resources", "uri"),
@@ -88,7 +89,7 @@ LISTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One entry of a list, and what a call of it would still need."""
+    """One entry of a list, and the conditions that a call still has to meet."""
 
     key: str
     title: str
@@ -107,7 +108,7 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One list; ``rows`` are the templates whose own entries follow when a client asks."""
+    """One list; ``rows`` are the templates whose rows a client finds in its list of resources."""
 
     kind: str
     label: str
@@ -118,12 +119,12 @@ class Kind:
 
     @property
     def size(self) -> int:
-        """What the entries take, about."""
+        """The estimated tokens of all entries."""
         return sum(one.size for one in self.shown)
 
 
 class _OnePage:
-    """A server as it is at this moment, whose lists have one page."""
+    """A snapshot of a server's catalog whose lists have a single page."""
 
     page_size = 1_000_000
 
@@ -134,7 +135,7 @@ class _OnePage:
         self.available = server.available
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """It stays as it is, so that lists and reasons are of the same moment."""
+        """Do nothing, so that lists and reasons come from the same snapshot."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._server, name)
@@ -142,7 +143,7 @@ class _OnePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What a caller sees: nothing at all for the reasons of ``closed``, or the lists."""
+    """What a caller sees: the lists, or in ``closed`` why the server rejects every request."""
 
     closed: tuple[str, ...]
     kinds: tuple[Kind, ...] = ()
@@ -150,12 +151,12 @@ class Sight:
 
     @property
     def size(self) -> int:
-        """What a client takes in that loads everything."""
+        """The estimated tokens of a client that loads everything."""
         return self.instructions + sum(one.size for one in self.kinds)
 
 
 def sight(server: MCPServer, viewpoint: Viewpoint) -> Sight:
-    """What a server shows to somebody."""
+    """Return what a server shows to the caller of a viewpoint."""
     still = _OnePage(server)
     closed = _closed(still, viewpoint)
     if closed:
@@ -176,19 +177,19 @@ def sight(server: MCPServer, viewpoint: Viewpoint) -> Sight:
 def _closed(server: _OnePage, viewpoint: Viewpoint) -> tuple[str, ...]:
     principal = viewpoint.principal
     if viewpoint.is_inactive:
-        return (_("The user is not active, so none of his credentials is taken."),)
+        return (_("The user is not active, so no credentials are accepted."),)
     try:
         return tuple(_reasons_in_words(barriers(cast(Server, server), principal), principal))
     except (AccessRefused, MCPError) as exc:
         return (str(exc),)
     except Exception:
-        # The site's own permission, which would answer a client with an error.
+        # A permission class of the site raised an exception; a client would get an error.
         logger.exception("A permission of the server %r failed.", server._server.name)
-        return (_("A permission of the server failed; the log says why."),)
+        return (_("A permission of the server failed; see the log."),)
 
 
 class _Served:
-    """The answers of the list methods to one client."""
+    """The results of the list methods for one client."""
 
     def __init__(self, server: _OnePage, viewpoint: Viewpoint) -> None:
         self._revision = viewpoint.revision
@@ -199,7 +200,7 @@ class _Served:
             self._connection.open(_initialize(self._revision))
 
     def entries(self, method: str, member: str) -> tuple[list[Mapping[str, Any]], str]:
-        """The entries of a list, and what went wrong if anything did."""
+        """Return the entries of a list, and the error message if the method failed."""
         opened = self._connection.open(_request(method, self._revision))
         if isinstance(opened, Invocation):
             opened = _without_rows(opened)
@@ -212,7 +213,7 @@ class _Served:
 
 
 def _without_rows(call: Invocation) -> dict[str, Any]:
-    """The fixed resources of a list that goes on with rows, which only their owner is to see."""
+    """Return the fixed resources of a list; the rows after them are for their user only."""
     book: Book = call.arguments["book"]
     found, _after = book.part(call.context(), FIXED, None, _OnePage.page_size)
     result = {"resources": found, "ttlMs": 0, "cacheScope": "private"}
@@ -283,14 +284,14 @@ def _hidden(
 
 
 def _row_templates(offered: Offered, viewpoint: Viewpoint) -> tuple[str, ...]:
-    """The templates whose rows a client is given in its list of resources."""
+    """Return the keys of the templates whose rows are in a client's list of resources."""
     templates = offered.templates.values()
     shown = [one for one in templates if one.entries is not None]
     return tuple(sorted(one.key for one in shown if are_shown(viewpoint.principal, one)))
 
 
 def _switched_off(server: str) -> tuple[str, ...]:
-    """The written prompts that are not even there while they are switched off: one query."""
+    """Return the names of disabled prompts, which the catalog does not contain: one query."""
     rows = PromptText._default_manager.filter(server=server, is_enabled=False)
     return tuple(rows.values_list("name", flat=True))
 
@@ -315,7 +316,7 @@ def _initialize(revision: Revision) -> dict[str, Any]:
 
 AS_ANOTHER = "mcp_django.view_as_another"
 MAX_SUGGESTED_CLIENTS = 100
-# What a principal's key has room for.
+# The longest client id that fits into a principal's key.
 MAX_CLIENT = 60
 
 ME, ANONYMOUS, ANOTHER = "me", "anonymous", "user"
@@ -324,7 +325,7 @@ LOGIN, TOKEN, OAUTH_CLIENT = "login", "token", "client"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewpoint:
-    """The caller as the server would know him; ``other`` is his name if he is somebody else."""
+    """The caller to show lists for; ``other`` is the user name if it is another user."""
 
     principal: Principal
     revision: Revision
@@ -333,21 +334,21 @@ class Viewpoint:
 
     @property
     def is_inactive(self) -> bool:
-        """Whether no credential of the user would be taken."""
+        """Whether the user is inactive, so that no credentials would be accepted."""
         user = self.principal.user
         return bool(user.is_authenticated and not user.is_active)
 
 
 class ViewpointForm(forms.Form):
-    """The choice, in the address: whoever is sent it sees the same, if he may."""
+    """The choices, kept in the query string so that the page can be shared."""
 
     who = forms.ChoiceField(label=gettext_lazy("Who"), widget=forms.RadioSelect)
     user = forms.CharField(
         label=gettext_lazy("Name of the other user"), required=False, max_length=255
     )
     credential = forms.ChoiceField(
-        label=gettext_lazy("With"),
-        help_text=gettext_lazy("A login is held back by no scope."),
+        label=gettext_lazy("Credentials"),
+        help_text=gettext_lazy("Scopes do not restrict a login."),
     )
     client = forms.CharField(
         label=gettext_lazy("Client id"),
@@ -360,7 +361,7 @@ class ViewpointForm(forms.Form):
         required=False,
         widget=forms.CheckboxSelectMultiple,
     )
-    revision = forms.ChoiceField(label=gettext_lazy("Revision of the protocol"))
+    revision = forms.ChoiceField(label=gettext_lazy("Protocol revision"))
     order = forms.ChoiceField(
         label=gettext_lazy("Order"),
         choices=[
@@ -389,7 +390,7 @@ class ViewpointForm(forms.Form):
         self.fields[name].choices = choices  # type: ignore[attr-defined]
 
     def _people(self) -> list[tuple[str, Any]]:
-        found = [(ME, _("Yourself")), (ANONYMOUS, _("Nobody, without credentials"))]
+        found = [(ME, _("Yourself")), (ANONYMOUS, _("Anonymous, without credentials"))]
         return [*found, (ANOTHER, _("Another user"))] if self.may_be_another else found
 
     def _credentials(self) -> list[tuple[str, Any]]:
@@ -401,14 +402,14 @@ class ViewpointForm(forms.Form):
         return apps.is_installed("oauth2_provider")
 
     def suggested_clients(self) -> list[tuple[str, str]]:
-        """The newest clients by id, with their names; there may be thousands that came by once."""
+        """Return ids and names of the newest clients; a site may have registered thousands."""
         if not self._has_clients:
             return []
         rows = _applications().order_by("-pk").values_list("client_id", "name")
         return list(rows[:MAX_SUGGESTED_CLIENTS])
 
     def clean(self) -> dict[str, Any]:
-        """Ask for what the choices need, and find whom they name."""
+        """Look up the chosen user and client, and report one that does not exist."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         cleaned["found_user"] = self._found_user(cleaned)
         cleaned["found_client"] = None
@@ -424,14 +425,14 @@ class ViewpointForm(forms.Form):
         if cleaned.get("who") != ANOTHER:
             return me
         found = user_named(cleaned.get("user", ""))
-        # An administrator and nobody look alike: a single permission tells of no other.
+        # A superuser is reported like a missing user: the permission must not reveal superusers.
         if found is None or (found.is_superuser and not me.is_superuser):
-            self.add_error("user", _("There is no such user to look as."))
+            self.add_error("user", _("There is no such user, or you may not view as this user."))
             return None
         return found
 
     def viewpoint(self) -> Viewpoint:
-        """What was chosen; only of a form that is valid."""
+        """Return the choices of a valid form."""
         chosen, me = self.cleaned_data, self._request.user
         user = chosen["found_user"]
         is_other = chosen["who"] == ANOTHER and user.pk != me.pk
@@ -463,24 +464,24 @@ class ViewpointForm(forms.Form):
         )
 
     def _audience(self) -> str:
-        """What a token for this server would be good for; never empty, as with such a token."""
+        """Return the audience of a token for this server; never empty, as in such a token."""
         found = all_resources(self._request).items()
         urls = (url for url, server in found if server.name == self._server.name)
         return self._server.resource_url or next(urls, "unmounted:")
 
 
 def _refuse_another(request: HttpRequest) -> None:
-    """See that only who may looks through the eyes of another, whether there is such a user or not.
+    """Require the permission to view as another user, whether or not that user exists.
 
     Raises:
-        PermissionDenied: he may not.
+        PermissionDenied: the user does not have it.
     """
     if request.GET.get("who") == ANOTHER and not request.user.has_perm(AS_ANOTHER):
         raise PermissionDenied
 
 
 def _scopes_of(server: MCPServer) -> list[str]:
-    """Every scope that makes a difference here, and those that the site declares."""
+    """Return every scope that the site, the server or one of its components declares."""
     needed = [scope for one in server.available for scope in one.scopes]
     return sorted({*get_settings().scopes, *server.scopes, *needed})
 
@@ -502,7 +503,7 @@ def _with_defaults(given: QueryDict, defaults: dict[str, str]) -> QueryDict:
 
 
 def _reasons_in_words(reasons: Iterable[Reason], principal: Principal) -> Iterator[str]:
-    """A sentence for each reason, for the site owner."""
+    """Yield a sentence for each reason, addressed to the site owner."""
     for reason in reasons:
         if reason.kind == "disabled":
             yield _("The server is switched off in the admin.")
@@ -523,11 +524,11 @@ def _guard_in_words(guard: BasePermission, principal: Principal) -> str:
         return _("The user is in none of the groups: %(names)s.") % {"names": names}
     if isinstance(guard, HasCodename):
         return _("The user lacks the permission %(codename)s.") % {"codename": guard.codename}
-    return _("The permission %(guard)s says no.") % {"guard": guard}
+    return _("The permission %(guard)s denies access.") % {"guard": guard}
 
 
 def _needs_in_words(component: Component, principal: Principal) -> Iterator[str]:
-    """What a call would still need of somebody who sees the component."""
+    """Yield what a call still needs from a caller who sees the component."""
     if lacking := missing(principal.scopes, component.scopes):
         if principal.is_authenticated:
             text = _("a token with the scopes: %(scopes)s")
@@ -535,9 +536,9 @@ def _needs_in_words(component: Component, principal: Principal) -> Iterator[str]
             text = _("credentials with the scopes: %(scopes)s")
         yield text % {"scopes": " ".join(lacking)}
     if component.needs:
-        yield _("a client that can: %(needs)s") % {"needs": ", ".join(component.needs)}
+        yield _("a client with the capabilities: %(needs)s") % {"needs": ", ".join(component.needs)}
     if isinstance(component, Tool) and component.task == "required" and not component.handle:
-        yield _("a client that can follow tasks")
+        yield _("a client that supports tasks")
     if isinstance(component, Tool) and component.approval == "caller":
         yield _("the approval of the caller, for each call")
     elif isinstance(component, Tool) and component.approval == "staff":

@@ -1,6 +1,6 @@
-"""The list and form of tools, resources, resource templates and prompts, with their overrides.
+"""The admin of components: tools, resources, resource templates and prompts, with overrides.
 
-One list has the components of all servers.
+One change list shows the components of all servers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mcp_django.models import Component
 
 # Filters that need more than one column -----------------------------------------------------------
 
-# What a row says whose component is as in code, but for being switched off.
+# The column values of a component without overrides, except for ``is_enabled``.
 SAYS_NOTHING: Final[dict[str, Any]] = {
     **dict.fromkeys(("title", "description", "rate", "approval"), ""),
     **{name: [] for name in ("groups", "permissions", "scopes")},
@@ -42,23 +42,23 @@ SAYS_NOTHING: Final[dict[str, Any]] = {
 
 
 class _YesNo(admin.SimpleListFilter):
-    """Those of which something holds, or those of which it does not."""
+    """A filter for the rows that meet a condition, or for those that do not."""
 
     condition: Q
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """Yes and no."""
+        """Return yes and no."""
         return [("yes", _("Yes")), ("no", _("No"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """What is left."""
+        """Return the rows that the chosen value selects."""
         if self.value() == "yes":
             return queryset.filter(self.condition)
         return queryset.exclude(self.condition) if self.value() == "no" else queryset
 
 
 class OverriddenFilter(_YesNo):
-    """Those of which the admin says anything but that they are switched off."""
+    """A filter for components with an override other than being switched off."""
 
     title = _("overridden")
     parameter_name = "overridden"
@@ -66,7 +66,7 @@ class OverriddenFilter(_YesNo):
 
 
 class MissingFilter(_YesNo):
-    """Those that code has no more."""
+    """A filter for components that are no longer in code."""
 
     title = _("missing")
     parameter_name = "missing"
@@ -77,10 +77,10 @@ class MissingFilter(_YesNo):
 
 
 class ComponentList(ChangeList):
-    """The list, with the figures of those on this page."""
+    """The change list, with call figures for the rows of its page."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Find the rows, then what the call log says of them."""
+        """Fetch the rows, then their figures from the call log."""
         super().get_results(request)
         # Evaluated once: the forms of the list are made of the same objects.
         figures = figures_of(list(self.result_list))
@@ -90,7 +90,7 @@ class ComponentList(ChangeList):
 
 @admin.register(Component)
 class ComponentAdmin(UpdatedFromCode):
-    """One row for each component of the code; none is made by hand."""
+    """The admin of components: one row for each component in code, none added by hand."""
 
     form = ComponentForm
     list_display = [
@@ -103,14 +103,14 @@ class ComponentAdmin(UpdatedFromCode):
         *("is_read_only", "is_destructive"),
     ]
     search_fields = ["key", "name", "title", "description", "origin"]
-    # All are shown if asked for: a thousand is a few hundred kilobytes.
+    # "Show all" works up to this number: a thousand rows are a few hundred kilobytes.
     list_max_show_all = 1000
     actions = ["enable", "disable", "clear_overrides"]
     readonly_fields = ["shown_kind", "server", "key", "app", "origin", "hints", "missing_since"]
     change_form_template = "admin/mcp_django/component_change_form.html"
     fieldsets = [
         (None, {"fields": [*readonly_fields, "is_enabled"]}),
-        (_("What models are told"), {"fields": ["title", "description"]}),
+        (_("Texts for models"), {"fields": ["title", "description"]}),
         (
             _("Who may use it"),
             {"fields": ["groups", "permissions", "scopes", "rate", "approval"]},
@@ -120,38 +120,38 @@ class ComponentAdmin(UpdatedFromCode):
     # Who may ----------------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Components are declared in code."""
+        """Return false: components are declared in code."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Only what code has no more can be deleted, with all that was decided about it."""
+        """Allow deletion, with all overrides, only of components that are missing from code."""
         may = super().has_delete_permission(request, obj)
         return may and (obj is None or obj.missing_since is not None)
 
     # The list ---------------------------------------------------------------------------------
 
     def get_changelist_form(self, request: HttpRequest, **kwargs: Any) -> Any:
-        """The form of one row."""
+        """Return the form of one row."""
         return super().get_changelist_form(request, **{"form": ListedForm, **kwargs})
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """The list with figures."""
+        """Return the change list with call figures."""
         return ComponentList
 
     @admin.display(description=_("kind"))
     def shown_kind(self, row: Component) -> str:
-        """What it is."""
+        """Return the label of the component's kind."""
         return str(Component.Kind(row.kind).label)
 
     @admin.display(description=_("hints"))
     def hints(self, row: Component) -> str:
-        """Whether it only reads, or may destroy."""
+        """Return whether the component is read-only or destructive, in words."""
         said = {gettext("read-only"): row.is_read_only, gettext("destructive"): row.is_destructive}
         return ", ".join(word for word, holds in said.items() if holds)
 
     @admin.display(description=_("permission"))
     def guards(self, row: Component) -> str:
-        """What code and the admin ask of a caller."""
+        """Return the permissions and groups that code and the admin require."""
         names = names_in(row.groups)
         groups = (
             [gettext("group %(names)s") % {"names": gettext(" or ").join(names)}] if names else []
@@ -161,34 +161,34 @@ class ComponentAdmin(UpdatedFromCode):
 
     @admin.display(description=_("calls in 24 h"))
     def calls(self, row: Component) -> str:
-        """The calls of the last day."""
+        """Return the number of calls in the last 24 hours."""
         return number_format(_figures(row).calls)
 
     @admin.display(description=_("errors"))
     def errors(self, row: Component) -> str:
-        """Those of them that came to nothing."""
+        """Return how many of those calls failed."""
         return number_format(_figures(row).errors)
 
     @admin.display(description=_("median ms (latest 100)"))
     def median_ms(self, row: Component) -> str:
-        """How long the latest of them took."""
+        """Return the median duration of the latest calls."""
         ms = _figures(row).ms
         return "" if ms is None else number_format(ms, decimal_pos=1)
 
     @admin.display(description=_("state"))
     def state(self, row: Component) -> str:
-        """Whether it is missing, and whether anything but being enabled is overridden."""
+        """Return whether it is missing, invalid, or overridden in more than ``is_enabled``."""
         if row.missing_since is not None:
             return gettext("missing")
         if not is_readable(row):
-            return gettext("cannot be read, so switched off")
+            return gettext("invalid data, so switched off")
         said = (row.title, row.description, row.groups, row.permissions, row.scopes, row.rate)
         return gettext("overridden") if any(said) or row.approval else ""
 
     # One component ----------------------------------------------------------------------------
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Approval is for tools alone."""
+        """Return the fieldsets, with ``approval`` only for tools."""
         found = super().get_fieldsets(request, obj)
         if obj is None or obj.kind == Component.Kind.TOOL:
             return found
@@ -200,7 +200,7 @@ class ComponentAdmin(UpdatedFromCode):
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Show what code says beside the form."""
+        """Render the form with a comparison of code and overrides."""
         row = kwargs.get("obj")
         server = server_of(row.server) if row is not None else None
         if server is not None:
@@ -216,33 +216,33 @@ class ComponentAdmin(UpdatedFromCode):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
-        """Keep it, and tell everybody."""
+        """Save the row and publish the change."""
         super().save_model(request, obj, form, change)
         decided_once(request, lists_of([obj]) if LISTED.intersection(form.changed_data) else [])
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """Delete it, and tell everybody: another process may run a code that has it."""
+        """Delete the row and publish the change: other processes may still have the component."""
         super().delete_model(request, obj)
         decided_once(request, lists_of([obj]))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Delete those that are missing, and tell everybody."""
+        """Delete the rows that are missing from code, and publish the change."""
         missing = queryset.exclude(missing_since=None)
         with transaction.atomic(using=router.db_for_write(Component)):
             lists = lists_of(missing)
             super().delete_queryset(request, missing)
             decided_once(request, lists)
 
-    # Several at once --------------------------------------------------------------------------
+    # Actions ----------------------------------------------------------------------------------
 
     @admin.action(description=_("Enable selected components"), permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Switch on."""
+        """Enable the selected components."""
         self._change(request, queryset.filter(is_enabled=False), {"is_enabled": True})
 
     @admin.action(description=_("Disable selected components"), permissions=["change"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Switch off."""
+        """Disable the selected components."""
         self._change(request, queryset.filter(is_enabled=True), {"is_enabled": False})
 
     @admin.action(
@@ -250,7 +250,7 @@ class ComponentAdmin(UpdatedFromCode):
         permissions=["change"],
     )
     def clear_overrides(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Have them be as in code; what is switched off stays so."""
+        """Clear all overrides; a component that is switched off stays so."""
         said = queryset.exclude(**SAYS_NOTHING)
         self._change(request, said, SAYS_NOTHING)
 
@@ -264,7 +264,7 @@ class ComponentAdmin(UpdatedFromCode):
             found = Component._default_manager.using(alias)
             found.filter(pk__in=[row.pk for row in rows]).update(**values)
             if rows:
-                # Kept in English, and translated for whoever reads it.
+                # Stored in English; the admin translates it for each reader.
                 with override(None):
                     message = [{"changed": {"fields": [_verbose(name) for name in values]}}]
                 LogEntry.objects.log_actions(
@@ -291,6 +291,6 @@ def _verbose(name: str) -> str:
 
 
 def _now_called(server: Any, row: Component | None) -> str:
-    """The name of the component that code has in place of a row's, and that answers to both."""
+    """Return the current name if code has renamed the component of a row, else ``""``."""
     found = server.answering(row.kind, row.key) if server is not None and row is not None else None
     return found.key if found is not None and row is not None and found.key != row.key else ""

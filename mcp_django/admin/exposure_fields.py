@@ -1,7 +1,7 @@
-"""The field paths of a model that an exposure can use, and the table of checkboxes to choose them.
+"""The field paths of a model that can be exposed, and the table of checkboxes to choose them.
 
-For each path the form says what it can be used for; it also says which paths are left out, and
-why.
+For each path the form shows its possible uses. It also lists the paths that are left out, with the
+reasons.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ USES = ("fields", "filter_fields", "search_fields", "ordering_fields", "write_fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathRow:
-    """One path, in words, and the options that it can be named in."""
+    """One field path with its label, and the options that may name it."""
 
     path: str
     label: str
     uses: frozenset[str]
     behind: str = ""
-    """The relation that it follows, in words."""
+    """The label of the relation that the path follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Paths that are not offered, for one reason: the end of a sentence about each."""
+    """Paths that cannot be exposed; ``reason`` completes a sentence that begins with a path."""
 
     paths: tuple[str, ...]
     reason: str
@@ -47,9 +47,9 @@ class LeftOut:
 def rows_of(
     model: type[Model], scratch: Scratch, chosen: Iterable[str] = ()
 ) -> tuple[list[PathRow], list[LeftOut]]:
-    """What is offered, and what is not: own columns and relations, then those behind a relation.
+    """Return the paths that can be exposed and those left out: own fields, then related ones.
 
-    What was chosen and cannot be any more is offered, so that it is seen and taken back.
+    A chosen path that can no longer be exposed stays among the rows, so that the user can clear it.
     """
     closed: dict[str, list[str]] = {}
 
@@ -58,7 +58,7 @@ def rows_of(
             try:
                 path = resolve(model, name, what="")
             except ImproperlyConfigured:
-                # As the target of a generic relation.
+                # Such as the target of a generic relation.
                 reason = gettext("is neither a column nor a relation to one model.")
                 closed.setdefault(reason, []).append(name)
                 continue
@@ -78,14 +78,14 @@ def rows_of(
 
 
 def _names(model: type[Model]) -> list[str]:
-    """What can be offered of a model, then whatever else it has a name for."""
+    """Return the names of fields that can be exposed, then those of all other fields."""
     names = own_names(model)
     every = [one.name for one in model._meta.get_fields() if not getattr(one, "hidden", False)]
     return [*names, *(name for name in every if name not in names)]
 
 
 def _columns_behind(relation: FieldPath) -> Iterator[str]:
-    """The columns one relation further; the relation itself shows the key of what is behind it."""
+    """Yield the columns behind a relation; the relation itself shows the related key."""
     behind = relation.field.related_model
     for name in own_names(behind):
         if not behind._meta.get_field(name).is_relation:
@@ -102,7 +102,7 @@ def _row(path: FieldPath) -> PathRow:
 
 
 def _words(field: Any) -> str:
-    """What a person calls a field; what points here is called after its model."""
+    """Return the verbose name of a field; a reverse relation is named after its model."""
     words = getattr(field, "verbose_name", None)
     if words is None:
         options = field.related_model._meta
@@ -135,35 +135,35 @@ HEADINGS: Mapping[str, Any] = {
     "ordering_fields": _("Order"),
     "write_fields": _("Written"),
 }
-# What callers narrow and order by, and so could guess at.
+# Uses that let callers infer the values of a field by filtering, searching or ordering.
 READS = ("filter_fields", "search_fields", "ordering_fields")
 
 
 class FieldTableWidget(forms.Widget):
-    """A row for each path, a column for each use; a checkbox where the path can be used so."""
+    """A table with a row per path and a column per use, with checkboxes for the possible uses."""
 
     template_name = "admin/mcp_django/exposures/field_table.html"
     rows: Sequence[PathRow] = ()
     left_out: Sequence[LeftOut] = ()
 
     def use_required_attribute(self, initial: Any) -> bool:
-        """No checkbox of many is required."""
+        """Return false: no single checkbox is required."""
         return False
 
     def id_for_label(self, id_: str) -> str:
-        """A table has no one field that a label could point to."""
+        """Return no id: a table has no single input for a label."""
         return ""
 
     def value_from_datadict(self, data: Any, files: Any, name: str) -> dict[str, list[str]]:
-        """The chosen paths by their use."""
+        """Return the chosen paths by use."""
         return {use: _all(data, f"{name}-{use}") for use in USES}
 
     def value_omitted_from_data(self, data: Any, files: Any, name: str) -> bool:
-        """A form without a tick sends nothing."""
+        """Return false: a form without checked boxes sends no value."""
         return False
 
     def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
-        """What the template shows."""
+        """Return the context of the template."""
         chosen = {use: set((value or {}).get(use) or ()) for use in USES}
         lines = [
             {
@@ -190,21 +190,22 @@ class FieldTableWidget(forms.Widget):
 
 
 class FieldTable(forms.Field):
-    """The paths that a model exposure names, by option."""
+    """The paths that an exposed model names, by option."""
 
     widget = FieldTableWidget
 
     def offer(self, rows: Sequence[PathRow], left_out: Sequence[LeftOut]) -> None:
-        """Offer these paths, and say which others there are."""
+        """Set the paths that can be chosen, and the paths that are left out."""
         self.rows = rows
         self.widget.rows = rows
         self.widget.left_out = left_out
 
     def clean(self, value: Any) -> dict[str, tuple[str, ...]]:
-        """The paths by option, those alone that were offered.
+        """Return the chosen paths by option.
 
         Raises:
-            ValidationError: something else was sent.
+            ValidationError: a path is not among the choices, none is shown, or one that is used
+                is not shown.
         """
         known = {row.path: row.uses for row in self.rows}
         found: dict[str, tuple[str, ...]] = {}
@@ -213,28 +214,28 @@ class FieldTable(forms.Field):
             for name in names:
                 if use not in known.get(name, ()):
                     raise forms.ValidationError(
-                        _("%(heading)s: %(name)s is not among what can be chosen."),
+                        _("%(heading)s: %(name)s is not one of the available choices."),
                         params={"heading": HEADINGS[use], "name": name[:80]},
                     )
             found[use] = names
         if not found["fields"]:
             raise forms.ValidationError(
-                _("Choose at least one field that is shown: nothing else leaves the site.")
+                _("Select “Shown” for at least one field: clients get only those fields.")
             )
         for use in READS:
             for name in found[use]:
                 if name not in found["fields"]:
                     raise forms.ValidationError(
                         _(
-                            "%(heading)s: %(name)s is not shown, and answers would tell of it; "
-                            "tick it under Shown as well."
+                            "%(heading)s: %(name)s is not shown, but results would reveal its "
+                            "values; select “Shown” for it as well."
                         ),
                         params={"heading": HEADINGS[use], "name": name},
                     )
         return found
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Whether any tick is another."""
+        """Return whether any checkbox differs from its initial value."""
         before = {use: set((initial or {}).get(use) or ()) for use in USES}
         return before != {use: set((data or {}).get(use) or ()) for use in USES}
 

@@ -1,6 +1,6 @@
-"""Forms of model and view exposures, and the preview of what clients would get.
+"""Forms of exposed models and exposed views, and the preview of what clients would get.
 
-What a form describes is built and tried before it is saved.
+The components that a form describes are built and checked before the row is saved.
 """
 
 from __future__ import annotations
@@ -77,21 +77,21 @@ LISTS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListEntry:
-    """One entry of a list as clients get it, about so many tokens long."""
+    """One entry of a list as clients get it, with its estimated tokens."""
 
     kind: str
     key: str
     text: str
     tokens: int
     files: list[str]
-    """The fields of a form that it leaves out, since JSON carries no files."""
+    """The form fields that the component leaves out, since JSON cannot carry files."""
     is_visible: bool
-    """Whether the author would find it in his own list."""
+    """Whether the user of the admin would find it in their own list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The first rows as the author sees them, as texts; ``note`` where there are none."""
+    """The first rows that the current user sees, as texts; ``note`` says why there are none."""
 
     names: list[str]
     rows: list[list[str]]
@@ -100,7 +100,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What is shown below the form: entries that clients would get, and rows as the author sees."""
+    """The preview below the form: the entries that clients get, and rows that the user sees."""
 
     entries: list[ListEntry]
     problems: list[str]
@@ -108,12 +108,12 @@ class Preview:
 
     @property
     def tokens(self) -> int:
-        """About how much of a model's context all entries take."""
+        """The estimated tokens of all entries in a model's context."""
         return sum(one.tokens for one in self.entries)
 
 
 def preview_of(spec: ExposureSpec, user: Any) -> Preview:
-    """What a row would become, as this user would see it; nothing is kept."""
+    """Return the components of a row, as this user would see them; saves nothing."""
     server = server_of(spec.server)
     decisions = state.read().get(spec.server, state.UNMANAGED)
     others = [one for one in decisions.exposures if one.pk != spec.pk]
@@ -149,12 +149,12 @@ def _sample(
     components: list[Component],
     principal: Principal,
 ) -> Sample | None:
-    """The first rows of a model, through the same gate as those of a call."""
+    """Return the first rows of a model, filtered by the same row rule as those of a call."""
     if server is None or not declarations:
         return None
     reading_ones = [one for one in components if one.read_only]
     if not any(visible(principal, one) for one in reading_ones):
-        return Sample(names=[], rows=[], note=gettext("You would not see any row yourself."))
+        return Sample(names=[], rows=[], note=gettext("You may not see these rows."))
     declaration = declarations[-1]
     ctx = Context(server=server, principal=principal, protocol_version=LATEST.version)
     load = partial(_rows, declaration, ctx)
@@ -162,14 +162,16 @@ def _sample(
         with transaction.atomic(using=router.db_for_read(declaration.model)):
             rows = load()
     except Exception:
-        # The site's own code is asked: its managers, row gates and names of objects.
+        # This runs the site's own code: managers, row rules and ``__str__`` methods.
         logger.exception("The rows of the %s cannot be shown.", declaration)
         return Sample(
-            names=[], rows=[], note=gettext("The rows cannot be read; the reason was logged.")
+            names=[], rows=[], note=gettext("The rows cannot be read; the error was logged.")
         )
     names = list(rows[0]) if rows else []
     texts = [[_text(row[name]) for name in names] for row in rows]
-    return Sample(names=names, rows=texts, note="" if rows else gettext("You see no row."))
+    return Sample(
+        names=names, rows=texts, note="" if rows else gettext("No rows are visible to you.")
+    )
 
 
 def _rows(declaration: ModelComponents[Any], ctx: Context) -> list[dict[str, Any]]:
@@ -185,34 +187,38 @@ def _text(value: Any) -> str:
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 
-# Exposure forms -----------------------------------------------------------------------------------
+# The base form of both kinds ----------------------------------------------------------------------
 
 PREVIEW = "_preview"
-"""The name of the button that shows what would be, and keeps nothing."""
+"""The name of the button that shows a preview and saves nothing."""
 
 
 class ExposureForm(MeanwhileForm):
-    """Who may use it, and whether it is offered; ``choice`` is the server and target of a new one.
+    """Base form: permissions, and a check that the row can be built.
 
-    ``show`` takes the preview where one is asked for. The form is then never valid, so whoever made
-    it shows it again and keeps nothing.
+    ``choice`` is the server and target of a new row. ``show`` receives the preview if the user
+    requested one. The form is then never valid, so the admin shows it again and saves nothing.
     """
 
     groups = GroupsField(
-        label=_("Groups"), help_text=_("Only who is in one of them, beside all else that is asked.")
+        label=_("Groups"),
+        help_text=_("Restrict to members of these groups, in addition to the other requirements."),
     )
     permissions = PermissionsField(
         label=_("Permissions"),
-        help_text=_("Only who holds all of them, beside all else that is asked."),
+        help_text=_(
+            "Restrict to users with all of these permissions, in addition to the other "
+            "requirements."
+        ),
     )
-    scopes = ScopesField(help_text=_("What a token needs; with spaces in between."))
+    scopes = ScopesField(help_text=_("Scopes that a token needs, separated by spaces."))
 
     kind: ClassVar[str] = ""
     user: Any = None
     choice: ClassVar[Mapping[str, str]] = {}
     show: ClassVar[Callable[[Preview], None] | None] = None
     places: ClassVar[Mapping[str, str]] = {}
-    """The field of the form where a mistake in an option is shown."""
+    """The form field that shows an error, by the first word of its message."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -225,7 +231,7 @@ class ExposureForm(MeanwhileForm):
         self.instance.kind = self.kind
 
     def is_valid(self) -> bool:
-        """Whether it may be kept, which a preview never is."""
+        """Return whether the row may be saved; always false for a preview."""
         is_valid = super().is_valid()
         if type(self).show is None:
             return is_valid
@@ -234,19 +240,19 @@ class ExposureForm(MeanwhileForm):
         return False
 
     def preview(self) -> Preview:
-        """What clients would be shown, and the user of the form."""
+        """Return the preview for the user of the form."""
         return preview_of(self.spec(), self.user)
 
     @abstractmethod
     def options(self) -> dict[str, Any]:
-        """What the form says, as the row keeps it.
+        """Return the options of the form, as the row stores them.
 
         Raises:
-            ImproperlyConfigured: it cannot be meant.
+            ImproperlyConfigured: the options are invalid.
         """
 
     def spec(self) -> ExposureSpec:
-        """What the row would say."""
+        """Return the values that the row would have."""
         values = {name: self.cleaned_data.get(name) or [] for name in ("groups", "permissions")}
         return spec_of(
             Exposure(
@@ -262,7 +268,7 @@ class ExposureForm(MeanwhileForm):
         )
 
     def clean(self) -> dict[str, Any]:
-        """Refuse what could not be offered, in the words of the class that code would use."""
+        """Report why the row cannot be built, with the errors that the same code would raise."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if self.errors:
             return cleaned
@@ -277,7 +283,7 @@ class ExposureForm(MeanwhileForm):
         return cleaned
 
     def check_rights(self) -> None:
-        """Refuse what the user himself has no right to."""
+        """Report what the user does not have the permission to expose."""
 
     def _place(self, problem: str) -> str | None:
         word = problem.split(maxsplit=1)[0].rstrip(":=")
@@ -286,11 +292,11 @@ class ExposureForm(MeanwhileForm):
 
 
 def _problems_of(spec: ExposureSpec) -> list[str]:
-    """Why a row could not be offered beside those that are there, without the words around it."""
+    """Return why a row cannot be built beside the existing rows, without message prefixes."""
     others = [one for one in read_exposures().get(spec.server, ()) if one.pk != spec.pk]
     found = build(server_of(spec.server), spec.server, [*others, spec]).wrong_with(spec)
     before = f"exposure of {spec.target}: "
-    # The form knows what it is about, and nobody wrote a call there.
+    # The form already shows the target, and its user did not write this call.
     call = f"register_view({spec.target!r}): "
     return [one.reason.removeprefix(before).removeprefix(call) for one in found]
 
@@ -299,7 +305,7 @@ _Options = TypeVar("_Options", ModelOptions, ViewOptions)
 
 
 def _options_of(row: Exposure, kind: type[_Options]) -> _Options:
-    """What a row says; as for a new one where that cannot be read."""
+    """Return the options of a row, or the defaults if they are invalid."""
     given = row.options if isinstance(row.options, dict) else {}
     try:
         return kind.read(given)
@@ -307,12 +313,12 @@ def _options_of(row: Exposure, kind: type[_Options]) -> _Options:
         return kind()
 
 
-# The form of a model exposure ---------------------------------------------------------------------
+# The form of an exposed model ---------------------------------------------------------------------
 
 WORDS = {
-    "list": _("List, narrowed and page by page"),
+    "list": _("List, with filters and pages"),
     "get": _("Get one"),
-    "count": _("Count and add up"),
+    "count": _("Count and aggregate"),
     "create": _("Create (writes)"),
     "update": _("Update (writes)"),
     "delete": _("Delete (writes)"),
@@ -321,7 +327,7 @@ CODE = forms.TextInput(attrs={"class": "vTextField", "dir": "ltr"})
 
 
 class ModelExposureForm(ExposureForm):
-    """Fields and what they are used for, operations, and resources."""
+    """The form of an exposed model: fields and their uses, operations, and resources."""
 
     kind = "model"
     places: ClassVar[dict[str, str]] = {
@@ -334,13 +340,14 @@ class ModelExposureForm(ExposureForm):
     paths = FieldTable(
         label=_("Fields"),
         help_text=_(
-            "What is not shown is reached by nothing. Below the table stands what is left out."
+            "Clients cannot access fields that are not shown. Fields that cannot be exposed are "
+            "listed below the table."
         ),
     )
     ordering = forms.ChoiceField(
-        label=_("Usual order"),
+        label=_("Default ordering"),
         required=False,
-        help_text=_("Empty: that of the model, as far as it is shown."),
+        help_text=_("Empty: the model's ordering, as far as its fields are shown."),
     )
     operations = forms.MultipleChoiceField(
         label=_("Tools"),
@@ -348,45 +355,50 @@ class ModelExposureForm(ExposureForm):
         choices=[(name, WORDS[name]) for name in OPERATIONS],
         initial=list(READING),
         widget=forms.CheckboxSelectMultiple,
-        help_text=_("Each asks for Django's permission of its own; those that write can preview."),
+        help_text=_(
+            "Each requires the matching Django permission. Tools that write can preview changes."
+        ),
     )
     page_size = forms.IntegerField(
-        label=_("Rows on a page"), min_value=1, max_value=MAX_PAGE_SIZE, initial=50
+        label=_("Rows per page"), min_value=1, max_value=MAX_PAGE_SIZE, initial=50
     )
     plural = forms.CharField(
-        label=_("Name of several"),
+        label=_("Plural name"),
         required=False,
         max_length=60,
         widget=CODE,
-        help_text=_("As in list_orders; empty: after the model."),
+        help_text=_("As in list_orders; empty: derived from the model."),
     )
     description = forms.CharField(
         label=_("Description"),
         required=False,
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
-        help_text=_("What a model should know, in a sentence or two; added to each description."),
+        help_text=_("One or two sentences for language models; added to each description."),
     )
     uri = forms.CharField(
         label=_("URI of one object"),
         required=False,
         max_length=200,
         widget=CODE,
-        help_text=_("As shop://orders/{number}, with unique shown fields; empty: no resources."),
+        help_text=_(
+            "For example shop://orders/{number}, with unique fields that are shown; empty: no "
+            "resources."
+        ),
     )
     is_listed = forms.BooleanField(label=_("List the objects as resources"), required=False)
     subscribe = forms.BooleanField(
-        label=_("Tell subscribers of changes"),
+        label=_("Notify subscribers of changes"),
         required=False,
-        help_text=_("Of what is saved and deleted; not of what is updated in bulk."),
+        help_text=_("When objects are saved and deleted, but not when they are updated in bulk."),
     )
 
     class Meta:
         model = ModelExposure
         fields = ["is_enabled", "name", "groups", "permissions", "scopes"]
         help_texts = {
-            "is_enabled": _("To clients, what is switched off does not exist."),
-            "name": _("As in get_order; empty: after the model."),
+            "is_enabled": _("For clients, a component that is switched off does not exist."),
+            "name": _("As in get_order; empty: derived from the model."),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -399,7 +411,7 @@ class ModelExposureForm(ExposureForm):
         self.initial.setdefault("paths", chosen)
         self.initial.setdefault("ordering", said.ordering[0] if said.ordering else "")
         self._model: type[Model] | None = None
-        # That it is gone is said where it is saved, and by the preview.
+        # ``check_rights`` and the preview report a model that no longer exists.
         with suppress(ImproperlyConfigured):
             self._model = model_of(self.instance.target)
         known = [name for names in chosen.values() for name in names]
@@ -420,7 +432,7 @@ class ModelExposureForm(ExposureForm):
         field.choices = [("", "---------"), *(choice for pair in both for choice in pair)]
 
     def options(self) -> dict[str, Any]:
-        """What the form says, as the row keeps it."""
+        """Return the options of the form, as the row stores them."""
         said = self.cleaned_data
         kept = _options_of(self.instance, ModelOptions)
         ordering = (said["ordering"], *kept.ordering[1:]) if said["ordering"] else ()
@@ -439,9 +451,9 @@ class ModelExposureForm(ExposureForm):
         ).stored()
 
     def check_rights(self) -> None:
-        """Nobody reaches through a client what he may not see or do himself."""
+        """Report permissions that the user lacks: users expose only what they may access."""
         if self._model is None:
-            self.add_error(None, _("The site has no such model to expose any more."))
+            self.add_error(None, _("The site no longer has this model, or it may not be exposed."))
             return
         options = ModelOptions.read(self.options())
         needed = {codename(self._model, action): _place_of(action) for action in options.actions}
@@ -452,7 +464,7 @@ class ModelExposureForm(ExposureForm):
                     needed.setdefault(codename(hop.related_model, "view"), "paths")
         for permission, place in needed.items():
             if not self.user.has_perm(permission):
-                message = _("You lack the permission %(permission)s, so you cannot offer this.")
+                message = _("You lack the permission %(permission)s, so you cannot expose this.")
                 self.add_error(
                     place, forms.ValidationError(message, params={"permission": permission})
                 )
@@ -462,19 +474,19 @@ def _place_of(action: str) -> str | None:
     return "operations" if action in ACTIONS.values() else None
 
 
-# The form of a view exposure ----------------------------------------------------------------------
+# The form of an exposed view ----------------------------------------------------------------------
 
 BECOMES = [
     ("tool", _("A tool that reads the page")),
     ("resource", _("A resource, or a template of them")),
-    ("prompt", _("A prompt that the page writes")),
+    ("prompt", _("A prompt whose text is the page")),
     ("form", _("A tool that posts the page's form (writes)")),
 ]
 LINES = forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField", "dir": "ltr"})
 
 
 class ViewExposureForm(ExposureForm):
-    """What a view becomes."""
+    """The form of an exposed view: the component that it becomes."""
 
     kind = "view"
     places: ClassVar[dict[str, str]] = {
@@ -490,16 +502,18 @@ class ViewExposureForm(ExposureForm):
         required=False,
         max_length=200,
         widget=CODE,
-        help_text=_("Of a resource alone, as shop://prices/{season}, with the URL's variables."),
+        help_text=_(
+            "For resources only, for example shop://prices/{season}, with the URL's variables."
+        ),
     )
     query = forms.CharField(
-        label=_("Parameters of the address"),
+        label=_("Query parameters"),
         required=False,
         max_length=2000,
         widget=LINES,
         help_text=format_lazy(
             "{} {}",
-            _("One on a line with its type, as season: text. Types:"),
+            _("One per line with its type, for example season: text. Types:"),
             ", ".join(TYPES),
         ),
     )
@@ -507,24 +521,24 @@ class ViewExposureForm(ExposureForm):
         label=_("Methods"),
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text=_("Each becomes a tool; all but get may write, as the view allows."),
+        help_text=_("Each becomes a tool; all except get may write, if the view allows it."),
     )
-    is_readable = forms.BooleanField(label=_("Make text of HTML"), required=False, initial=True)
+    is_readable = forms.BooleanField(label=_("Convert HTML to text"), required=False, initial=True)
     title = forms.CharField(label=_("Title"), required=False, max_length=200)
     description = forms.CharField(
         label=_("Description"),
         required=False,
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
-        help_text=_("What a model is told; empty: what the view says of itself in code."),
+        help_text=_("The text that models read; empty: the description of the view in code."),
     )
 
     class Meta:
         model = ViewExposure
         fields = ["is_enabled", "name", "groups", "permissions", "scopes"]
         help_texts = {
-            "is_enabled": _("To clients, what is switched off does not exist."),
-            "name": _("Empty: after the URL."),
+            "is_enabled": _("For clients, a component that is switched off does not exist."),
+            "name": _("Empty: derived from the URL."),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -534,7 +548,7 @@ class ViewExposureForm(ExposureForm):
             self.initial.setdefault(name, getattr(said, name))
         self.initial.setdefault("query", "\n".join(said.query))
         known = methods_of(self.instance.target)
-        # A view of REST framework says all but its methods itself.
+        # For a view of REST framework only the methods can be chosen.
         for name in ("becomes", "uri", "query", "is_readable") if known else ("methods",):
             self.fields.pop(name, None)
         if "methods" in self.fields:
@@ -542,13 +556,13 @@ class ViewExposureForm(ExposureForm):
             field.choices = [(one, one.upper()) for one in known]
 
     def check_rights(self) -> None:
-        """Say what only a form has to say: code would be told of its arguments."""
+        """Require a URI for a resource."""
         said = self.cleaned_data
         if said.get("becomes") == "resource" and not said.get("uri"):
-            self.add_error("uri", _("A resource has a URI, as shop://prices/{season}."))
+            self.add_error("uri", _("A resource needs a URI, for example shop://prices/{season}."))
 
     def options(self) -> dict[str, Any]:
-        """What the form says, as the row keeps it."""
+        """Return the options of the form, as the row stores them."""
         said = self.cleaned_data
         lines = [line.strip() for line in said.get("query", "").splitlines()]
         usual = ViewOptions()
@@ -564,7 +578,7 @@ class ViewExposureForm(ExposureForm):
 
 
 def methods_of(target: str) -> list[str]:
-    """The methods of a REST view of this URL; none for any other."""
+    """Return the HTTP methods of this URL's REST framework view; none for any other view."""
     try:
         route = route_of(target)
     except ImproperlyConfigured:

@@ -1,7 +1,7 @@
-"""Models and views that are exposed as components from the admin: the screens.
+"""The admin of exposed models and exposed views: components that need no code.
 
-``ExposureAdmin`` has the steps of both kinds: choose the server and the model or view, try the
-result as a preview, save it, and notify other processes and clients of the change.
+``ExposureAdmin`` has the steps of both kinds: choose the server and the model or view, preview the
+result, save it, and notify other processes and clients of the change.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from mcp_django.server import all_servers
 
 
 class ChoosingForm(forms.Form):
-    """A server, and what is to be exposed on it."""
+    """The choice of a server, and of the model or view to expose on it."""
 
     server = forms.ChoiceField(label=_("Server"))
     target = forms.ChoiceField()
@@ -62,24 +62,24 @@ class ChoosingForm(forms.Form):
 
     @abstractmethod
     def targets(self, user: Any) -> list[Any]:
-        """The choices for this user."""
+        """Return the choices for this user."""
 
     def _field(self, name: str) -> Any:
         return self.fields[name]
 
 
 class ModelChoosingForm(ChoosingForm):
-    """Models that the user may view."""
+    """The choice of a server and of a model that the user may view."""
 
     target = forms.ChoiceField(
         label=_("Model"),
         help_text=_(
-            "Those that you may view; sessions, tokens and records of the admin are never offered."
+            "Models that you may view, except sessions, tokens and the admin's own records."
         ),
     )
 
     def targets(self, user: Any) -> list[Any]:
-        """The models by their app."""
+        """Return the models grouped by app."""
         apps: dict[str, list[tuple[str, str]]] = {}
         for model in models_to_expose():
             if user.has_perm(codename(model, "view")):
@@ -90,18 +90,15 @@ class ModelChoosingForm(ChoosingForm):
 
 
 class ViewChoosingForm(ChoosingForm):
-    """Named URLs of the site."""
+    """The choice of a server and of a named URL of the site."""
 
     target = forms.ChoiceField(
         label=_("Name of the URL"),
-        help_text=_(
-            "Pages of the admin, and those that sign somebody in or grant access, are never "
-            "offered."
-        ),
+        help_text=_("Admin pages and views that sign users in or grant access cannot be exposed."),
     )
 
     def targets(self, user: Any) -> list[Any]:
-        """The names with their views."""
+        """Return the URL names with their views."""
         return [
             (route.full_name, f"{route.full_name} ({_name_of(route.view)})")
             for route in routes_to_expose()
@@ -112,24 +109,24 @@ def _name_of(view: Any) -> str:
     return str(getattr(view, "__qualname__", type(view).__qualname__))
 
 
-# Exposures ----------------------------------------------------------------------------------------
+# The base class of both kinds ---------------------------------------------------------------------
 
 
 class _Slot:
-    """Where a form puts the preview that it was asked for."""
+    """Holds the preview that a form has made, until the page is rendered."""
 
     preview: Preview | None = None
 
     def take(self, preview: Preview) -> None:
-        """Keep it for the page."""
+        """Store the preview for the page."""
         self.preview = preview
 
 
 class ExposureList(ChangeList):
-    """The list, with whether each is offered."""
+    """The change list, with whether each row is in the catalog."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Find the rows, then what becomes of them."""
+        """Fetch the rows, then determine their states."""
         super().get_results(request)
         rows = list(self.result_list)
         states = _states_of(rows)
@@ -139,7 +136,7 @@ class ExposureList(ChangeList):
 
 
 class ExposureAdmin(Base):
-    """The rows of one kind."""
+    """Base class of the admin of exposed models and of exposed views."""
 
     kind: ClassVar[str]
     choosing_form: ClassVar[type[ChoosingForm]]
@@ -150,34 +147,34 @@ class ExposureAdmin(Base):
     search_fields = ["target", "name"]
     actions = ["enable", "disable"]
     change_form_template = "admin/mcp_django/exposures/change_form.html"
-    # The first step would be left out.
+    # "Save as new" would skip the first step.
     save_as = False
 
     # The rows of this kind --------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Those of this kind: proxies share a table."""
+        """Return the rows of this kind: the proxy models share a table."""
         return super().get_queryset(request).filter(kind=self.kind)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """The list with states."""
+        """Return the change list with states."""
         return ExposureList
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
-        """Whether it is offered, and why not."""
+        """Return whether the row is in the catalog, and why not."""
         return getattr(row, "mcp_state", "") or _states_of([row])[row.pk]
 
-    @admin.display(description=_("what it says"))
+    @admin.display(description=_("options"))
     def said(self, row: Any) -> str:
-        """The options, for whoever may look and not change."""
+        """Return the options as text, for users who may view but not change the row."""
         options = row.options if isinstance(row.options, dict) else {}
         return ", ".join(f"{name}: {value}" for name, value in options.items())
 
     # Two steps --------------------------------------------------------------------------------
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> Any:
-        """First on which server and what, then everything else."""
+        """Show the form to choose server and target, and then the form of the row."""
         if not self.has_add_permission(request):
             raise PermissionDenied
         asked = request.GET if "target" in request.GET else None
@@ -196,11 +193,11 @@ class ExposureAdmin(Base):
         return TemplateResponse(request, template, context)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """It stays what it is: another model or view is another exposure."""
+        """Return the fixed fields: exposing another model or view needs another row."""
         return ["server", "target", "said"]
 
     def get_form(self, request: Any, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002
-        """The form, which knows who fills it in, and what was chosen."""
+        """Return the form class, with the current user and the choices of the first step."""
         base: Any = super().get_form(request, obj, change, **kwargs)
         chosen = (
             {} if obj is not None else {n: request.GET.get(n, "") for n in ("server", "target")}
@@ -218,7 +215,7 @@ class ExposureAdmin(Base):
         form_url: str = "",
         extra_context: Any = None,
     ) -> Any:
-        """The form; with a preview of what is in it, if that is asked for."""
+        """Show the form, with a preview of the saved row or, if requested, of the input."""
         context = dict(extra_context or {})
         if request.method == "POST" and PREVIEW in request.POST:
             context["mcp_slot"] = _Slot()
@@ -228,7 +225,7 @@ class ExposureAdmin(Base):
         return super().changeform_view(request, object_id, form_url, context)
 
     def _saved(self, request: HttpRequest, object_id: str) -> _Slot | None:
-        """The preview of a row as it is."""
+        """Return the preview of the saved row."""
         row = self.get_object(request, unquote(object_id))
         if row is None or not self.has_view_or_change_permission(request, row):
             return None
@@ -236,27 +233,27 @@ class ExposureAdmin(Base):
         slot.take(preview_of(spec_of(row), request.user))
         return slot
 
-    # Keeping ----------------------------------------------------------------------------------
+    # Saving -----------------------------------------------------------------------------------
 
     @abstractmethod
     def lists_of(self, rows: Iterable[Any]) -> list[tuple[str, str]]:
-        """The lists in which clients see rows; all of them where a row cannot be read."""
+        """Return the lists in which clients see the rows; all lists for an invalid row."""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001
-        """Keep it, and tell everybody, of the lists it was in as well."""
+        """Save the row, and publish the change of its old and new lists."""
         before = self.get_queryset(request).filter(pk=obj.pk) if change else ()
         lists = self.lists_of(before)
         super().save_model(request, obj, form, change)
         self._tell(request, [*lists, *self.lists_of([obj])])
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """Delete it, and tell everybody."""
+        """Delete the row and publish the change."""
         lists = self.lists_of([obj])
         super().delete_model(request, obj)
         self._tell(request, lists)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Delete several, and tell everybody."""
+        """Delete the rows and publish the change."""
         with transaction.atomic(using=router.db_for_write(self.model)):
             lists = self.lists_of(queryset)
             super().delete_queryset(request, queryset)
@@ -264,19 +261,19 @@ class ExposureAdmin(Base):
 
     @staticmethod
     def _tell(request: HttpRequest, lists: Iterable[tuple[str, str]]) -> None:
-        """Serve the change from now on, and let the rows of components follow it."""
+        """Publish the change, and update the component rows after the commit."""
         decided_once(request, lists)
         catalog_rows.write_after_commit()
 
-    # Several at once --------------------------------------------------------------------------
+    # Actions ----------------------------------------------------------------------------------
 
     def refusal(self, request: HttpRequest, row: Any) -> str:
-        """Why this user may not switch a row on; empty if he may."""
+        """Return why this user may not enable a row, or ``""``."""
         return ""
 
-    @admin.action(description=_("Enable selected exposures"), permissions=["change"])
+    @admin.action(description=_("Enable selected %(verbose_name_plural)s"), permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Switch on what the user could have exposed himself."""
+        """Enable the selected rows that the user has the permissions to expose."""
         allowed: list[Any] = []
         for row in queryset.filter(is_enabled=False):
             reason = self.refusal(request, row)
@@ -286,9 +283,9 @@ class ExposureAdmin(Base):
                 allowed.append(row)
         self._switch(request, allowed, is_enabled=True)
 
-    @admin.action(description=_("Disable selected exposures"), permissions=["change"])
+    @admin.action(description=_("Disable selected %(verbose_name_plural)s"), permissions=["change"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Switch off."""
+        """Disable the selected rows."""
         self._switch(request, list(queryset.filter(is_enabled=True)), is_enabled=False)
 
     def _switch(self, request: HttpRequest, rows: list[Any], *, is_enabled: bool) -> None:
@@ -298,7 +295,7 @@ class ExposureAdmin(Base):
                 row.is_enabled = is_enabled
                 row.save(using=alias, update_fields=["is_enabled", "changed_at"])
             if rows:
-                # Kept in English, and translated for whoever reads it.
+                # Stored in English; the admin translates it for each reader.
                 with override(None):
                     label = str(self.model._meta.get_field("is_enabled").verbose_name)
                 user: Any = request.user
@@ -310,17 +307,15 @@ class ExposureAdmin(Base):
                 )
                 self._tell(request, self.lists_of(rows))
         count = len(rows)
-        told = ngettext(
-            "%(count)d exposure was changed.", "%(count)d exposures were changed.", count
-        )
+        told = ngettext("%(count)d row was changed.", "%(count)d rows were changed.", count)
         self.message_user(request, told % {"count": count})
 
 
-# Whether rows are offered, and why not ------------------------------------------------------------
+# Whether rows are in the catalog, and why not -----------------------------------------------------
 
 
 def _states_of(rows: Iterable[Any]) -> dict[Any, str]:
-    """A sentence on each row by its key; one query for any number of rows."""
+    """Return the state of each row in words, by primary key; one query for any number of rows."""
     known = list(rows)
     enabled = read_exposures() if any(row.is_enabled for row in known) else {}
     names = {row.server for row in known if row.is_enabled}
@@ -330,32 +325,32 @@ def _states_of(rows: Iterable[Any]) -> dict[Any, str]:
 
 def _state(row: Any, built: Any) -> str:
     if server_of(row.server) is None:
-        return gettext("Not offered: there is no server “%(name)s” in code.") % {"name": row.server}
+        return gettext("Not available: code has no server “%(name)s”.") % {"name": row.server}
     if not row.is_enabled:
         return gettext("Switched off")
     found = built[row.server].wrong_with(spec_of(row))
     reasons = " ".join(one.reason for one in found)
     if any(one.is_whole for one in found):
-        return gettext("Not offered: %(reasons)s") % {"reasons": reasons}
+        return gettext("Not available: %(reasons)s") % {"reasons": reasons}
     if found:
-        return gettext("Offered in part: %(reasons)s") % {"reasons": reasons}
-    return gettext("Offered")
+        return gettext("Partly available: %(reasons)s") % {"reasons": reasons}
+    return gettext("Available")
 
 
-# Model exposures ----------------------------------------------------------------------------------
+# Exposed models -----------------------------------------------------------------------------------
 
 
 @admin.register(ModelExposure)
 class ModelExposureAdmin(ExposureAdmin):
-    """A model as tools and resources, without code."""
+    """The admin of exposed models: tools and resources for a model, without code."""
 
     kind = "model"
     form = ModelExposureForm
     choosing_form = ModelChoosingForm
-    choosing_help = _("Then you choose its fields, and see what clients will get.")
+    choosing_help = _("Next: choose the fields and preview what clients get.")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """What, how, and who; for whoever may only look, what the row says."""
+        """Return the fieldsets; users who may only view see the options as text."""
         what = ["target", "server", "is_enabled", "name", "plural", "description"]
         who = (_("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
         if obj is not None and not self.has_change_permission(request, obj):
@@ -369,11 +364,11 @@ class ModelExposureAdmin(ExposureAdmin):
         ]
 
     def lists_of(self, rows: Iterable[Any]) -> list[tuple[str, str]]:
-        """Tools, resources or both."""
+        """Return the list of tools, of resources, or both."""
         return [(row.server, one) for row in rows for one in _model_lists(row)]
 
     def refusal(self, request: HttpRequest, row: Any) -> str:
-        """Whoever may not view or change the model himself may not expose it."""
+        """Return a message with the permissions that the user lacks, or ``""``."""
         try:
             model = model_of(row.target)
             options = ModelOptions.read(row.options if isinstance(row.options, dict) else {})
@@ -396,20 +391,20 @@ def _model_lists(row: Any) -> tuple[str, ...]:
         return ("tools", "resources")
 
 
-# View exposures -----------------------------------------------------------------------------------
+# Exposed views ------------------------------------------------------------------------------------
 
 
 @admin.register(ViewExposure)
 class ViewExposureAdmin(ExposureAdmin):
-    """A view as a tool, a resource or a prompt, without code."""
+    """The admin of exposed views: a tool, resource or prompt for a view, without code."""
 
     kind = "view"
     form = ViewExposureForm
     choosing_form = ViewChoosingForm
-    choosing_help = _("The site's own middleware and view answer each call, as the user who calls.")
+    choosing_help = _("Each call runs the site's middleware and the view as the calling user.")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """What the view becomes, and who may use it."""
+        """Return the fieldsets: the component that the view becomes, and its permissions."""
         who = (_("Who may use it"), {"fields": ["groups", "permissions", "scopes"]})
         what = ["target", "server", "is_enabled", "name"]
         if obj is not None and not self.has_change_permission(request, obj):
@@ -423,7 +418,7 @@ class ViewExposureAdmin(ExposureAdmin):
         ]
 
     def lists_of(self, rows: Iterable[Any]) -> list[tuple[str, str]]:
-        """The one list that it is in."""
+        """Return the list that contains the component."""
         return [(row.server, one) for row in rows for one in _view_lists(row)]
 
 

@@ -1,7 +1,7 @@
-"""Forms for overrides of servers and components: their fields, and what code and admin say.
+"""Forms for the overrides of servers and components, and the comparison of code and overrides.
 
-Groups, permissions and scopes are kept by name, not by key. A name that does not exist any more
-stays in the row, stays visible in the form, and gives no access.
+Groups, permissions and scopes are stored by name, not by primary key. A name that no longer exists
+stays in the row, stays visible in the form, and grants no access.
 """
 
 from __future__ import annotations
@@ -48,37 +48,37 @@ from mcp_django.server import MCPServer, known_scopes
 Choice = tuple[str, str]
 
 UNREADABLE = _(
-    "What was written here past the admin means nothing, so nobody is served. "
-    "Choose anew, and save."
+    "The stored value was not written by the admin and is invalid, so access is denied. "
+    "Choose new values and save."
 )
 
 
 def names_in(value: Any) -> list[str]:
-    """The names in a column; none where somebody wrote something else there."""
+    """Return the names in a column; none if its value is not a list of names."""
     return list(value) if is_names(value) else []
 
 
 class NamesWidget(FilteredSelectMultiple):
-    """Two lists side by side, in the element in which the script of the admin expects them.
+    """Two lists side by side, wrapped in the element that the admin's script expects.
 
-    Without it the script puts them before their own label.
+    Without the wrapper the script puts the lists before their label.
     """
 
     def render(self, *args: Any, **options: Any) -> SafeString:
-        """The list as it is without scripts."""
+        """Render the list, which also works without scripts, inside the wrapper."""
         inner = super().render(*args, **options)
         return format_html('<div class="related-widget-wrapper">{}</div>', inner)
 
 
 class NamesField(forms.MultipleChoiceField):
-    """Names out of those that there are, and those that were chosen when they still were."""
+    """A choice of existing names, and of names that were chosen and no longer exist."""
 
     def __init__(self, *, label: Any, help_text: Any = "") -> None:
         widget = NamesWidget(label, is_stacked=False)
         super().__init__(required=False, label=label, help_text=help_text, widget=widget)
 
     def offer(self, chosen: Any) -> None:
-        """Offer what there is now, and what was chosen already; asks the database."""
+        """Set the choices to the existing and the already chosen names; queries the database."""
         known = self.known()
         names = {name for name, _label in known}
         gone = [name for name in names_in(chosen) if name not in names]
@@ -87,41 +87,41 @@ class NamesField(forms.MultipleChoiceField):
             self.help_text = UNREADABLE
 
     def prepare_value(self, value: Any) -> Any:
-        """The names."""
+        """Return the names in the value."""
         return names_in(value)
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Whether they are others."""
+        """Return whether the names differ, or the initial value is invalid."""
         return _means_nothing(initial) or super().has_changed(names_in(initial), data)
 
     @abstractmethod
     def known(self) -> list[Choice]:
-        """Every name that means something now, with its label."""
+        """Return every existing name with its label."""
 
     def gone(self, name: str) -> str:
-        """The label of a name that means nothing any more."""
-        return gettext("%(name)s (does not exist any more)") % {"name": name}
+        """Return the label of a name that no longer exists."""
+        return gettext("%(name)s (no longer exists)") % {"name": name}
 
 
 def _means_nothing(value: Any) -> bool:
-    """Whether what a column has is neither empty nor names."""
+    """Return whether the value of a column is neither empty nor a list of names."""
     return value is not None and value != [] and not is_names(value)
 
 
 class GroupsField(NamesField):
-    """Names of groups."""
+    """A choice of groups by name."""
 
     def known(self) -> list[Choice]:
-        """Every group."""
+        """Return every group."""
         names = Group.objects.order_by("name").values_list("name", flat=True)
         return [(name, name) for name in names]
 
 
 class PermissionsField(NamesField):
-    """Codenames of permissions, as ``shop.refund_order``."""
+    """A choice of permissions by codename, such as ``shop.refund_order``."""
 
     def known(self) -> list[Choice]:
-        """Every permission, by its app as the admin shows it."""
+        """Return every permission of the installed apps, sorted by app."""
         rows = Permission.objects.order_by("content_type__app_label", "codename").values_list(
             "content_type__app_label", "codename", "name"
         )
@@ -132,7 +132,7 @@ class PermissionsField(NamesField):
 
 
 class ScopesField(forms.CharField):
-    """Scopes, with spaces or commas in between; kept as a list."""
+    """Scopes, separated by spaces or commas; stored as a list."""
 
     def __init__(self, **options: Any) -> None:
         defaults: dict[str, Any] = {
@@ -143,38 +143,38 @@ class ScopesField(forms.CharField):
         super().__init__(**{**defaults, **options})
 
     def prepare_value(self, value: Any) -> Any:
-        """The list as it is written."""
+        """Return the scopes as text, separated by spaces."""
         return value if isinstance(value, str) else " ".join(names_in(value))
 
     def to_python(self, value: Any) -> Any:
-        """The list."""
+        """Return the scopes as a list without duplicates."""
         given = super().to_python(self.prepare_value(value)) or ""
         return list(dict.fromkeys(given.replace(",", " ").split()))
 
     def validate(self, value: Any) -> None:
-        """Refuse what no token can hold.
+        """Reject a scope that no token can have.
 
         Raises:
-            ValidationError: naming it.
+            ValidationError: a scope is invalid; the message names it.
         """
         for scope in value:
             if not SCOPE.fullmatch(scope) or scope == OFFLINE_ACCESS:
                 message = gettext(
-                    "%(scope)r is no scope for a component: write printable ASCII without quotes "
-                    "and \\, and leave %(other)s to clients."
+                    "%(scope)r is not a valid scope for a component: use printable ASCII without "
+                    "quotes and \\; only clients request %(other)s."
                 )
                 raise ValidationError(message % {"scope": scope, "other": OFFLINE_ACCESS})
 
     def run_validators(self, value: Any) -> None:
-        """Those of a text do not fit a list."""
+        """Run none: the validators of a text do not apply to a list."""
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Whether the list is another one."""
+        """Return whether the scopes differ, or the initial value is invalid."""
         return _means_nothing(initial) or bool(self.to_python(initial) != self.to_python(data))
 
 
 class RateField(forms.CharField):
-    """Rates, with commas in between."""
+    """Rates, separated by commas."""
 
     def __init__(self, **options: Any) -> None:
         defaults: dict[str, Any] = {
@@ -182,19 +182,18 @@ class RateField(forms.CharField):
             "max_length": 200,
             "label": _("Rate"),
             "help_text": _(
-                "As 100/h for each user, client: 10/30s for each client of a user, "
-                "or all: 10000/d for everybody together; several with commas in between."
+                "For example 100/h for each user, client: 10/30s for each client of a user, "
+                "or all: 10000/d for all users together; separate several rates with commas."
             ),
             "widget": forms.TextInput(attrs={"class": "vTextField", "dir": "ltr"}),
         }
         super().__init__(**{**defaults, **options})
 
     def clean(self, value: Any) -> str:
-        """The rates as they are written shortest.
+        """Return the rates in their shortest form.
 
         Raises:
-            ValidationError: one of them is none, or lets nothing through; the message says what to
-                write.
+            ValidationError: a rate is invalid or allows no calls; the message says what to write.
         """
         text = super().clean(value)
         try:
@@ -204,7 +203,7 @@ class RateField(forms.CharField):
         for rate in rates:
             if not rate.count:
                 message = gettext(
-                    "%(rate)s lets nothing through: write a count of 1 or more, or switch it off."
+                    "%(rate)s allows no calls: write a count of 1 or more, or clear “Enabled”."
                 )
                 raise ValidationError(message % {"rate": rate})
         return ", ".join(map(str, rates))
@@ -212,20 +211,25 @@ class RateField(forms.CharField):
 
 # Forms of a server and a component ----------------------------------------------------------------
 
-# Every client is sent it with each list, and it is a part of each model's context.
+# Clients receive the text with each list, and it becomes part of a model's context.
 MAX_TEXT = 10_000
 
 
 class NarrowingForm(MeanwhileForm):
-    """Groups, permissions and a rate, beside the plain columns."""
+    """Base form of overrides: groups, permissions and a rate, in addition to plain columns."""
 
     groups = GroupsField(
         label=_("Groups"),
-        help_text=_("Only who is in one of them, beside what code asks for."),
+        help_text=_(
+            "Restrict to members of these groups, in addition to the requirements in code."
+        ),
     )
     permissions = PermissionsField(
         label=_("Permissions"),
-        help_text=_("Only who holds all of them, beside what code asks for."),
+        help_text=_(
+            "Restrict to users with all of these permissions, in addition to the requirements in "
+            "code."
+        ),
     )
     rate = RateField()
 
@@ -240,24 +244,24 @@ class NarrowingForm(MeanwhileForm):
 
 
 class ServerForm(NarrowingForm):
-    """What narrows a server."""
+    """The form for the overrides of a server."""
 
     class Meta:
         model = Server
         fields = ["is_enabled", "title", "instructions", "groups", "permissions", "rate"]
         help_texts = {
-            "is_enabled": _("A server that is switched off lets nobody in."),
+            "is_enabled": _("A server that is switched off rejects every request."),
             "title": _("Empty: as in code."),
             "instructions": _("Empty: as in code."),
         }
 
 
 class ListedForm(ModelForm):
-    """One row of the list, whose switch says what it switches."""
+    """One row of the change list; its checkbox is labeled with the component."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # What somebody else switched off meanwhile is not switched on by whoever did not touch it.
+        # Saving an unchanged checkbox must not undo what another user changed in the meantime.
         self.fields["is_enabled"].show_hidden_initial = True
         switch = self.fields["is_enabled"].widget
         switch.attrs["aria-label"] = gettext("%(component)s is enabled") % {
@@ -266,17 +270,17 @@ class ListedForm(ModelForm):
 
 
 class ComponentForm(NarrowingForm):
-    """What narrows a component."""
+    """The form for the overrides of a component."""
 
     scopes = ScopesField(
-        help_text=_("What a token needs beside the scopes in code; with spaces in between.")
+        help_text=_("Scopes that a token needs in addition to those in code, separated by spaces.")
     )
 
     def clean_scopes(self) -> list[str]:
-        """Scopes that some token may have, and those that were chosen when they still were.
+        """Return the scopes, which must be known or already stored in the row.
 
         Raises:
-            ValidationError: no token can have one, so no client could use the component.
+            ValidationError: no token can have one of them, so no client could use the component.
         """
         scopes: list[str] = self.cleaned_data["scopes"]
         known = known_scopes()
@@ -284,7 +288,7 @@ class ComponentForm(NarrowingForm):
             if scope not in known and scope not in names_in(self.instance.scopes):
                 nearest = get_close_matches(scope, known, n=1)
                 raise ValidationError(
-                    gettext("There is no scope %(scope)r here, so no token could have it. %(hint)s")
+                    gettext("The scope %(scope)r does not exist, so no token can have it. %(hint)s")
                     % {
                         "scope": scope,
                         "hint": gettext("Did you mean %(scope)r?") % {"scope": nearest[0]}
@@ -301,16 +305,19 @@ class ComponentForm(NarrowingForm):
             *("groups", "permissions", "scopes", "rate", "approval"),
         ]
         help_texts = {
-            "is_enabled": _("To clients, what is switched off does not exist."),
+            "is_enabled": _("For clients, a component that is switched off does not exist."),
             "title": _("Empty: as in code."),
-            "description": _("What a model is told; empty: as in code."),
-            "approval": _("What code asks for stays; staff is more than the caller."),
+            "description": _("The text that models read; empty: as in code."),
+            "approval": _(
+                "The stricter of this and the approval in code applies; staff is stricter than "
+                "the caller."
+            ),
         }
 
 
 # Publishing changes once per request --------------------------------------------------------------
 
-# What callers find in the lists; rates and approvals they notice when they call.
+# Fields that change the lists of clients; rates and approvals apply to calls only.
 LISTED = frozenset(
     {"is_enabled", "title", "description", "groups", "permissions", "scopes"},
 )
@@ -318,7 +325,7 @@ ATTRIBUTE = "_mcp_decided"
 
 
 def decided_once(request: HttpRequest, lists: Iterable[tuple[str, str]]) -> None:
-    """Tell of these lists once the transaction of the request commits, with those told before."""
+    """Publish a change of these lists when the request's transaction commits, once per request."""
     alias = router.db_for_write(Component)
     if not transaction.get_connection(alias).in_atomic_block:
         decided(lists)
@@ -332,7 +339,7 @@ def decided_once(request: HttpRequest, lists: Iterable[tuple[str, str]]) -> None
 
 
 def lists_of(rows: Iterable[Component]) -> list[tuple[str, str]]:
-    """The lists that components are in; a kind that there is not is in none."""
+    """Return the lists that contain these components; an unknown kind is in none."""
     return list(dict.fromkeys((row.server, LISTS[row.kind]) for row in rows if row.kind in LISTS))
 
 
@@ -341,7 +348,7 @@ def lists_of(rows: Iterable[Component]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One thing that can be narrowed; an empty text stands for nothing said."""
+    """One line of the comparison; an empty text means that nothing is set."""
 
     label: str
     code: str
@@ -350,23 +357,23 @@ class Line:
 
 
 def find(server: MCPServer | None, row: Component) -> CodeComponent | None:
-    """What code has under the name of a row."""
+    """Return the component of a row before overrides, or ``None`` if there is none."""
     return server.available.tables.get(row.kind, {}).get(row.key) if server is not None else None
 
 
 def is_readable(row: Component) -> bool:
-    """Whether what a row says can be meant; one that cannot switches its component off."""
+    """Return whether a row has valid data; an invalid row switches its component off."""
     return _override(row).is_enabled
 
 
 def _override(row: Component) -> Override:
-    """What a row says, but for whether it is switched on."""
+    """Return the override of a row as if the row were enabled."""
     said = {name: getattr(row, name) for name in (*NARROWING, *COMPONENT_NARROWING)}
     return override_of({**said, "is_enabled": True}, name=row.key)
 
 
 def component_lines(declared: CodeComponent, row: Component) -> list[Line]:
-    """The lines of one component; the effect is that of being enabled."""
+    """Return the comparison for a component, as if it were enabled."""
     override = _override(row)
     effect = narrowed(declared, override)
     if effect is None:
@@ -403,7 +410,7 @@ def component_lines(declared: CodeComponent, row: Component) -> list[Line]:
 
 
 def server_lines(server: MCPServer, row: Server) -> list[Line]:
-    """The lines of one server; the effect is that of being enabled."""
+    """Return the comparison for a server, as if it were enabled."""
     title, instructions = server.title_in_code, server.instructions_in_code
     said = {name: getattr(row, name) for name in ("name", "instructions", *NARROWING)}
     decisions = decisions_of({**said, "is_enabled": True}, {})
@@ -437,7 +444,7 @@ def _unreadable() -> Line:
     return Line(
         label=gettext("everything"),
         code="",
-        admin=gettext("cannot be read"),
+        admin=gettext("invalid data"),
         effect=gettext("switched off"),
     )
 
@@ -464,9 +471,9 @@ def _task(tool: Tool) -> str:
         gettext("asks before the task") if tool.ask == "before" else gettext("asks during the task")
     )
     if tool.task == "optional":
-        ways = gettext("as a task where the client can")
+        ways = gettext("as a task if the client supports it")
     elif tool.handle:
-        ways = gettext("only as a task, with a handle for other clients")
+        ways = gettext("only as a task, with polling for other clients")
     else:
         ways = gettext("only as a task")
     return f"{ways}, {asks}"
@@ -481,13 +488,13 @@ def _size(component: CodeComponent) -> str:
 
 
 def _view_lines(component: CodeComponent) -> list[tuple[str, str]]:
-    """Labels with texts; none for a component that has no view and is none.
+    """Return labels and texts on the MCP App of a component; none if it has no app.
 
-    The page says in words where the app is served and what hosts let it do: nothing of the app
-    itself runs or is shown within the admin.
+    The page describes where the app is served and what hosts allow it to do. The app itself is
+    neither run nor shown in the admin.
     """
     if isinstance(component, UIResource):
-        return [(gettext("view of the tool"), component.tool), *_of_page(component.ui)]
+        return [(gettext("MCP App of the tool"), component.tool), *_of_page(component.ui)]
     if isinstance(component, Tool) and component.ui is not None:
         return [*_of_tool(component.ui)]
     return []
@@ -495,7 +502,7 @@ def _view_lines(component: CodeComponent) -> list[tuple[str, str]]:
 
 def _of_tool(ui: UI) -> Iterator[tuple[str, str]]:
     if ui.uri:
-        yield gettext("view"), ui.uri
+        yield gettext("MCP App"), ui.uri
     if ui.visibility:
         yield gettext("may be called by"), ", ".join(ui.visibility)
     if ui.template:
@@ -507,7 +514,7 @@ def _of_page(ui: UI) -> Iterator[tuple[str, str]]:
     named = {
         gettext("may connect to"): ui.connect,
         gettext("may load from"): ui.resources,
-        gettext("may show frames of"): ui.frames,
+        gettext("may embed frames from"): ui.frames,
         gettext("base addresses"): ui.base_uris,
         gettext("may use"): ui.allow,
     }
@@ -515,4 +522,4 @@ def _of_page(ui: UI) -> Iterator[tuple[str, str]]:
         if values:
             yield label, ", ".join(values)
     if ui.domain:
-        yield gettext("origin of its own"), ui.domain
+        yield gettext("own origin"), ui.domain

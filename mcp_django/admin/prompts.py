@@ -1,7 +1,7 @@
-"""Prompts and skills that are written in the admin: their lists, forms and previews.
+"""The admin of prompts and skills that are written in the admin: lists, forms and previews.
 
-Both forms show what is wrong beside the field that it concerns, and detect that the text was
-changed by another user in the meantime (``admin.texts``).
+Both forms show errors beside the fields that they concern, and detect that another user has
+changed the text in the meantime (``admin.texts``).
 """
 
 from __future__ import annotations
@@ -61,37 +61,37 @@ Row = dict[str, Any]
 
 
 class ArgumentsWidget(forms.Widget):
-    """A row for each argument, and some more to fill in; the table needs no script."""
+    """A table with a row for each argument and some empty rows; needs no JavaScript."""
 
     template = "admin/mcp_django/prompt_arguments.html"
 
     def render(
         self, name: str, value: Any, attrs: Mapping[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
-        """The table; rows without a name are arguments that are not there."""
+        """Render the table."""
         rows = [*_shown(value), *[dict.fromkeys(_COLUMNS, "") for _row in range(BLANK_ROWS)]]
         rows = rows[:MAX_ARGUMENTS]
         prefix = (attrs or {}).get("id", f"id_{name}")
         described = (attrs or {}).get("aria-describedby", "")
         context = {"rows": rows, "name": name, "prefix": prefix, "described": described}
-        # Of the site's own templates, as the rest of the page: forms may be rendered by others.
+        # Rendered with the site's templates: the form renderer may not find this one.
         return render_to_string(self.template, context)
 
     def value_from_datadict(self, data: Any, files: Any, name: str) -> list[Row]:
-        """The rows that have a name, in their order."""
+        """Return the rows that have a name, in order."""
         return [row for row in _sent(data, name) if row["name"]]
 
     def value_omitted_from_data(self, data: Any, files: Any, name: str) -> bool:
-        """No row at all is what a form without arguments sends."""
+        """Return false: a form without arguments sends no rows."""
         return False
 
     def id_for_label(self, id_: str) -> str:
-        """The table is labelled as a whole."""
+        """Return no id: the label applies to the whole table."""
         return ""
 
 
 def _shown(value: Any) -> Iterator[Row]:
-    """What was kept, or sent and refused, as texts for inputs."""
+    """Yield the stored or submitted arguments as texts for the inputs."""
     for one in value if isinstance(value, list) else ():
         if isinstance(one, Mapping):
             choices = one.get("choices") or ()
@@ -112,7 +112,7 @@ def _sent(data: Any, name: str) -> Iterator[Row]:
 
 
 class ArgumentsField(forms.Field):
-    """Arguments as the row keeps them."""
+    """The arguments of a prompt, as the row stores them."""
 
     widget = ArgumentsWidget
 
@@ -121,15 +121,15 @@ class ArgumentsField(forms.Field):
             required=False,
             label=_("Arguments"),
             help_text=_(
-                "Empty a name to take its argument away. Save and continue editing for more rows."
+                "Clear a name to remove its argument. Save and continue editing for more rows."
             ),
         )
 
     def to_python(self, value: Any) -> list[Row]:
-        """The arguments, as they are kept.
+        """Return the arguments as the row stores them.
 
         Raises:
-            ValidationError: one of them is none, or there are two of one name.
+            ValidationError: an argument is invalid, or two have the same name.
         """
         try:
             return [one.as_json() for one in arguments_of(value or [])]
@@ -137,19 +137,19 @@ class ArgumentsField(forms.Field):
             raise ValidationError(str(exc)) from None
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Whether they are others than before."""
+        """Return whether the arguments differ from the initial ones."""
         return bool(list(initial or []) != list(data or []))
 
 
 # Preview of a prompt ------------------------------------------------------------------------------
 
 SAMPLE = "sample-"
-# What the form sends and a preview of it has no use for.
+# Submitted fields that the preview does not need.
 _NOT_KEPT = ("csrfmiddlewaretoken", "_save", "_continue", "_addanother", "_again")
 
 
 def _previewed_prompt(prompt: PromptText, data: Any) -> dict[str, Any]:
-    """Its messages with values to try, and its entry in the list."""
+    """Return the context of the preview: messages for sample values, and the list entry."""
     offered = build_prompt(
         written_prompt({name: getattr(prompt, name) for name in PROMPT_COLUMNS})
     ).prompt
@@ -182,7 +182,7 @@ def _previewed_prompt(prompt: PromptText, data: Any) -> dict[str, Any]:
 
 
 def _sample(argument: TextArgument) -> str:
-    """A value that shows where it went."""
+    """Return a sample value that is easy to find in the messages."""
     return argument.choices[0] if argument.choices else f"«{argument.name}»"
 
 
@@ -196,7 +196,7 @@ def _text(content: Any) -> str:
 
 
 def _kept(data: Any) -> Iterator[tuple[str, str]]:
-    """What the form has sent, to be sent again with other values."""
+    """Yield the submitted form data, to be submitted again with other sample values."""
     for name, values in data.lists():
         if name not in _NOT_KEPT and not name.startswith(SAMPLE):
             yield from ((name, value) for value in values)
@@ -206,7 +206,7 @@ def _kept(data: Any) -> Iterator[tuple[str, str]]:
 
 
 def _is_prompt_taken(server: str, name: str) -> bool:
-    """Whether code has a prompt that answers to this name, which would be offered instead."""
+    """Return whether code has a prompt with this name or alias, which takes precedence."""
     return any(one.name == server and one.answering("prompt", name) for one in all_servers())
 
 
@@ -217,15 +217,15 @@ PROMPTS = Kind(
     error=PromptError,
     is_taken=_is_prompt_taken,
     previewed=_previewed_prompt,
-    not_offered=_("The prompt cannot be offered like this: %(why)s"),
-    code_has_it=_("Code has a prompt of this name, which is offered instead."),
-    name_is_taken=_("Code has a prompt “%(name)s” on the server %(server)s; take another name."),
+    not_offered=_("The prompt is invalid: %(why)s"),
+    code_has_it=_("Code has a prompt with this name, which is used instead."),
+    name_is_taken=_("Code has a prompt “%(name)s” on the server %(server)s; use another name."),
     changed_meanwhile=_(
-        "Somebody else has changed this prompt meanwhile: it is at version %(newest)d now, and "
-        "nothing of yours was saved. Compare with “Versions”, and take over what you need. If "
-        "you save again, yours becomes the next version; theirs stays among the versions."
+        "Another user has changed this prompt in the meantime: it is now at version %(newest)d, "
+        "and your changes were not saved. Compare with “Versions”, and copy what you need. If you "
+        "save again, your text becomes the next version; the other one stays among the versions."
     ),
-    look_again=_("Somebody else has changed this prompt meanwhile. Look at it, and try again."),
+    look_again=_("Another user has changed this prompt in the meantime. Review it and try again."),
     versions_title=_("Versions of %(prompt)s"),
     version_title=_("Version %(number)d of %(prompt)s"),
     back=_("Back to the prompt %(prompt)s"),
@@ -234,7 +234,7 @@ PROMPTS = Kind(
 
 
 class PromptForm(TextForm):
-    """A prompt that is written in the admin."""
+    """The form of a prompt that is written in the admin."""
 
     kind = PROMPTS
 
@@ -246,22 +246,23 @@ class PromptForm(TextForm):
             attrs={"rows": 18, "class": "vLargeTextField mcp-text", "dir": "auto"}
         ),
         help_text=_(
-            'Write {{ name }} where an argument goes. There are {{ name|default:"…" }}, the '
+            'Write {{ name }} to insert an argument. You can use {{ name|default:"…" }}, the '
             "filters capfirst, lower, quote, trim and upper, and {% if name %} … {% elif name == "
             '"…" %} … {% else %} … {% endif %}. A line “--- assistant” or “--- user” begins the '
             "next message."
         ),
     )
     groups = GroupsField(
-        label=_("Groups"), help_text=_("Whoever is in none of them does not see the prompt.")
+        label=_("Groups"), help_text=_("Only members of these groups see the prompt.")
     )
     permissions = PermissionsField(
-        label=_("Permissions"), help_text=_("Whoever lacks one of them does not see the prompt.")
+        label=_("Permissions"),
+        help_text=_("Only users with all of these permissions see the prompt."),
     )
 
     class Meta:
         model = PromptText
-        # A preview names what is wrong in this order.
+        # A preview lists errors in this order.
         fields = ["server", "is_enabled", *PROMPT_COLUMNS]
         widgets = {
             "description": forms.Textarea(
@@ -270,18 +271,18 @@ class PromptForm(TextForm):
         }
 
     def clean_name(self) -> str:
-        """The name, which clients send as it is.
+        """Return the name, which clients send unchanged.
 
         Raises:
-            ValidationError: it is none.
+            ValidationError: the name is invalid.
         """
         name = str(self.cleaned_data["name"])
         if not PROMPT_NAME.fullmatch(name):
-            raise ValidationError(_now("Use up to 128 of A-Z a-z 0-9 _ . -"))
+            raise ValidationError(_now("Use up to 128 characters from A-Z a-z 0-9 _ . -"))
         return name
 
     def clean_together(self, cleaned: dict[str, Any]) -> None:
-        """See that the text can be read with these arguments."""
+        """Check that the text can be parsed with these arguments."""
         if "text" not in cleaned or "arguments" not in cleaned:
             return
         try:
@@ -295,7 +296,7 @@ class PromptForm(TextForm):
 
 @admin.register(PromptText)
 class PromptTextAdmin(TextAdmin):
-    """The list of written prompts and the form of one."""
+    """The admin of prompts that are written in the admin."""
 
     kind = PROMPTS
     form = PromptForm
@@ -307,19 +308,19 @@ class PromptTextAdmin(TextAdmin):
 
     @admin.action(description=_("Enable the selected prompts"), permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[PromptText]) -> None:
-        """Offer them."""
+        """Enable the selected prompts."""
         self.switch(request, queryset, is_enabled=True)
 
     @admin.action(description=_("Disable the selected prompts"), permissions=["change"])
     def disable(self, request: HttpRequest, queryset: QuerySet[PromptText]) -> None:
-        """Offer them no more."""
+        """Disable the selected prompts."""
         self.switch(request, queryset, is_enabled=False)
 
     @admin.action(description=_("Duplicate to another server…"), permissions=["add"])
     def duplicate(
         self, request: HttpRequest, queryset: QuerySet[PromptText]
     ) -> HttpResponseBase | None:
-        """Ask for the server, and write them down once more there, switched off."""
+        """Ask for a server, and copy the prompts to it, disabled."""
         servers = [one.name for one in all_servers()]
         target = request.POST.get("to")
         if target not in servers:
@@ -340,7 +341,7 @@ class PromptTextAdmin(TextAdmin):
     def _ask_for_server(
         self, request: HttpRequest, prompts: list[PromptText], servers: list[str]
     ) -> TemplateResponse:
-        """The question where copies go."""
+        """Return the page that asks for the server to copy to."""
         return self._page(
             request,
             "prompt_duplicate",
@@ -355,8 +356,8 @@ class PromptTextAdmin(TextAdmin):
         self.message_user(request, text % {"n": copied}, messages.SUCCESS)
         if left:
             text = ngettext(
-                "%(n)d prompt was left out, as there is one of its name.",
-                "%(n)d prompts were left out, as there are some of their names.",
+                "%(n)d prompt was skipped, since its name is already in use.",
+                "%(n)d prompts were skipped, since their names are already in use.",
                 left,
             )
             self.message_user(request, text % {"n": left}, messages.WARNING)
@@ -386,7 +387,7 @@ def _copy(prompt: PromptText, server: str) -> PromptText:
 
 
 def _previewed_skill(skill: Skill, _data: Any) -> dict[str, Any]:
-    """Its files, as clients read them, and its entry in the list."""
+    """Return the context of the preview: the files that clients read, and the list entry."""
     files = build_skill(written_skill({name: getattr(skill, name) for name in SKILL_COLUMNS}))
     files.sort(key=lambda one: one.uri)
     entry = entry_of(next(one for one in files if one.frontmatter is not None), files)
@@ -400,7 +401,7 @@ def _previewed_skill(skill: Skill, _data: Any) -> dict[str, Any]:
 
 
 def _is_skill_taken(server: str, name: str) -> bool:
-    """Whether code has a skill of this name, which would be offered instead."""
+    """Return whether code has a skill with this name, which takes precedence."""
     return any(one.name == server and is_of_code(one.resources, name) for one in all_servers())
 
 
@@ -411,15 +412,15 @@ SKILLS = Kind(
     error=SkillError,
     is_taken=_is_skill_taken,
     previewed=_previewed_skill,
-    not_offered=_("The skill cannot be offered like this: %(why)s"),
-    code_has_it=_("Code has a skill of this name, which is offered instead."),
-    name_is_taken=_("Code has a skill “%(name)s” on the server %(server)s; take another name."),
+    not_offered=_("The skill is invalid: %(why)s"),
+    code_has_it=_("Code has a skill with this name, which is used instead."),
+    name_is_taken=_("Code has a skill “%(name)s” on the server %(server)s; use another name."),
     changed_meanwhile=_(
-        "Somebody else has changed this skill meanwhile: it is at version %(newest)d now, and "
-        "nothing of yours was saved. Compare with “Versions”, and take over what you need. If "
-        "you save again, yours becomes the next version; theirs stays among the versions."
+        "Another user has changed this skill in the meantime: it is now at version %(newest)d, "
+        "and your changes were not saved. Compare with “Versions”, and copy what you need. If you "
+        "save again, your text becomes the next version; the other one stays among the versions."
     ),
-    look_again=_("Somebody else has changed this skill meanwhile. Look at it, and try again."),
+    look_again=_("Another user has changed this skill in the meantime. Review it and try again."),
     versions_title=_("Versions of %(skill)s"),
     version_title=_("Version %(number)d of %(skill)s"),
     back=_("Back to the skill %(skill)s"),
@@ -428,7 +429,7 @@ SKILLS = Kind(
 
 
 class SkillForm(TextForm):
-    """A skill that is written in the admin."""
+    """The form of a skill that is written in the admin."""
 
     kind = SKILLS
     lines = ("description", "text", "supporting_files")
@@ -438,7 +439,8 @@ class SkillForm(TextForm):
         max_length=MAX_DESCRIPTION,
         widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField", "dir": "auto"}),
         help_text=_(
-            "What it does, and when to use it: by this alone a model decides whether to read on."
+            "What it does, and when to use it: models decide from this alone whether to read the "
+            "skill."
         ),
     )
     text = forms.CharField(
@@ -448,7 +450,8 @@ class SkillForm(TextForm):
             attrs={"rows": 18, "class": "vLargeTextField mcp-text", "dir": "auto"}
         ),
         help_text=_(
-            "In Markdown. Name the tools to use, and the files below, as references/codes.md."
+            "In Markdown. Name the tools to use, and the files below, for example "
+            "references/codes.md."
         ),
     )
     supporting_files = forms.CharField(
@@ -459,36 +462,37 @@ class SkillForm(TextForm):
             attrs={"rows": 8, "class": "vLargeTextField mcp-text", "dir": "auto"}
         ),
         help_text=_(
-            "What a model reads only when the instructions send it there. A line “--- file: "
+            "A model reads these files only if the instructions refer to them. A line “--- file: "
             "references/codes.md” begins a file."
         ),
     )
     groups = GroupsField(
-        label=_("Groups"), help_text=_("Whoever is in none of them does not see the skill.")
+        label=_("Groups"), help_text=_("Only members of these groups see the skill.")
     )
     permissions = PermissionsField(
-        label=_("Permissions"), help_text=_("Whoever lacks one of them does not see the skill.")
+        label=_("Permissions"),
+        help_text=_("Only users with all of these permissions see the skill."),
     )
 
     class Meta:
         model = Skill
-        # A preview names what is wrong in this order.
+        # A preview lists errors in this order.
         fields = ["server", "is_enabled", *SKILL_COLUMNS]
         help_texts = {
-            "license": _("Such as the name of a license."),
-            "compatibility": _("What a client needs for it, if anything."),
+            "license": _("For example the name of a license."),
+            "compatibility": _("What a client needs to use the skill, if anything."),
         }
 
     def clean_name(self) -> str:
-        """The name, which becomes a part of addresses.
+        """Return the name, which becomes part of URIs.
 
         Raises:
-            ValidationError: it is none.
+            ValidationError: the name is invalid.
         """
         name = str(self.cleaned_data["name"])
         if not is_name(name):
             raise ValidationError(
-                _now("Use up to 64 of a-z, 0-9 and single hyphens between them: close-a-notice")
+                _now("Use up to 64 of a-z, 0-9 and single hyphens, for example close-a-notice")
             )
         return name
 
@@ -498,7 +502,7 @@ class SkillForm(TextForm):
 
 @admin.register(Skill)
 class SkillAdmin(TextAdmin):
-    """The list of written skills and the form of one."""
+    """The admin of skills that are written in the admin."""
 
     kind = SKILLS
     form = SkillForm
@@ -511,10 +515,10 @@ class SkillAdmin(TextAdmin):
 
     @admin.action(description=_("Enable the selected skills"), permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Skill]) -> None:
-        """Offer them."""
+        """Enable the selected skills."""
         self.switch(request, queryset, is_enabled=True)
 
     @admin.action(description=_("Disable the selected skills"), permissions=["change"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Skill]) -> None:
-        """Offer them no more."""
+        """Disable the selected skills."""
         self.switch(request, queryset, is_enabled=False)

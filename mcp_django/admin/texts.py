@@ -1,6 +1,6 @@
 """Base classes for prompts and skills written in the admin: list, form, preview and versions.
 
-``Kind`` says what differs between prompts and skills.
+``Kind`` has what differs between prompts and skills.
 """
 
 from __future__ import annotations
@@ -39,43 +39,46 @@ if TYPE_CHECKING:
 
 
 class Versions(Protocol):
-    """The module that keeps the rows of a kind, and what they said before."""
+    """The interface of the modules that save the rows of a kind and their versions."""
 
     def check(self, row: Any, /) -> None:
-        """See that it can be offered."""
+        """Check that the row can be built into components."""
 
     def keep(self, row: Any, /, *, author: Any, based_on: int) -> bool:
-        """Save it."""
+        """Save the row, with a new version if its content has changed."""
 
     def newest_version(self, pk: Any, /) -> int | None:
-        """The version it is at."""
+        """Return the number of the current version."""
 
     def versions_of(self, row: Any, /) -> QuerySet[Any]:
-        """All its versions."""
+        """Return all versions of the row."""
 
     def restore(self, row: Any, version: Any, /, *, author: Any, based_on: int) -> bool:
-        """Have it say again what it said in one of them."""
+        """Restore the content of a version."""
 
     def lines_of(self, content: Any, /) -> list[str]:
-        """What a version says."""
+        """Return the content of a version as lines."""
 
     def differences(self, before: Any, after: Any, /) -> Iterator[Line]:
-        """What is different in one."""
+        """Yield the lines of a comparison of two versions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Prompts, or skills; a text may have the noun as its placeholder, for the row's name."""
+    """What is specific to prompts or to skills.
+
+    Texts may contain the noun as a placeholder, which stands for the name of the row.
+    """
 
     noun: Literal["prompt", "skill"]
     offered_among: Literal["prompts", "resources"]
     versions: Versions
     error: type[ValueError]
-    """Why it cannot be offered; its ``field``, if it has one, names what is wrong."""
+    """The exception for a row that is invalid; its ``field``, if any, names the form field."""
     is_taken: Callable[[str, str], bool]
-    """Whether code has one of this name on this server, which would be offered instead."""
+    """Whether code has one of this name on this server, which takes precedence."""
     previewed: Callable[[Any, Any], dict[str, Any]]
-    """What a preview shows of a row that can be offered, and of what was sent with it."""
+    """Returns the template context of the preview, for a valid row and the submitted data."""
 
     not_offered: _StrPromise
     code_has_it: _StrPromise
@@ -92,20 +95,20 @@ class Kind:
 
 
 class TextForm(MeanwhileForm):
-    """What is written in the admin; ``based_on`` is the version that its author has before him.
+    """The form of a prompt or skill; ``based_on`` is the version that its user is editing.
 
-    An edit by another user is not overwritten unseen: the form is refused once if there is a newer
-    version than the one it began with. A name that code uses already is refused too, since code's
-    prompt or skill would be offered instead.
+    An edit by another user is not overwritten unseen: the form is rejected once if there is a newer
+    version than the one it started from. A name that code already uses is rejected too, since the
+    prompt or skill in code takes precedence.
     """
 
     kind: ClassVar[Kind]
     lines: ClassVar[tuple[str, ...]] = ("text",)
-    """The fields that are kept with the line ends of their kind, whatever a browser sends."""
+    """The fields whose line endings are normalized to ``\\n``; browsers send ``\\r\\n``."""
 
     server = forms.ChoiceField(label=_("Server"))
     scopes = ScopesField(
-        label=_("Scopes"), help_text=_("What an OAuth token needs; with spaces in between.")
+        label=_("Scopes"), help_text=_("Scopes that an OAuth token needs, separated by spaces.")
     )
     based_on = forms.IntegerField(widget=forms.HiddenInput, initial=0, required=False)
 
@@ -120,7 +123,7 @@ class TextForm(MeanwhileForm):
         self.fields["based_on"].initial = self.instance.version
 
     def clean(self) -> dict[str, Any]:
-        """See that nobody was faster, and that code has nothing of this name."""
+        """Check that there is no newer version, and that code does not use the name."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         for field in self.lines:
             if field in cleaned:
@@ -134,19 +137,19 @@ class TextForm(MeanwhileForm):
         return cleaned
 
     def clean_together(self, cleaned: dict[str, Any]) -> None:
-        """See that the fields go together, beyond what ``check`` of the kind sees."""
+        """Check fields that depend on each other, beyond what ``check`` of the kind checks."""
 
     def _check_version(self, cleaned: dict[str, Any]) -> None:
         newest = self.kind.versions.newest_version(self.instance.pk)
         if newest is None or cleaned.get("based_on") == newest:
             return
-        # Whoever saves once more has read this.
+        # Saving again after this error overwrites the newer version.
         self.data = self.data.copy()  # type: ignore[attr-defined]
         self.data[self.add_prefix("based_on")] = str(newest)  # type: ignore[index]
         self.add_error(None, self.kind.changed_meanwhile % {"newest": newest})
 
     def _post_clean(self) -> None:
-        """The instance as it would be kept, tried out as a whole."""
+        """Build the instance, and check it as a whole."""
         super()._post_clean()  # type: ignore[misc]
         if self.errors:
             return
@@ -166,12 +169,12 @@ PAGE_SIZE = 50
 
 
 class TextPages(Base):
-    """A ``ModelAdmin`` of one kind with more pages than a form."""
+    """A ``ModelAdmin`` with additional pages: preview, versions and restore."""
 
     kind: ClassVar[Kind]
 
     def get_urls(self) -> list[URLPattern]:
-        """With those pages."""
+        """Return the URLs, including those of the additional pages."""
         name, view = f"{self.opts.app_label}_{self.opts.model_name}_", self.admin_site.admin_view
         one = "<path:object_id>/"
         version = f"{one}versions/<int:number>/"
@@ -185,14 +188,14 @@ class TextPages(Base):
         ]
 
     def url_of(self, page: str, *args: Any) -> str:
-        """The address of one of those pages."""
+        """Return the URL of one of the additional pages."""
         name = f"{self.opts.app_label}_{self.opts.model_name}_{page}"
         return reverse(f"{self.admin_site.name}:{name}", args=args)
 
     # Preview ----------------------------------------------------------------------------------
 
     def preview_view(self, request: HttpRequest, object_id: str | None = None) -> HttpResponseBase:
-        """What a client would get of what stands in the form; nothing is kept."""
+        """Show what a client would get for the submitted form; saves nothing."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         if object_id is None:
@@ -220,7 +223,7 @@ class TextPages(Base):
     # Versions ---------------------------------------------------------------------------------
 
     def versions_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        """All versions, the newest first."""
+        """Show all versions, the newest first."""
         row = self._viewed(request, object_id)
         rows = self.kind.versions.versions_of(row).defer("content")
         page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("p"))
@@ -228,7 +231,7 @@ class TextPages(Base):
         return self._page(request, "text_versions", title, row, versions=list(page), page=page)
 
     def version_view(self, request: HttpRequest, object_id: str, number: int) -> HttpResponseBase:
-        """One version, and what is different in it from the one before, or from any other."""
+        """Show one version, compared with the previous one or with any other."""
         row = self._viewed(request, object_id)
         version = self._version(row, number)
         wanted = request.GET.get("with", "")
@@ -253,7 +256,7 @@ class TextPages(Base):
         )
 
     def restore_view(self, request: HttpRequest, object_id: str, number: int) -> HttpResponseBase:
-        """Have it say again what it said once."""
+        """Restore the content of a version as a new version."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = self._row(request, object_id)
@@ -304,7 +307,7 @@ class TextPages(Base):
     def _page(
         self, request: HttpRequest, template: str, title: str, row: Any = None, **context: Any
     ) -> TemplateResponse:
-        """A page with the way back to the form of a row, if it is about one."""
+        """Return a page, with a link back to the form of the row if there is one."""
         request.current_app = self.admin_site.name
         page = {
             **self.admin_site.each_context(request),
@@ -318,7 +321,7 @@ class TextPages(Base):
 
 
 def _errors(form: Any) -> list[tuple[str, str]]:
-    """What is wrong, each with the label of its field."""
+    """Return the errors of a form, each with the label of its field."""
     return [
         (str(form.fields[name].label) if name in form.fields else "", error)
         for name, errors in form.errors.items()
@@ -332,7 +335,7 @@ FIXED = ("server", "name")
 
 
 class TextAdmin(TextPages):
-    """The list of texts of one kind and the form of one; everybody hears of a change."""
+    """Base class of the admin of prompts and of skills; publishes every change."""
 
     what_it_is: ClassVar[tuple[str, ...]]
     what_it_says: ClassVar[tuple[str, ...]]
@@ -340,35 +343,35 @@ class TextAdmin(TextPages):
 
     change_form_template = "admin/mcp_django/text_change_form.html"
     list_filter = ["server", "is_enabled"]
-    # Whoever has two tabs open does not fill in the same one twice.
+    # "Save as new" cannot work: server and name are read-only in an existing row.
     save_as = False
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """What it is, what it says, who may see it."""
+        """Return the fieldsets: identity, content, and permissions."""
         may_save = self.has_change_permission(request, obj) if obj else True
         based_on = ["based_on"] if may_save else []
-        more = [(_("More about it"), {"fields": [*self.more_about_it]})]
+        more = [(_("More details"), {"fields": [*self.more_about_it]})]
         return [
             (None, {"fields": ["server", "name", "is_enabled", *self.what_it_is]}),
-            (_("What it says"), {"fields": [*self.what_it_says, *based_on]}),
+            (_("Content"), {"fields": [*self.what_it_says, *based_on]}),
             *(more if self.more_about_it else []),
             (
                 _("Who may see it"),
                 {
                     "fields": ["groups", "permissions", "scopes"],
-                    "description": _("Empty: whoever may enter the server."),
+                    "description": _("Empty: every user who has access to the server."),
                 },
             ),
         ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """It keeps its name: what was decided about it, and approved of it, hangs on that."""
+        """Make the name read-only after creation: overrides and approvals refer to it."""
         return list(FIXED) if obj else []
 
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """The form, with the ways to its preview and its versions."""
+        """Render the form with links to its preview and its versions."""
         obj = kwargs.get("obj")
         if obj is None:
             context["preview_url"] = self.url_of("preview_new")
@@ -381,7 +384,7 @@ class TextAdmin(TextPages):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> Any:
-        """The form, with what keeps it from being offered."""
+        """Show the form, with the reason why the row is not in the catalog, if any."""
         extra = dict(extra_context or {})
         if request.method == "GET" and self.has_view_or_change_permission(request):
             row = self.get_object(request, unquote(object_id))
@@ -390,15 +393,15 @@ class TextAdmin(TextPages):
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
-        """Whether it is offered, and why not."""
+        """Return whether the row is in the catalog, and why not."""
         return self._hindrance(row) or (
-            gettext("offered") if row.is_enabled else gettext("switched off")
+            gettext("available") if row.is_enabled else gettext("switched off")
         )
 
     def _hindrance(self, row: Any) -> str:
-        """What keeps it from being offered, whether it is switched on or not."""
+        """Return why the row cannot be in the catalog, whether or not it is enabled."""
         if row.server not in {one.name for one in all_servers()}:
-            return gettext("There is no server of this name.")
+            return gettext("There is no server with this name.")
         if self.kind.is_taken(row.server, row.name):
             return str(self.kind.code_has_it)
         try:
@@ -410,27 +413,27 @@ class TextAdmin(TextPages):
     # Changes ----------------------------------------------------------------------------------
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001
-        """Keep it, with a version of what it says."""
+        """Save the row, with a new version if its content has changed."""
         based_on = form.cleaned_data.get("based_on") or 0
         self.kind.versions.keep(obj, author=request.user, based_on=based_on)
         catalog_rows.write_after_commit()
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """Take it away, and say so."""
+        """Delete the row and publish the change."""
         super().delete_model(request, obj)
         self._tell({obj.server})
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Take several away, and say so."""
+        """Delete the rows and publish the change."""
         servers = set(queryset.order_by().values_list("server", flat=True).distinct())
         super().delete_queryset(request, queryset)
         self._tell(servers)
 
     def switch(self, request: HttpRequest, queryset: QuerySet[Any], *, is_enabled: bool) -> None:
-        """Offer some, or offer them no more."""
+        """Enable or disable the rows and publish the change."""
         with transaction.atomic(using=queryset.db):
             rows = list(queryset.exclude(is_enabled=is_enabled))
-            # Whoever has the form open changes what it says, and is not in the way of this.
+            # An update leaves the version alone, so it does not conflict with an open form.
             queryset.model._default_manager.using(queryset.db).filter(
                 pk__in=[row.pk for row in rows]
             ).update(is_enabled=is_enabled)

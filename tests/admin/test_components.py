@@ -309,7 +309,7 @@ def test_what_no_list_shows_is_told_to_processes_alone(
 @pytest.mark.parametrize("text", ['a"b', "a\\b", "offline_access", "ümlaut"])
 def test_what_is_no_scope_is_refused(look: Component, text: str) -> None:
     answer = superuser().post(page_of(look), form(look, scopes=f"fine {text}"))
-    assert "is no scope for a component" in answer.content.decode()
+    assert "is not a valid scope for a component" in answer.content.decode()
     look.refresh_from_db()
     assert look.scopes == []
 
@@ -325,7 +325,7 @@ def test_approval_is_for_tools_alone() -> None:
 
 def test_a_missing_one_is_shown_as_what_it_was() -> None:
     page = superuser().get(page_of(missing())).content.decode()
-    assert "Code has this component no more" in page
+    assert "This component is no longer in code" in page
     assert "gone" in page
 
 
@@ -401,9 +401,9 @@ def test_a_theme_brings_the_class_of_all_screens() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"rate": "5/h, 0/m"}, "0/m lets nothing through: write a count of 1 or more"),
+        ({"rate": "5/h, 0/m"}, "0/m allows no calls: write a count of 1 or more"),
         ({"rate": "often"}, "is no rate: write"),
-        ({"scopes": "mcp order:read"}, "no scope 'order:read' here"),
+        ({"scopes": "mcp order:read"}, "scope 'order:read' does not exist"),
         ({"scopes": "zzz"}, "Known: "),
         ({"description": "x" * 10_001}, "at most 10000 characters (it has 10001)"),
     ],

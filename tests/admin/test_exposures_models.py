@@ -130,7 +130,7 @@ def test_what_is_left_out_is_said_with_the_reason(client: Client, root: Any) -> 
         assert said[path].startswith("Is more than the name of a user; show it in code")
         assert f'value="{path}"' not in text
     assert 'name="paths-fields" value="user__username"' in text
-    assert f"{len(said)} fields are left out" in text
+    assert f"{len(said)} fields cannot be exposed" in text
     said = left_out(page(client.get(ADD.replace("Order", "Remark"))))
     assert "content_type belongs" not in said["content_type"]
     assert said["content_type"].startswith("Leads to what is closed: contenttypes.ContentType")
@@ -174,8 +174,8 @@ def test_a_preview_shows_everything_and_keeps_nothing(client: Client, root: Any)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"paths-fields": []}, "Choose at least one field"),
-        ({"paths-fields": ["number", "customer__password"]}, "is not among what can be chosen"),
+        ({"paths-fields": []}, "Shown” for at least one field"),
+        ({"paths-fields": ["number", "customer__password"]}, "is not one of the available choices"),
         ({"paths-search_fields": ["status", "note"]}, "Search: note is not shown"),
         ({"paths-fields": ["status"], "paths-filter_fields": []}, "number"),
         ({"operations": ["get", "drop"]}, "drop"),
@@ -186,7 +186,7 @@ def test_a_preview_shows_everything_and_keeps_nothing(client: Client, root: Any)
         ({"page_size": "0"}, "page_size"),
         ({"page_size": "5000"}, "page_size"),
         ({"name": "Not a name"}, "lower-case letters"),
-        ({"scopes": '"'}, "no scope"),
+        ({"scopes": '"'}, "not a valid scope"),
         ({"groups": ["gone"]}, "gone"),
         ({"operations": ["create"]}, "requires"),
     ],
@@ -240,7 +240,7 @@ def test_staff_with_one_permission_may_do_that(client: Client, root: Any) -> Non
     client.force_login(staff("view_modelexposure"))
     text = page(client.get(change))
     assert "page_size" in text
-    assert "You would not see any row yourself." in text
+    assert "You may not see these rows." in text
     assert "<td>A1</td>" not in text
     assert '_save"' not in text
     assert '_preview"' not in text
@@ -326,9 +326,9 @@ def test_the_list_says_what_is_not_offered_and_why(client: Client, root: Any) ->
     ModelExposure.objects.create(server="desk", target="shop.Tag", is_enabled=False)
     text = page(client.get(LIST)).replace("&#x27;", "'")
     for words in (
-        ">Offered<",
+        ">Available<",
         "The site has no model 'shop.Gone'",
-        "there is no server “gone” in code",
+        "code has no server “gone”",
         "groups is no list of names.",
         ">Switched off<",
     ):

@@ -108,7 +108,7 @@ def test_parameters_of_the_address_have_types(client: Client, root: Any, server:
 @pytest.mark.parametrize(
     ("target", "change", "words"),
     [
-        ("shop:price_list", {"becomes": "resource"}, "A resource has a URI, as shop://"),
+        ("shop:price_list", {"becomes": "resource"}, "A resource needs a URI, for example shop://"),
         ("shop:price_list", {"uri": "shop://x"}, "has no URI"),
         ("shop:price_list", {"becomes": "resource", "uri": "a://{x}"}, "no variable 'x'"),
         ("shop:price_list", {"becomes": "resource", "uri": "a://b"}, "needs 'season'"),

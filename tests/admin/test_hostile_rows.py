@@ -97,8 +97,8 @@ def test_what_means_nothing_does_not_close_the_page(kind: str, said: dict[str, A
 def test_what_is_off_for_it_is_said(kind: str) -> None:
     row = row_of(kind, groups=5)
     page = superuser().get(f"/admin/mcp_django/{kind}/{row.pk}/change/").content.decode()
-    assert "cannot be read" in page
-    assert "means nothing, so nobody is served" in page
+    assert "invalid data" in page
+    assert "is invalid, so access is denied" in page
 
 
 @pytest.mark.parametrize("content", [[1], 5, {"text": 5}, {"title": None}, {"arguments": "x"}])

@@ -152,7 +152,7 @@ def test_the_second_of_two_editors_is_told_and_loses_nothing(client: Client, roo
     answer = client.post(address, mine)
     assert answer.status_code == 200
     text = answer.content.decode()
-    assert "at version 2 now" in text
+    assert "now at version 2" in text
     assert "Mine {{ to }}." in text
     row.refresh_from_db()
     assert row.text == "Theirs."
@@ -299,7 +299,7 @@ def test_the_list_says_what_keeps_a_prompt_from_being_offered(client: Client, ro
     saved(name="off", is_enabled=False)
     PromptText.objects.create(server="written", name="broken", text="{{ nobody }}")
     text = page(client, LIST)
-    for words in ("Code has a prompt", "no server of this name", "switched off", "Line 1"):
+    for words in ("Code has a prompt", "no server with this name", "switched off", "Line 1"):
         assert words in text
     broken = PromptText.objects.get(name="broken")
     assert "Line 1" in page(client, f"{LIST}{broken.pk}/change/")
@@ -335,7 +335,7 @@ def test_prompts_are_copied_to_another_server_switched_off(client: Client, root:
     assert PromptText.objects.count() == 4
     told = act(client, "duplicate", *rows, to="other").content.decode()
     assert "2 prompts were copied" in told
-    assert "1 prompt was left out" in told
+    assert "1 prompt was skipped" in told
     copy = PromptText.objects.get(server="other", name="letter")
     assert (copy.is_enabled, copy.groups, copy.version) == (False, ["Editors"], 1)
     assert "Duplicated" in LogEntry.objects.first().change_message  # type: ignore[union-attr]

@@ -180,12 +180,12 @@ def test_each_hidden_component_has_its_reasons(client: Client, root: Any, addres
     found = hidden(client, address, who="user", user="bob")
     assert found == {
         "groups": "The user lacks the permission auth.view_group.",
-        "private": "The permission OnlyAda says no.",
+        "private": "The permission OnlyAda denies access.",
     }
     with override_settings(MCP_DJANGO={"LIST_FILTER": "scopes"}):
         found = hidden(client, address, who="user", user="bob", credential="token")
     assert found["write"] == "The token lacks the scopes: write."
-    assert found["private"] == "The permission OnlyAda says no. The token lacks the scopes: write."
+    assert found["private"] == "The permission OnlyAda denies access. The token lacks the scopes: write."
 
 
 @commits
@@ -212,7 +212,7 @@ def test_a_tool_that_is_nothing_but_a_task_needs_a_client_that_follows_it(
     server.tool("long", task="required")(lambda: "")
     server.tool("long_with_handle", task="required", handle=True)(lambda: "")
     found = {one.key: one.needs for one in kinds(client, address)["tool"].shown}
-    assert found["long"] == ("a client that can follow tasks",)
+    assert found["long"] == ("a client that supports tasks",)
     assert found["long_with_handle"] == ()
 
 
@@ -223,7 +223,7 @@ def test_what_a_call_still_needs_is_said(client: Client, root: Any, address: str
     approval = "the approval of staff, for each call"
     assert needs()["write"] == (approval,)
     assert needs()["look"] == ()
-    assert needs()["ask"] == ("a client that can: elicitation",)
+    assert needs()["ask"] == ("a client with the capabilities: elicitation",)
     lacking = ("a token with the scopes: write", approval)
     assert needs(credential="token")["write"] == lacking
     assert needs(credential="token", scopes=["write"])["write"] == (approval,)
@@ -298,7 +298,7 @@ def test_a_closed_door_says_why(client: Client, root: Any) -> None:
     person("gone", is_active=False)
     assert closed(client, server, who="anonymous").startswith("Credentials are needed")
     assert closed(client, server, who="user", user="bob") == (
-        "The permission OnlyAda says no. The user lacks the permission auth.view_group."
+        "The permission OnlyAda denies access. The user lacks the permission auth.view_group."
     )
     assert "not active" in closed(client, server, who="user", user="gone")
     Server.objects.filter(name="door").update(is_enabled=False, groups=["Editors"])
@@ -307,7 +307,7 @@ def test_a_closed_door_says_why(client: Client, root: Any) -> None:
     assert "switched off" in found
     assert "Editors" not in found or "none of the groups" in found
     broken = MCPServer("broken", permission=Fails)
-    assert "the log says why" in closed(client, broken)
+    assert "see the log" in closed(client, broken)
 
 
 def test_an_oauth_client_needs_the_scopes_of_the_server(client: Client, root: Any) -> None:

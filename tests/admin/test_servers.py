@@ -175,7 +175,7 @@ def test_a_name_that_means_nothing_any_more_stays_and_is_marked(row: Server) -> 
     client = superuser()
     page = client.get(page_of(row)).content.decode()
     for name in ("ghosts", "no.such"):
-        expected = f'<option value="{name}" selected>{name} (does not exist any more)</option>'
+        expected = f'<option value="{name}" selected>{name} (no longer exists)</option>'
         assert expected in page
     client.post(page_of(row), form(row, title="Kept"))
     row.refresh_from_db()

@@ -81,7 +81,7 @@ def test_a_skill_written_here_is_read_by_a_client(server: MCPServer) -> None:
     assert reader.read_resource("skill://close-it/references/codes.md")[0]["text"] == "LHR\n"
     assert LogEntry.objects.get().is_addition()
     listed = page(client, LIST)
-    assert "offered" in listed
+    assert "available" in listed
 
 
 def test_a_change_makes_a_version_and_the_name_stays() -> None:
@@ -99,7 +99,7 @@ def test_a_change_makes_a_version_and_the_name_stays() -> None:
     assert (row.version, row.groups) == (2, ["Editors"])
     # Somebody who still has the first one before him.
     response = client.post(address, form(text="Old.", based_on="1"))
-    assert "at version 2 now" in response.content.decode()
+    assert "now at version 2" in response.content.decode()
     row.refresh_from_db()
     assert row.text == "New."
 
@@ -116,7 +116,7 @@ def test_a_change_makes_a_version_and_the_name_stays() -> None:
         ({"text": " \n"}, "text", "says nothing"),
         ({"supporting_files": "no name"}, "supporting_files", "--- file:"),
         ({"supporting_files": "--- file: ../a"}, "supporting_files", "no name for a file"),
-        ({"scopes": "a\\b"}, "scopes", "no scope"),
+        ({"scopes": "a\\b"}, "scopes", "not a valid scope"),
     ],
 )
 def test_what_is_wrong_is_said_beside_its_field(
@@ -197,9 +197,9 @@ def test_the_list_says_what_is_not_offered() -> None:
     row = Skill.objects.create(server="written", name="bad", description="", text="x")
     client = superuser()
     listed = page(client, LIST)
-    assert "Code has a skill of this name" in listed
-    assert "There is no server of this name" in listed
-    assert "cannot be offered" in page(client, f"{LIST}{row.pk}/change/")
+    assert "Code has a skill with this name" in listed
+    assert "There is no server with this name" in listed
+    assert "The skill is invalid" in page(client, f"{LIST}{row.pk}/change/")
 
 
 @pytest.mark.parametrize("wrong", [7, [[]]])

@@ -356,7 +356,7 @@ def test_the_page_of_a_tool_says_how_it_runs(chores: MCPServer) -> None:
     for key in ("dust", "ask", "look"):
         row = Component.objects.get(server="chores", key=key)
         said[key] = text_of(client.get(f"/admin/mcp_django/component/{row.pk}/change/"))
-    assert "as a task where the client can, asks during the task" in said["dust"]
+    assert "as a task if the client supports it, asks during the task" in said["dust"]
     assert "only as a task, asks before the task" in said["ask"]
     assert "as a task" not in said["look"]
 

@@ -72,5 +72,5 @@ def test_the_admin_says_what_answers_to_which_name(shop: MCPServer, client: Clie
         row.key: client.get(f"/admin/mcp_django/component/{row.pk}/change/").content.decode()
         for row in Component.objects.filter(server=shop.name)
     }
-    assert "answered as well: orders." in pages["find_orders"]
-    assert "Code calls this component find_orders now" in pages["orders"]
+    assert "former names: orders." in pages["find_orders"]
+    assert "Code has renamed this component to find_orders" in pages["orders"]
