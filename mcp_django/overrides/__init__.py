@@ -1,1 +1,1 @@
-"""What the owner of a site makes of its servers in the admin, laid over what code declares."""
+"""The admin's overrides and additions: what the site owner changes in the catalog of code."""

@@ -1,6 +1,6 @@
-"""Rules for exposures in the admin: their options, and what may never be exposed.
+"""Rules for exposing models and views in the admin: the options, and what may never be exposed.
 
-Options are read strictly: an unknown one is refused, not ignored.
+Options are read strictly: an unknown option is an error, not ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mcp_django.schema.secrets import names_secret
 OPERATIONS = ("list", "get", "count", "create", "update", "delete")
 READING = ("list", "get", "count")
 ACTIONS = {"create": "add", "update": "change", "delete": "delete"}
-"""What Django calls what each of the writing operations does."""
+"""The Django permission action that each writing operation requires."""
 
 BECOMES = ("tool", "resource", "prompt", "form")
 TYPES: Mapping[str, type] = {
@@ -33,30 +33,30 @@ TYPES: Mapping[str, type] = {
     "yes or no": bool,
     "date": dt.date,
 }
-"""The types that a parameter of an address may have, in words."""
+"""The types of query parameters, by their names in the form and in stored options."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of one kind of exposure; a subclass has them as fields."""
+    """Base class for the options of one kind of row; subclasses declare them as fields."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
-        """The options as they are kept in a row.
+        """Return the options that a row stores.
 
         Raises:
-            ImproperlyConfigured: naming the option, its value and what to write.
+            ImproperlyConfigured: an option is invalid; the message says what to write instead.
         """
         known = {one.name: one for one in fields(cls)}
         found: dict[str, Any] = {}
         for name, value in given.items():
             if name not in known:
                 nearest = difflib.get_close_matches(str(name), known, n=1)
-                hint = f"did you mean {nearest[0]!r}?" if nearest else f"there is {[*known]}."
+                hint = f"did you mean {nearest[0]!r}?" if nearest else f"valid names: {[*known]}."
                 raise ImproperlyConfigured(f"There is no option {str(name)[:80]!r}; {hint}")
             found[name] = cls._read(name, value, known[name].default)
         return cls(**found)
@@ -65,22 +65,22 @@ class Options:
     def _read(cls, name: str, value: Any, default: Any) -> Any:
         if isinstance(default, tuple):
             if not is_names(value):
-                raise ImproperlyConfigured(f"{name} is no list of names: {value!r:.80}.")
+                raise ImproperlyConfigured(f"{name} is not a list of names: {value!r:.80}.")
             value = tuple(value)
         elif type(value) is not type(default):
             raise ImproperlyConfigured(
-                f"{name} is {value!r:.80}; it has to be of the kind of {default!r}."
+                f"{name} is {value!r:.80}; it must have the type of {default!r}."
             )
         allowed = cls.choices.get(name)
         for one in value if isinstance(value, tuple) else (value,):
             if allowed is not None and one not in allowed:
                 raise ImproperlyConfigured(
-                    f"{name} has {one!r:.80}; there is {', '.join(allowed)}."
+                    f"{name} has {one!r:.80}; valid values: {', '.join(allowed)}."
                 )
         return value
 
     def stored(self) -> dict[str, Any]:
-        """The options as they are kept in a row, without those that are as usual."""
+        """Return the options as a row stores them, without default values."""
         plain = {one.name: one.default for one in fields(self)}
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -91,7 +91,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions(Options):
-    """What a model exposure offers; the names are those of ``ModelTools`` and ``ModelResource``."""
+    """The options of an exposed model, named as in ``ModelTools`` and ``ModelResource``."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"operations": OPERATIONS}
 
@@ -111,18 +111,18 @@ class ModelOptions(Options):
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """What somebody needs Django's permission for to expose this."""
+        """The actions for which a user needs Django's permissions to expose this."""
         return ("view", *(ACTIONS[one] for one in self.operations if one in ACTIONS))
 
     @property
     def lists(self) -> tuple[str, ...]:
-        """The lists in which clients see it."""
+        """The lists that contain the components."""
         return (*(("tools",) if self.operations else ()), *(("resources",) if self.uri else ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOptions(Options):
-    """What a view exposure offers; ``query`` has a parameter and its type: ``season: text``."""
+    """The options of an exposed view; ``query`` has parameters with types: ``season: text``."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"becomes": BECOMES}
 
@@ -136,22 +136,22 @@ class ViewOptions(Options):
 
     @property
     def lists(self) -> tuple[str, ...]:
-        """The lists in which clients see it."""
+        """The lists that contain the components."""
         return ({"resource": "resources", "prompt": "prompts"}.get(self.becomes, "tools"),)
 
     @property
     def parameters(self) -> dict[str, type]:
-        """The parameters of the address with their types.
+        """The query parameters with their types.
 
         Raises:
-            ImproperlyConfigured: one of them cannot be read.
+            ImproperlyConfigured: a parameter is invalid.
         """
         found: dict[str, type] = {}
         for line in self.query:
             name, _, kind = (part.strip() for part in line.partition(":"))
             if not name.isidentifier() or (kind or "text") not in TYPES or name in found:
                 raise ImproperlyConfigured(
-                    f"query has {line!r:.80}; write a name of its own and one of "
+                    f"query has {line!r:.80}; write a unique name and one of the types "
                     f"{', '.join(TYPES)}, as in 'season: text'."
                 )
             found[name] = TYPES[kind or "text"]
@@ -160,19 +160,19 @@ class ViewOptions(Options):
 
 # What may never be exposed in the admin -----------------------------------------------------------
 
-# Secrets, and what decides about access. Code may expose them, since the developer who writes it
-# answers for the site. Each refusal says so.
+# Secrets, and models that control access. Code may expose them, since its developer is responsible
+# for the site. The error messages say so.
 
 ShownByCode: TypeAlias = Callable[[type[Model]], Collection[str]]
 
 MAX_HOPS = 1
 
-# What tells people apart, of a custom user model too, beside its key and USERNAME_FIELD.
+# Fields that identify a person, also in a custom user model, besides its key and USERNAME_FIELD.
 PERSON_FIELDS = frozenset(
     {"display_name", "first_name", "full_name", "last_name", "name", "short_name", "username"}
 )
 
-# Sessions, tokens, credentials, and the tables in which this package and the admin keep records.
+# Apps with sessions, tokens, credentials, or the records of this package and the admin.
 CLOSED_APPS = frozenset(
     {
         "allauth.account",
@@ -201,7 +201,7 @@ CLOSED_PREFIXES = ("django_otp", "two_factor", "allauth.idp")
 
 SECRET_CLASSES = ("Password", "Encrypted", "Secret", "Token")
 
-# Views of these modules sign in, change passwords, grant access or serve files.
+# Views of these modules sign users in, change passwords, grant access or serve files.
 CLOSED_VIEWS = (
     *("allauth.", "dj_rest_auth.", "djoser.", "knox.", "rest_framework.authtoken."),
     *("rest_framework_simplejwt.", "social_django.", "mozilla_django_oidc.", "hijack."),
@@ -213,7 +213,7 @@ CLOSED_VIEWS = (
     "oauth2_provider.",
     "two_factor.",
 )
-# A site's own view that is made of one of these does what it does.
+# A site's own view that inherits from one of these has the same effects.
 CLOSED_BASES = (
     *("allauth.account.views", "allauth.socialaccount.views", "dj_rest_auth.", "djoser.views"),
     *("django.contrib.auth.views", "knox.views", "oauth2_provider.views"),
@@ -222,29 +222,29 @@ CLOSED_BASES = (
 
 
 def models_to_expose() -> Iterator[type[Model]]:
-    """The models that may be exposed, by app and name."""
+    """Return the models that may be exposed, sorted by app and name."""
     every = sorted(apps.get_models(), key=lambda one: one._meta.label_lower)
     return (model for model in every if not closed_model(model))
 
 
 def closed_model(model: type[Model]) -> str:
-    """Why a model may not be exposed; empty if it may."""
+    """Return why a model may not be exposed, or ``""``."""
     config: Any = model._meta.app_config
     if config is None:
-        # Such as the record of migrations.
+        # Such as the model of applied migrations.
         return f"{model._meta.label} belongs to no installed app."
-    # A site may have its own tokens or sessions, made of those of an app.
+    # A site's own token or session model may inherit from one of these apps.
     for name in (config.name, *(base.__module__ for base in model.__mro__)):
         if _is_closed_app(name):
             return (
-                f"{model._meta.label} belongs to {name}, which keeps sessions, credentials or "
-                "records of them; it is not exposed from the admin."
+                f"{model._meta.label} belongs to {name}, which stores sessions, credentials or "
+                "records of them; it cannot be exposed in the admin."
             )
     return ""
 
 
 def _is_closed_app(name: str) -> bool:
-    """Whether an app, or the one that a module belongs to, keeps what nobody may expose."""
+    """Return whether a module or app belongs to an app whose models may never be exposed."""
     dotted = f"{name}."
     return any(dotted.startswith(f"{one}.") for one in CLOSED_APPS) or name.startswith(
         CLOSED_PREFIXES
@@ -252,30 +252,30 @@ def _is_closed_app(name: str) -> bool:
 
 
 def decides_access(model: type[Model]) -> bool:
-    """Whether the rows of a model say who may do what."""
+    """Return whether the rows of a model control who may do what."""
     concrete: Any = model._meta.concrete_model
     return concrete._meta.app_label == "auth" or _is_user(model)
 
 
 def closed_path(path: FieldPath, shown_by_code: ShownByCode) -> str:
-    """Why a path may not be shown, as the end of a sentence that begins with it; empty if it may.
+    """Return why a path may not be shown, or ``""``; the text completes a sentence about the path.
 
-    ``shown_by_code`` gives the columns of a model that code shows on the server of the exposure.
+    ``shown_by_code`` returns the columns of a model that code shows on the same server.
     """
     if len(path.hops) > MAX_HOPS:
         return (
-            "follows more than one relation; expose the model behind the first, or declare it in "
-            "code."
+            "follows more than one relation; expose the model behind the first relation, or "
+            "declare the path in code."
         )
     for field in (*path.hops, path.field):
         if is_secret(field):
             return (
-                "may hold a secret, and is not shown from the admin; declare it in code if it is "
-                "none."
+                "may hold a secret, so the admin cannot expose it; declare it in code if it is not "
+                "a secret."
             )
         related = getattr(field, "related_model", None)
         if isinstance(related, type) and (reason := closed_model(related)):
-            return f"leads to what is closed: {reason}"
+            return f"leads to a model that cannot be exposed: {reason}"
     for hop in path.hops:
         model = hop.related_model
         if (
@@ -284,14 +284,14 @@ def closed_path(path: FieldPath, shown_by_code: ShownByCode) -> str:
             and path.field.name not in shown_by_code(model)
         ):
             return (
-                "is more than the name of a user; show it in code, in tools of "
-                f"{model._meta.label} on this server, if clients are to have it."
+                "reveals more than the name of a user; if clients need it, show it in code, in "
+                f"tools of {model._meta.label} on this server."
             )
     return ""
 
 
 def _is_user(model: type[Model]) -> bool:
-    """Whether the rows of a model are users of the site."""
+    """Return whether the rows of a model are users of the site."""
     concrete: Any = model._meta.concrete_model
     return issubclass(concrete, get_user_model())
 
@@ -301,18 +301,18 @@ def _names_person(field: Any, model: Any) -> bool:
 
 
 def closed_form(form_class: Any) -> str:
-    """Why a form may not be offered; empty if it may."""
+    """Return why a form may not be exposed, or ``""``."""
     for name, field in form_class.base_fields.items():
         if names_secret(name) or getattr(field.widget, "input_type", "") == "password":
             return (
-                f"The form asks for {name!r}, which may be a secret, and no secret goes through a "
-                "client."
+                f"The form asks for {name!r}, which may be a secret; secrets must not pass through "
+                "a client."
             )
     return ""
 
 
 def is_secret(field: Any) -> bool:
-    """Whether a field may hold a secret, by its name, its kind and its widget."""
+    """Return whether a field may hold a secret, by its name, class and widget."""
     if names_secret(field.name):
         return True
     kinds = [cls.__name__ for cls in type(field).__mro__]
@@ -322,26 +322,26 @@ def is_secret(field: Any) -> bool:
 
 
 def _is_hidden(field: Field[Any, Any]) -> bool:
-    """Whether forms hide what is typed into it."""
+    """Return whether forms hide the input of a field."""
     if field.is_relation:
-        # Its form field would have to ask for the rows behind it.
+        # Its form field would query the related rows.
         return False
     form_field: Any = field.formfield()
     return getattr(getattr(form_field, "widget", None), "input_type", "") == "password"
 
 
 def closed_route(route: Any) -> str:
-    """Why the view of a URL may not be exposed; empty if it may."""
+    """Return why the view of a URL may not be exposed, or ``""``."""
     callback, view = route.callback, route.view
     modules = {str(getattr(one, "__module__", "")) for one in (callback, view)}
-    # Mixins that ask who somebody is are elsewhere.
+    # Mixins such as ``LoginRequiredMixin`` are in other modules, so views with them are allowed.
     bases = {f"{base.__module__}." for base in getattr(view, "__mro__", ())}
     is_made_of_one = any(base.startswith(CLOSED_BASES) for base in bases)
-    # A view that is wrapped in the admin carries the name of what is inside.
+    # A view that the admin wraps has the module of the wrapped function.
     is_admin = any(app == "admin" or space == "admin" for space, app in route.namespaces)
     if is_admin or is_made_of_one or any(f"{one}.".startswith(CLOSED_VIEWS) for one in modules):
         return (
-            f"{route.full_name!r} belongs to the admin, signs somebody in, grants access or serves "
-            "files; it is not exposed from the admin."
+            f"{route.full_name!r} belongs to the admin, signs users in, grants access or serves "
+            "files; it cannot be exposed in the admin."
         )
     return ""

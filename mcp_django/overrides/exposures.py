@@ -1,8 +1,8 @@
-"""Exposures: models and views that the site owner adds in the admin, without code.
+"""Exposed models and views: components that the site owner adds in the admin, without code.
 
 They are registered with the same classes that code uses: a model as ``ModelTools``, a
-``ModelResource`` or both, a view by the same ``register_*`` methods. An exposure that cannot be
-built is left out, with the reason. Of two components with one name, the one in code wins.
+``ModelResource`` or both, a view by the same ``register_*`` methods. A row that cannot be built is
+left out, with the reason. If two components have the same name, the one in code wins.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def routes_to_expose() -> list[Route]:
-    """The named URLs of the site whose views may be exposed, one for each name."""
+    """Return the named URLs of the site whose views may be exposed, one for each name."""
     found: dict[str, Route] = {}
     for route in routes():
         if route.name and not route.trouble and not closed_route(route):
@@ -74,10 +74,10 @@ def routes_to_expose() -> list[Route]:
 
 
 def route_of(target: str) -> Route:
-    """The URL that a row names.
+    """Return the URL that a row names.
 
     Raises:
-        ImproperlyConfigured: the site has none, or its view may not be exposed.
+        ImproperlyConfigured: the URL does not exist, or its view may not be exposed.
     """
     route = routes_called(target)[0]
     if reason := closed_route(route):
@@ -86,7 +86,7 @@ def route_of(target: str) -> Route:
 
 
 def is_rest(route: Route) -> bool:
-    """Whether a view is one of REST framework, which is not imported to find that out."""
+    """Return whether a view is an ``APIView``, without importing REST framework."""
     views = sys.modules.get("rest_framework.views")
     return (
         views is not None and isinstance(route.view, type) and issubclass(route.view, views.APIView)
@@ -94,16 +94,16 @@ def is_rest(route: Route) -> bool:
 
 
 def register_view(spec: ExposureSpec, scratch: Scratch) -> None:
-    """Offer what a row says of a view, as a developer would have registered it.
+    """Register the components of an exposed view, as a developer would in code.
 
     Raises:
-        AlreadyRegistered: another exposure has one of the names.
-        ImproperlyConfigured: the row cannot work; the message says what to change.
+        AlreadyRegistered: another row has one of the names.
+        ImproperlyConfigured: the row is invalid; the message says what to change.
     """
     options = ViewOptions.read(spec.read())
     if spec.name and not NAME.fullmatch(spec.name):
         raise ImproperlyConfigured(
-            f"name is {spec.name!r}; use at most 100 of A-Z a-z 0-9 _ - and the point."
+            f"name is {spec.name!r}; use at most 100 characters from A-Z a-z 0-9 _ . -"
         )
     route = route_of(spec.target)
     common: dict[str, Any] = {
@@ -129,10 +129,10 @@ def _register_page(
     spec: ExposureSpec, options: ViewOptions, scratch: Scratch, common: Mapping[str, Any]
 ) -> None:
     if options.methods != ("get",):
-        raise ImproperlyConfigured("methods are for views of REST framework alone.")
+        raise ImproperlyConfigured("methods are only for views of REST framework.")
     if options.becomes == "form":
         if options.uri or options.is_readable is not True:
-            raise ImproperlyConfigured("A form has no URI, and its answer is always text.")
+            raise ImproperlyConfigured("A form has no URI, and its result is always text.")
         scratch.register_form(spec.target, query=options.parameters or None, **common)
         return
     scratch.register_view(
@@ -155,16 +155,16 @@ def _register_rest(
     if options.becomes != "tool" or options.uri or options.query:
         raise ImproperlyConfigured(
             "A view of REST framework becomes tools, whose parameters are those of the view; "
-            "leave URI and parameters of the address empty."
+            "leave the URI and the query parameters empty."
         )
     for method in options.methods:
         if method not in METHODS:
             raise ImproperlyConfigured(
-                f"methods has {method!r:.20}; there is {', '.join(METHODS)}."
+                f"methods has {method!r:.20}; valid values: {', '.join(METHODS)}."
             )
     actions: Mapping[str, str] | None = getattr(route.callback, "actions", None)
     if actions is None:
-        # What ``as_view`` or ``@api_view`` made.
+        # Made by ``as_view`` or ``@api_view``.
         scratch.register_api_view(
             route.callback,
             methods=options.methods,
@@ -197,13 +197,13 @@ def _register_rest(
 
 
 def files_of(component: Component) -> frozenset[str]:
-    """What the page takes and the component does not: JSON carries no files."""
+    """Return the file fields that the component leaves out, since JSON cannot carry files."""
     found: frozenset[str] = getattr(getattr(component, "arguments", None), "files", frozenset())
     return found
 
 
 def _problem_of(component: Component) -> str:
-    """Why a component of a view cannot be called, or must not be; empty when it can."""
+    """Return why a component of a view cannot or must not be called, or ``""``."""
     source: Any = getattr(component.callable, "__self__", component.callable)
     problem = getattr(source, "problem", None)
     found = str(problem()) if callable(problem) else ""
@@ -213,18 +213,21 @@ def _problem_of(component: Component) -> str:
 
 # The registry of exposed components ---------------------------------------------------------------
 
-# The registry of code stays unchanged. What a registration asks of its server is answered by the
-# real one; the rules for related objects are those of code, if code has any.
+# The registry of code stays unchanged. Attributes that a registration reads from its server come
+# from the real server. The rules for related objects are those of code, if code has any.
 
 
 class Scratch(Registering):
-    """A registry beside the one of a server; ``None`` where this process has no such server."""
+    """A staging registry for exposed components of ``server``, which may be ``None``.
+
+    It is ``None`` if this process does not have the server.
+    """
 
     def __init__(self, name: str, server: Any) -> None:
-        # One set of tools for all models would change the names of tools with their number.
+        # With generic tools, the names would change with the number of models.
         super().__init__(generic=False)
         self.name = name
-        # It is kept as long as its server, and must not keep it.
+        # Cached for as long as the server exists, so it must not keep the server alive.
         self._reference = None if server is None else weakref.ref(server)
 
     @property
@@ -233,7 +236,7 @@ class Scratch(Registering):
         return None if reference is None else reference()
 
     def __getattr__(self, name: str) -> Any:
-        """What hooks of code find on a server."""
+        """Return the attribute of the real server, for hooks in code."""
         real = self._real
         if real is None or name.startswith("_"):
             raise AttributeError(name)
@@ -241,29 +244,29 @@ class Scratch(Registering):
 
     @property
     def generated_scopes(self) -> bool | str:  # type: ignore[override]  # a class attribute there
-        """The scopes that the server makes for what is registered."""
+        """The scopes that the server generates for registered components."""
         return getattr(self._real, "generated_scopes", False)
 
     def twins(self, model: type[Model]) -> list[ModelComponents[Any]]:
-        """What code registers of a model on this server."""
+        """Return what code registers for a model on this server."""
         found: list[ModelComponents[Any]] = self._real.declared(model) if self._real else []
         return found
 
     def shown_by_code(self, model: type[Model]) -> set[str]:
-        """The columns of a model that code shows on this server."""
+        """Return the columns of a model that code shows on this server."""
         paths = (path for twin in self.twins(model) for path in twin.exposed.paths.values())
         return {path.field.name for path in paths if not path.hops}
 
     def declared(self, model: type[Model]) -> list[ModelComponents[Any]]:
-        """The rules for the rows of a model: those of code, else those of exposures."""
+        """Return the registrations of a model: those in code, else the exposed ones."""
         return self.twins(model) or super().declared(model)
 
 
 # Models -------------------------------------------------------------------------------------------
 
-# ``ExposedModel`` is the class that a developer would have written, so calls take the same path.
-# What it adds only restricts access: the groups and permissions of the row, and the rules of
-# every class that code registers for the model on this server.
+# ``ExposedModel`` is the class that a developer would write, so calls take the same path. It adds
+# only restrictions: the groups and permissions of the row, and the rules of every class that code
+# registers for the model on this server.
 
 M = TypeVar("M", bound=Model)
 
@@ -274,7 +277,7 @@ WRITE_HOOKS = (
 
 
 class ExposedModel(ModelComponents[M]):
-    """What every model exposure has before its options."""
+    """Base class of every exposed model; ``declaration_of`` adds the options of the row."""
 
     server: Scratch
     _guards: ClassVar[tuple[BasePermission, ...]] = ()
@@ -291,30 +294,30 @@ class ExposedModel(ModelComponents[M]):
 
     @property
     def asks_of_each(self) -> bool:
-        """Whether code decides about each object of the model."""
+        """Whether code has permission rules for single objects of the model."""
         return any(has_own_rules(twin) for twin in self._twins)
 
     def get_queryset(self, ctx: Context) -> QuerySet[M]:
-        """The rows that every registration of code lets the caller know of."""
+        """Return the rows that every registration in code lets the caller see."""
         rows = super().get_queryset(ctx)
         for twin in self._twins:
             rows = rows.filter(pk__in=twin.rows(ctx).using(rows.db).values("pk"))
         return rows
 
     def has_permission(self, ctx: Context, action: Action, obj: M | None = None) -> bool:
-        """Whether the row, Django's permissions and code let the caller do it."""
+        """Return whether the row, Django's permissions and code allow the action."""
         if not all(one.has_permission(ctx.principal) for one in self._guards):
             return False
         if not may(self, ctx, action, obj):
             return False
         if obj is None:
-            # Asked with the server of code in the context.
+            # ``ModelPermission`` checks with the real server in the context.
             asked = (ModelPermission(twin, action) for twin in self._twins)
             return all(one.has_permission(ctx.principal) for one in asked)
         return all(may_this(twin, ctx, action, obj) for twin in self._twins)
 
     def guards(self, action: Action) -> tuple[Any, ...]:
-        """The rules of the row beside those of the model, and of the models shown beside it."""
+        """Return the permissions of the row, of the model, and of related models it shows."""
         beside = sorted(self._shown_beside(), key=lambda one: one._meta.label)
         needed = (HasCodename(codename(model, "view")) for model in beside)
         by_code = (
@@ -325,25 +328,25 @@ class ExposedModel(ModelComponents[M]):
         )
         return (*super().guards(action), *self._guards, *needed, *by_code)
 
-    # Hearing ------------------------------------------------------------------------------------
+    # Signals ------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Nothing: ``model_signals`` listens, whether the process serves this server or not."""
+        """Do nothing: ``model_signals`` connects, whether or not the process has this server."""
 
     def listen(self) -> None:
-        """Begin to listen to what is saved and deleted."""
+        """Connect to the signals of saved and deleted objects."""
         super().connect()
 
     @property
     def receivers(self) -> tuple[Any, ...]:
-        """Who listens to which signal of which model."""
+        """The connected signals, each with its receiver and model."""
         changes: Changes | None = getattr(self, "_changes", None)
         return changes.receivers if changes is not None else ()
 
     # What the admin may not expose --------------------------------------------------------------
 
     def check(self) -> None:
-        """Refuse what only code may expose."""
+        """Reject what only code may expose."""
         super().check()
         for path in self.exposed.paths.values():
             if reason := closed_path(path, self.server.shown_by_code):
@@ -351,12 +354,12 @@ class ExposedModel(ModelComponents[M]):
         for model in self._shown_beside():
             self._check_beside(model)
         if not isinstance(self, ModelTools) and not isinstance(self, ModelResource):
-            self.refuse("it offers nothing; choose operations, or write a URI for resources.")
+            self.refuse("it has no components; choose operations, or write a URI for resources.")
         if set(self._operations).intersection(ACTIONS):
             self._check_writing()
 
     def _shown_beside(self) -> set[type[Model]]:
-        """The related models of which columns are shown."""
+        """Return the related models whose columns are shown."""
         paths = self.exposed.paths.values()
         return {hop.related_model for path in paths for hop in path.hops}
 
@@ -364,8 +367,8 @@ class ExposedModel(ModelComponents[M]):
         for twin in self.server.twins(model):
             if has_own_rules(twin) or twin.is_overridden("get_queryset"):
                 self.refuse(
-                    f"fields shows columns of {model._meta.label}, which has rules of its own in "
-                    f"code ({type(twin).__name__}); name the relation alone, which obeys them."
+                    f"fields shows columns of {model._meta.label}, which has its own rules in "
+                    f"code ({type(twin).__name__}); name only the relation, which follows them."
                 )
 
     def _check_writing(self) -> None:
@@ -375,24 +378,24 @@ class ExposedModel(ModelComponents[M]):
                 self.refuse(f"write_fields: {name!r} {reason}")
         if decides_access(self.model):
             self.refuse(
-                "operations: who may do what is decided in the admin, and not by a client; choose "
-                "list, get and count alone."
+                "operations: clients must not change users, groups or permissions; choose only "
+                "list, get and count."
             )
         for twin in self._twins:
             own = [name for name in WRITE_HOOKS if twin.is_overridden(name)]
             if own:
                 self.refuse(
                     f"operations: code has rules for writing {self.model._meta.label} "
-                    f"({type(twin).__name__}: {', '.join(own)}); offer create, update and delete "
+                    f"({type(twin).__name__}: {', '.join(own)}); declare create, update and delete "
                     "there."
                 )
 
 
 def model_of(target: str) -> type[Model]:
-    """The model that a row names.
+    """Return the model that a row names.
 
     Raises:
-        ImproperlyConfigured: the site has none, or it may not be exposed.
+        ImproperlyConfigured: the model does not exist, or it may not be exposed.
     """
     try:
         model = apps.get_model(target)
@@ -406,18 +409,18 @@ def model_of(target: str) -> type[Model]:
 
 
 def register_model(spec: ExposureSpec, scratch: Scratch) -> None:
-    """Offer what a row says of a model.
+    """Register the components of an exposed model.
 
     Raises:
-        AlreadyRegistered: another exposure has one of the names.
-        ImproperlyConfigured: the row cannot work; the message says what to change.
+        AlreadyRegistered: another row has one of the names.
+        ImproperlyConfigured: the row is invalid; the message says what to change.
     """
     options = ModelOptions.read(spec.read())
     scratch.register(model_of(spec.target), declaration_of(spec, options))
 
 
 def declaration_of(spec: ExposureSpec, options: ModelOptions) -> type[ModelComponents[Any]]:
-    """The class that a developer would have written."""
+    """Return the declaration class that a developer would write for these options."""
     said: dict[str, Any] = {
         "__doc__": options.description,
         "__module__": __name__,
@@ -446,7 +449,7 @@ def declaration_of(spec: ExposureSpec, options: ModelOptions) -> type[ModelCompo
     return type("Exposure", bases, said)
 
 
-# Exposures ----------------------------------------------------------------------------------------
+# Building components from rows --------------------------------------------------------------------
 
 REGISTER: Mapping[str, Callable[[ExposureSpec, Scratch], None]] = {
     "model": register_model,
@@ -456,7 +459,7 @@ REGISTER: Mapping[str, Callable[[ExposureSpec, Scratch], None]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Why a row, or one of its components, is not offered; ``is_whole`` for all of it."""
+    """Why a row, or one of its components, is not in the catalog; ``is_whole`` for the row."""
 
     spec: ExposureSpec
     reason: str
@@ -465,7 +468,7 @@ class Problem:
 
 @dataclass(slots=True, kw_only=True)
 class Built:
-    """The components of some exposures, and what is wrong with the others."""
+    """The components built from some rows, and the problems of the others."""
 
     scratch: Scratch
     components: dict[ExposureSpec, list[Component]] = field(default_factory=dict)
@@ -473,32 +476,32 @@ class Built:
     registered: dict[ExposureSpec, list[ModelComponents[Any]]] = field(default_factory=dict)
 
     def table(self, kind: str) -> dict[str, Any]:
-        """The components of a kind by their keys."""
+        """Return the components of a kind by their keys."""
         every = (one for some in self.components.values() for one in some)
         return {one.key: one for one in every if one.kind == kind}
 
     def of(self, spec: ExposureSpec) -> list[Component]:
-        """What one exposure became."""
+        """Return the components of one row."""
         return self.components.get(spec, [])
 
     def declarations(self, spec: ExposureSpec) -> list[ModelComponents[Any]]:
-        """What was registered for one model exposure."""
+        """Return the declarations that were registered for one exposed model."""
         return self.registered.get(spec, [])
 
     def wrong_with(self, spec: ExposureSpec) -> list[Problem]:
-        """What is wrong with one exposure."""
+        """Return the problems of one row."""
         return [one for one in self.problems if one.spec == spec]
 
     def completions(self) -> dict[tuple[str, str, str], Any]:
-        """The completions of what is offered."""
+        """Return the completions of the built components."""
         offered = {(one.kind, one.key) for some in self.components.values() for one in some}
         return {key: one for key, one in self.scratch.completions.items() if key[:2] in offered}
 
 
 def build(server: Any, name: str, specs: Iterable[ExposureSpec]) -> Built:
-    """What these exposures become on a server; what cannot be built is left out, with the reason.
+    """Build the components of rows on a server; leave out invalid rows, with the reason.
 
-    ``server`` is the registry of code, ``None`` where this process has no server of the name.
+    ``server`` is the registry of code, or ``None`` if this process does not have the server.
     """
     made = Built(scratch=Scratch(name, server))
     for spec in specs:
@@ -511,7 +514,7 @@ def build(server: Any, name: str, specs: Iterable[ExposureSpec]) -> Built:
 
 
 def _added(made: Built, spec: ExposureSpec) -> str:
-    """Add what one exposure becomes, or say why it cannot become anything."""
+    """Add the components of one row; return why it is invalid, or ``""``."""
     scratch = made.scratch
     before = {id(one) for one in scratch}
     known = len(scratch.declarations)
@@ -521,9 +524,9 @@ def _added(made: Built, spec: ExposureSpec) -> str:
     except (AlreadyRegistered, ImproperlyConfigured) as exc:
         reason = str(exc)
     except Exception as exc:
-        # The site's own views, forms and serializers are looked at, and any of them may fail.
-        logger.exception("The exposure of %s cannot be looked at.", spec)
-        reason = f"The site's own code failed with {type(exc).__name__}; it was logged."
+        # Building inspects the site's own views, forms and serializers, and any of them may fail.
+        logger.exception("Cannot build the components of the %s.", spec)
+        reason = f"The site's own code failed with {type(exc).__name__}; the error was logged."
     added = [one for one in scratch if id(one) not in before]
     if not reason:
         made.components[spec] = added
@@ -535,11 +538,11 @@ def _added(made: Built, spec: ExposureSpec) -> str:
 
 
 def _unknown(spec: ExposureSpec, scratch: Scratch) -> None:
-    raise ImproperlyConfigured(f"There is no kind {spec.kind!r} of exposures.")
+    raise ImproperlyConfigured(f"kind is {spec.kind!r}; valid values: model, view.")
 
 
 def _leave_to_code(made: Built, spec: ExposureSpec, server: Any) -> None:
-    """Leave out what code offers under the same name."""
+    """Leave out components whose name code already uses."""
     kept: list[Component] = []
     for one in made.components[spec]:
         other = server.answering(one.kind, one.key) if server is not None else None
@@ -547,8 +550,8 @@ def _leave_to_code(made: Built, spec: ExposureSpec, server: Any) -> None:
             kept.append(one)
             continue
         reason = (
-            f"Code has a {one.kind} {one.key!r} already ({other.origin}), and that is offered; "
-            "give this exposure another name."
+            f"Code already has a {one.kind} {one.key!r} ({other.origin}), which is used instead; "
+            "choose another name here."
         )
         made.problems.append(Problem(spec=spec, reason=reason, is_whole=False))
     made.components[spec] = kept
@@ -558,18 +561,21 @@ _known: WeakKeyDictionary[Registry, tuple[Any, Built]] = WeakKeyDictionary()
 
 
 def built(server: Any, name: str, specs: tuple[ExposureSpec, ...]) -> Built:
-    """``build``, kept until the specs or what code declares change; problems are logged once."""
+    """Return the cached result of ``build`` for these specs and this state of the code.
+
+    The cache holds one result per server. Problems are logged once per build.
+    """
     state = (server.generation, specs)
     found = _known.get(server)
     if found is None or found[0] != state:
         found = _known[server] = state, build(server, name, specs)
         for problem in found[1].problems:
-            logger.error("The exposure of %s: %s", problem.spec, problem.reason)
+            logger.error("Problem with the %s: %s", problem.spec, problem.reason)
     return found[1]
 
 
 def with_exposed(declared: Offered, server: Any, specs: tuple[ExposureSpec, ...]) -> Offered:
-    """What is declared, and beside it what the admin exposes; of one name, what is declared."""
+    """Return the declared catalog with the exposed components; declared names take precedence."""
     if not specs:
         return declared
     made = built(server, server.name, specs)

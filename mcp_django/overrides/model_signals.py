@@ -1,13 +1,13 @@
-"""Whoever subscribed to an exposed object hears of a change, whichever process makes it.
+"""Notifications for subscribers of exposed objects, whichever process changes the objects.
 
-A process that never served anything, as a command or a worker of the site's pages, knows nothing of
-exposures when it saves an object. So what it saves is remembered until the transaction commits;
-then one look at one row, at most once a second, tells whether exposures are as this process knows
-them. Those it did not know are told what happened, by the very receivers that hear of it from then
-on.
+A process that has not served MCP requests, such as a command or a worker of the site's pages, has
+not loaded the exposed models when it saves an object. It therefore remembers saved objects until
+the transaction commits. It then queries one row, at most once a second, to check whether its
+exposed models are current. Receivers of models that it did not know yet get the remembered signal,
+and are connected from then on.
 
-Deletions are heard once a process knows its exposures: a receiver for those of every model would
-have Django load each row that it deletes, on the whole site.
+Deletions are noticed only after a process has loaded the exposed models: a ``post_delete`` receiver
+for every model would make Django load each row that it deletes, on the whole site.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from mcp_django.storage.databases import is_of_test
 
 logger = logging.getLogger("mcp_django")
 
-# So much may wait for one commit; with what is saved then this process looks at once.
+# The most callbacks that may wait for a commit; with more, exposed models are checked immediately.
 MAX_WAITING = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """An object that was saved before this process knew who has to hear of it.
+    """The signal of an object that was saved before the exposed models were known to be current.
 
-    ``heard_by`` is how many listeners there had been; later ones have not heard of it.
+    ``heard_by`` is the number of the newest listener at that time; later ones did not receive it.
     """
 
     sender: type[Model]
@@ -54,15 +54,17 @@ class Saved:
 
 
 class Listener:
-    """The receivers of one exposure whose objects can be subscribed to, the ``number``th here.
+    """The connected receivers of one exposed model with subscriptions.
+
+    ``number`` counts the listeners of this process.
 
     Raises:
-        ImproperlyConfigured: the exposure cannot work.
+        ImproperlyConfigured: the row is invalid.
     """
 
     def __init__(self, spec: ExposureSpec, number: int) -> None:
         options = ModelOptions.read(spec.read())
-        # Nothing is asked of the server but its name, so this process need not have it.
+        # Only the name of the server is used, so this process need not have the server.
         scratch = Scratch(spec.server, None)
         made: Any = declaration_of(spec, options)
         self._declaration: Any = made(model_of(spec.target), scratch)
@@ -70,23 +72,23 @@ class Listener:
         self.number = number
 
     def end(self) -> None:
-        """Stop listening."""
+        """Disconnect the receivers."""
         self._declaration.disconnect()
 
     def hear(self, saved: Saved) -> None:
-        """Hear of what was saved before."""
+        """Send a remembered signal to the receivers of its model."""
         for signal, receiver, sender in self._declaration.receivers:
             if signal is post_save and sender is saved.sender:
                 receiver(sender=sender, **saved.details)
 
 
 class Ears:
-    """Everything that this process listens to for the sake of exposures; for any thread."""
+    """The listeners of all exposed models in this process; thread-safe."""
 
     def __init__(self) -> None:
         self._listeners: dict[ExposureSpec, Listener | None] = {}
         self.count = 0
-        """How many listeners there have been."""
+        """The number of listeners created so far."""
         self._mark: Mark | None = None
         self._looked_at = -math.inf
         self._forgotten = 0
@@ -94,19 +96,19 @@ class Ears:
 
     @property
     def is_current(self) -> bool:
-        """Whether nobody has to be asked about exposures now."""
+        """Whether the listeners are current, so that no query is needed."""
         if freshness.is_fresh and self._mark == freshness.mark:
             return True
         is_young = time.monotonic() - self._looked_at < FRESH_SECONDS
         return is_young and self._forgotten == freshness.forgotten
 
     def look(self) -> None:
-        """Listen for what is exposed now.
+        """Query the exposed models, and connect or disconnect listeners accordingly.
 
         Raises:
-            Busy: the database cannot say, and never could.
-            DatabaseError: it cannot.
-            SynchronousOnlyOperation: it would have to be asked on an event loop.
+            Busy: the database is unavailable, and no earlier state is known.
+            DatabaseError: the database is unavailable.
+            SynchronousOnlyOperation: a query is needed on an event loop.
         """
         began, forgotten = time.monotonic(), freshness.forgotten
         mark = freshness.look()
@@ -115,7 +117,7 @@ class Ears:
         self._mark, self._looked_at, self._forgotten = mark, began, forgotten
 
     def listen_to(self, wanted: Iterable[ExposureSpec]) -> None:
-        """Listen for these exposures and for no others."""
+        """Connect listeners for exactly these exposed models."""
         with self._lock:
             before = self._listeners
             self._listeners = {
@@ -126,7 +128,7 @@ class Ears:
                     listener.end()
 
     def tell(self, saved: Saved) -> None:
-        """Tell those of what was saved who listen only since."""
+        """Send a remembered signal to the listeners that were created after it."""
         for listener in [*self._listeners.values()]:
             if listener is not None and listener.number > saved.heard_by:
                 listener.hear(saved)
@@ -135,7 +137,7 @@ class Ears:
         try:
             listener = Listener(spec, self.count + 1)
         except ImproperlyConfigured:
-            # It is not offered either; whoever builds what is offered has logged why.
+            # The row is not in the catalog either; building the catalog logs the reason.
             return None
         self.count += 1
         return listener
@@ -147,7 +149,7 @@ def _wanted(mark: Mark) -> list[ExposureSpec]:
 
 
 def _is_subscribed(spec: ExposureSpec) -> bool:
-    """Whether the objects of an exposure can be subscribed to."""
+    """Return whether clients can subscribe to the objects of an exposed model."""
     if spec.kind != "model" or spec.flaw:
         return False
     options = spec.read()
@@ -158,7 +160,7 @@ ears = Ears()
 
 
 def connect() -> None:
-    """Hear of every object that is saved in this process."""
+    """Connect to ``post_save`` of all models in this process."""
     post_save.connect(_saved, dispatch_uid="mcp_django.exposures")
 
 
@@ -171,29 +173,29 @@ def _saved(sender: Any, **details: Any) -> None:
     details.pop("signal")
     saved = Saved(sender=sender, details=details, heard_by=ears.count)
     if len(connections[using].run_on_commit) >= MAX_WAITING:
-        # What is saved next is heard of directly.
+        # The listeners are then current, and receive the next signals directly.
         _attempt(saved)
     else:
         after_commit(lambda: _attempt(saved), using=using)
 
 
 def _is_in_test(using: str) -> bool:
-    """Whether a test case will roll everything back, and perhaps counts what waits for a commit."""
+    """Return whether a test case will roll back, and may count the callbacks on commit."""
     outermost = next(iter(connections[using].atomic_blocks), None)
     return outermost is not None and is_of_test(outermost)
 
 
 @lru_cache(maxsize=1000)
 def _may_be_exposed(sender: type[Model]) -> bool:
-    # A migration saves objects of models that are made up for it.
+    # Migrations save objects of historical models.
     return sender._meta.apps is apps and not closed_model(sender)
 
 
 def _attempt(saved: Saved) -> None:
-    """Look, if nobody else did meanwhile, and tell; whoever saved something must not fail by it."""
+    """Update the listeners if needed and send the signal; an error must not fail the save."""
     try:
         if not ears.is_current:
             ears.look()
         ears.tell(saved)
     except (Busy, Error, SynchronousOnlyOperation) as exc:
-        logger.warning("Who subscribed to exposed objects is not told of a change (%s).", exc)
+        logger.warning("Cannot notify subscribers of exposed objects of a change (%s).", exc)

@@ -1,9 +1,9 @@
 """The values of override and exposure rows, and a component with its override applied.
 
-An override never allows more than code does. A row may hold anything, since others can write to
-the database past the admin, so rows are read strictly. What makes no sense in an exposure is its
-``flaw``, and such an exposure is not in the catalog: a list of groups that cannot be read must
-not give everyone access.
+An override never allows more than code does. A row may contain anything, since the database can be
+written without the admin, so rows are read strictly. The ``flaw`` of an exposure row describes its
+invalid data, and such a row is not in the catalog: an invalid list of groups must not give every
+user access.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ C = TypeVar("C", bound=Component)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """What the admin says of one component; empty means as in code."""
+    """The override of one component; an empty value means as in code."""
 
     is_enabled: bool = True
     title: str = ""
@@ -45,13 +45,13 @@ AS_IN_CODE = Override()
 
 
 def guards_of(groups: Sequence[str], codenames: Iterable[str]) -> tuple[BasePermission, ...]:
-    """Names of groups, one of which the user has to be in, and codenames, all of which he needs."""
+    """Return permissions: the user must be in one of the groups and have all of the codenames."""
     named = (InGroups(groups),) if groups else ()
     return (*named, *map(HasCodename, codenames))
 
 
 def narrowed(component: C, override: Override) -> C | None:
-    """The component as it is offered, ``None`` for not at all."""
+    """Return the component with its override applied, or ``None`` if it is disabled."""
     if not override.is_enabled:
         return None
     if override == AS_IN_CODE:
@@ -75,7 +75,7 @@ def narrowed(component: C, override: Override) -> C | None:
 def with_their_tools(
     resources: dict[str, Resource], tools: Mapping[str, Tool]
 ) -> dict[str, Resource]:
-    """Resources, the pages of views among them as narrow as their tools, without which they go."""
+    """Restrict the pages of MCP Apps like their tools; drop pages whose tool is missing."""
     if not any(isinstance(one, UIResource) for one in resources.values()):
         return resources
     guarded = {key: _as_its_tool(one, tools) for key, one in resources.items()}
@@ -98,22 +98,22 @@ def _as_its_tool(resource: Resource, tools: Mapping[str, Tool]) -> Resource | No
 
 
 def _stricter(declared: Approval, decided: Approval) -> Approval:
-    """Of two kinds of approval the one that asks more: somebody else rather than the caller."""
+    """Return the stricter of two kinds of approval: staff is stricter than the caller."""
     return "staff" if "staff" in (declared, decided) else decided or declared
 
 
 # One exposure row as a value ----------------------------------------------------------------------
 
-# As much as a form could write, and less than what would keep a process busy.
+# More than a form writes, but small enough to be processed quickly.
 MAX_CHARACTERS = 100_000
 MAX_NAMES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExposureSpec:
-    """One exposure, to be compared and cached.
+    """The values of one exposure row; hashable, so that results can be cached.
 
-    ``options`` is JSON text, and ``flaw`` says what of the row cannot be meant.
+    ``options`` is JSON text, and ``flaw`` describes the invalid data of the row.
     """
 
     pk: int
@@ -131,10 +131,10 @@ class ExposureSpec:
         return f"{self.kind} {self.target!r} on the server {self.server!r}"
 
     def read(self) -> dict[str, Any]:
-        """The options.
+        """Return the options.
 
         Raises:
-            ImproperlyConfigured: the row cannot be meant as it is.
+            ImproperlyConfigured: the row has invalid data.
         """
         if self.flaw:
             raise ImproperlyConfigured(self.flaw)
@@ -146,7 +146,7 @@ COLUMNS = ("pk", "kind", "server", "target", "name", "options", "groups", "permi
 
 
 def read_exposures() -> dict[str, tuple[ExposureSpec, ...]]:
-    """The enabled exposures by the name of their server, the oldest first."""
+    """Return the enabled exposure rows by the name of their server, the oldest first."""
     model = tables.Exposure
     rows = model._default_manager.using(router.db_for_write(model)).filter(is_enabled=True)
     found: dict[str, list[ExposureSpec]] = defaultdict(list)
@@ -157,12 +157,12 @@ def read_exposures() -> dict[str, tuple[ExposureSpec, ...]]:
 
 
 def spec_of(row: Any) -> ExposureSpec:
-    """What a row says; never fails."""
+    """Return the values of a row; never fails."""
     return _spec_from({name: getattr(row, name) for name in COLUMNS})
 
 
 def _spec_from(values: dict[str, Any]) -> ExposureSpec:
-    """What the columns of a row say; never fails."""
+    """Return the values of a row's columns; never fails."""
     flaws = list(_flaws(values))
     lists = ("groups", "permissions", "scopes")
     return ExposureSpec(
@@ -180,22 +180,22 @@ def _spec_from(values: dict[str, Any]) -> ExposureSpec:
 def _flaws(values: dict[str, Any]) -> Iterator[str]:
     for name in ("groups", "permissions", "scopes"):
         if not is_names(values[name]):
-            yield f"{name} is no list of names."
+            yield f"{name} is not a list of names."
     options = values["options"]
     if not isinstance(options, dict):
-        yield "options is no object with names."
+        yield "options is not a JSON object."
         return
     try:
         text = _text_of(options)
     except (TypeError, ValueError, RecursionError):
-        yield "options is no JSON."
+        yield "options is not valid JSON."
         return
     if len(text) > MAX_CHARACTERS:
         yield f"options has more than {MAX_CHARACTERS} characters."
 
 
 def is_names(value: Any) -> bool:
-    """Whether something is a list of names, and not too long a one."""
+    """Return whether a value is a list of at most ``MAX_NAMES`` valid names."""
     return isinstance(value, list | tuple) and len(value) <= MAX_NAMES and all(map(_is_name, value))
 
 
@@ -203,7 +203,7 @@ def _is_name(value: Any) -> bool:
     if not isinstance(value, str) or not value or "\0" in value:
         return False
     try:
-        # Half a surrogate pair, which JSON can hold, is in no page that is sent.
+        # JSON can contain a lone surrogate, which cannot be sent in a page.
         return bool(value.encode())
     except UnicodeEncodeError:
         return False

@@ -1,10 +1,10 @@
-"""The language of prompts that are written in the admin: blanks, filters, conditions, messages.
+"""The language of prompts written in the admin: placeholders, filters, conditions, messages.
 
-It looks like Django's templates but is a different language: a text cannot reach an object, a
-file, a setting or a function, because there are only texts. Blanks, filters and conditions are
-parsed by this module alone, once, when a text is saved or loaded. Values are never parsed, so a
-value that looks like the language stays as it is. There are no loops: a text can grow by its
-blanks alone, and rendering limits what they add.
+It looks like Django's template language but is a different one: a text cannot access objects,
+files, settings or functions, because all values are strings. Only this module parses placeholders,
+filters and conditions, once, when a text is saved or loaded. Values are never parsed, so a value
+that looks like the language is inserted unchanged. There are no loops: only placeholders can make
+a text grow, and rendering limits what they add.
 
     Write to {{ customer|default:"a customer" }}.
     {% if tone == "formal" and not draft %}Be formal.{% elif tone %}Be {{ tone }}.{% endif %}
@@ -38,7 +38,7 @@ _WORD = re.compile(r'\s*(?:(==|!=)|"([^"]*)"|\'([^\']*)\'|([A-Za-z]\w*)|(\S))', 
 
 @dataclass(frozen=True, slots=True)
 class Blank:
-    """Room for the value of an argument, changed by filters, each with what it was given."""
+    """A placeholder for the value of an argument; each filter is its name and its argument."""
 
     name: str
     filters: tuple[tuple[str, str], ...] = ()
@@ -46,7 +46,7 @@ class Blank:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An argument by its name, or a text that stands there."""
+    """The name of an argument, or a literal text."""
 
     value: str
     is_name: bool
@@ -54,7 +54,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Whether a value is not empty, or equal to another; the other way round if it is negated."""
+    """A test whether a value is not empty, or equals another one; may be negated."""
 
     operand: Operand
     equals: Operand | None = None
@@ -62,24 +62,24 @@ class Term:
 
 
 Condition = tuple[tuple[Term, ...], ...]
-"""Groups of terms, of which all of one group have to hold."""
+"""Groups of terms; true if all terms of one group are true."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The first of these branches whose condition holds."""
+    """An ``if`` tag: the first branch with a true condition is rendered."""
 
     branches: tuple[tuple[Condition, tuple[Node, ...]], ...]
 
 
 Node = str | Blank | Choice
-# One group without a term in it, all of which hold.
+# One group without terms, which is always true.
 ALWAYS: Condition = ((),)
 
 
 @dataclass(slots=True)
 class _Open:
-    """A condition that is being read."""
+    """An ``if`` tag that is not closed yet."""
 
     line: int
     branches: list[tuple[Condition, tuple[Node, ...]]]
@@ -90,7 +90,7 @@ class _Open:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads one message of a text; ``names`` are the arguments there are."""
+    """Parses the messages of a text; ``names`` are the names of the arguments."""
 
     names: Collection[str]
     line: int = 1
@@ -99,10 +99,10 @@ class Reader:
     _open: list[_Open] = field(default_factory=list)
 
     def read(self, text: str) -> tuple[Node, ...]:
-        """The text in nodes.
+        """Parse a text into nodes.
 
         Raises:
-            TextError: it cannot be read.
+            TextError: the text has a syntax error.
         """
         self._nodes, self._open = [], []
         for piece in _pieces(text, self.line):
@@ -122,7 +122,7 @@ class Reader:
     def _blank(self, inside: str) -> Blank:
         self.blanks += 1
         if self.blanks > MAX_BLANKS:
-            raise self._wrong(_("More than %(n)d blanks."), n=MAX_BLANKS)
+            raise self._wrong(_("More than %(n)d placeholders."), n=MAX_BLANKS)
         name, *filters = _split(inside, "|")
         if len(filters) > MAX_FILTERS:
             raise self._wrong(_("More than %(n)d filters."), n=MAX_FILTERS)
@@ -133,7 +133,7 @@ class Reader:
         name = name.strip()
         if name not in FILTERS:
             known = ", ".join(FILTERS)
-            raise self._wrong(_("There is no filter “%(name)s”; there are %(known)s."), name, known)
+            raise self._wrong(_("There is no filter “%(name)s”; valid: %(known)s."), name, known)
         takes = 1 if name == "default" else 0
         if len(given) != takes:
             way = '|default:"…"' if takes else f"|{name}"
@@ -143,20 +143,22 @@ class Reader:
     def _quoted(self, text: str) -> str:
         text = text.strip()
         if len(text) < 2 or text[0] not in "\"'" or text[-1] != text[0] or text[0] in text[1:-1]:
-            raise self._wrong(_("“%(name)s” is no text in quotes."), text)
+            raise self._wrong(_("“%(name)s” is not a text in quotes."), text)
         return text[1:-1]
 
     def _known(self, name: str) -> str:
         if name in self.names:
             return name
         if "." in name or "[" in name or "(" in name:
-            raise self._wrong(_("“%(name)s”: arguments are texts and have nothing inside."), name)
+            raise self._wrong(_("“%(name)s”: arguments are texts and have no attributes."), name)
         nearest = get_close_matches(name[:100], self.names, n=1)
         if nearest:
             text = _("There is no argument “%(name)s”; did you mean “%(known)s”?")
             raise self._wrong(text, name, nearest[0])
         known = ", ".join(self.names) or _("none")
-        raise self._wrong(_("There is no argument “%(name)s”; there are: %(known)s."), name, known)
+        raise self._wrong(
+            _("There is no argument “%(name)s”; the arguments are: %(known)s."), name, known
+        )
 
     # Conditions -------------------------------------------------------------------------------
 
@@ -164,15 +166,15 @@ class Reader:
         word, rest = [*inside.split(None, 1), "", ""][:2]
         if word == "if":
             if len(self._open) >= MAX_DEPTH:
-                raise self._wrong(_("More than %(n)d conditions inside each other."), n=MAX_DEPTH)
+                raise self._wrong(_("More than %(n)d nested conditions."), n=MAX_DEPTH)
             self._open.append(_Open(self.line, [], self._condition(rest), self._nodes))
             self._nodes = []
             return
         if word not in ("elif", "else", "endif"):
             known = "if, elif, else, endif, verbatim"
-            raise self._wrong(_("There is no tag “%(name)s”; there are %(known)s."), word, known)
+            raise self._wrong(_("There is no tag “%(name)s”; valid: %(known)s."), word, known)
         if word != "elif" and rest.strip():
-            raise self._wrong(_("“%(name)s” takes nothing."), word)
+            raise self._wrong(_("“%(name)s” takes no arguments."), word)
         if not self._open:
             raise self._wrong(_("“%(name)s” without “if” before it."), word)
         opened = self._open[-1]
@@ -227,7 +229,7 @@ class Reader:
         if kind == "text":
             return Operand(text, is_name=False)
         if kind == "word" and text not in RESERVED:
-            # What stands behind a dot is named too, so that the message says what is wrong.
+            # The dot is kept in the name, so that the error explains that there are no attributes.
             if words and words[0] == ("other", "."):
                 text += "."
             return Operand(self._known(text), is_name=True)
@@ -239,8 +241,8 @@ class Reader:
 
 
 def _words(text: str) -> Iterator[tuple[str, str]]:
-    """A condition word by word: signs, texts in quotes, words, and what is none of them."""
-    # Stripped: spaces at the end are where this expression would be slow.
+    """Yield the tokens of a condition: operators, quoted texts, words, and other characters."""
+    # Stripped, since trailing spaces would make this expression slow.
     for sign, double, single, word, other in _WORD.findall(text.strip()):
         if sign:
             yield "sign", sign
@@ -253,7 +255,7 @@ def _words(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _split(text: str, mark: str) -> list[str]:
-    """Split at a mark, but not within quotes."""
+    """Split a text at a separator, except within quotes."""
     parts, start, quoted = [], 0, ""
     for at, letter in enumerate(text):
         if quoted:
@@ -275,7 +277,7 @@ _END_OF_VERBATIM = re.compile(r"\{% *endverbatim *%\}")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Literal text (no opener), or what stands between an opener and its closer."""
+    """Literal text (no opener), or the text between an opener and its closer."""
 
     line: int
     opener: str
@@ -283,12 +285,12 @@ class Piece:
 
 
 def _pieces(text: str, line: int) -> Iterator[Piece]:
-    """The pieces of a text, which begins at this line; in one pass, so that no text makes it slow.
+    """Yield the pieces of a text that begins at ``line``, in linear time.
 
-    A line that has nothing but one tag or comment leaves nothing behind, not even itself.
+    A line that contains only one tag or comment is removed completely.
 
     Raises:
-        TextError: something is opened and not closed.
+        TextError: an opener has no closer.
     """
     at = 0
     while True:
@@ -307,7 +309,7 @@ def _pieces(text: str, line: int) -> Iterator[Piece]:
         inside, after = text[start + 2 : end], end + 2
         is_verbatim = opener == "{%" and inside.strip() == "verbatim"
         left, right = (start, after) if opener == "{{" else _alone(text, start, after)
-        # What stands before was seen already where this begins within it.
+        # A preceding tag may already have consumed the text before this one.
         if left > at:
             yield Piece(line, "", text[at:left])
         line = line_here
@@ -327,7 +329,7 @@ def _pieces(text: str, line: int) -> Iterator[Piece]:
 
 
 def _alone(text: str, start: int, end: int) -> tuple[int, int]:
-    """The extent of a tag, the whole line if it has nothing else."""
+    """Return the extent of a tag, or of its line if the line has no other text."""
     left = start
     while left > 0 and text[left - 1] in " \t":
         left -= 1
@@ -345,11 +347,11 @@ def _alone(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 class PromptError(ValueError):
-    """A prompt that cannot be offered as it is written, in words for its author."""
+    """A prompt is invalid; the message is for its author."""
 
 
 class TextError(PromptError):
-    """A text that cannot be read; names the line."""
+    """A text has a syntax error; the message names the line."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(
@@ -360,8 +362,8 @@ class TextError(PromptError):
 
 # From a text to messages --------------------------------------------------------------------------
 
-# Messages are separated before anything is filled in, so a value cannot add a message or speak in
-# another role. The output has a limit, since a value may be filled in many times.
+# Messages are separated before values are inserted, so a value cannot add a message or change a
+# role. The output has a limit, since a value may be inserted many times.
 
 MAX_MESSAGES = 50
 MAX_OUTPUT_CHARACTERS = 500_000
@@ -370,23 +372,23 @@ Role = Literal["user", "assistant"]
 Values = Mapping[str, str]
 
 _SEPARATOR = re.compile(r"^---[ \t]*(\w+)[ \t]*$", re.MULTILINE)
-# Anything else that begins like one was meant to be one.
+# A line that begins like a separator but is not valid is an error.
 _ALMOST = re.compile(r"---[ \t]*(?:user|assistant|system)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageText:
-    """One message of a prompt, with its blanks."""
+    """One message of a prompt, with its placeholders."""
 
     role: Role
     nodes: tuple[Node, ...]
 
 
 def read(text: str, names: Collection[str]) -> tuple[MessageText, ...]:
-    """The messages of a text; what stands before the first line ``--- user`` is the user's.
+    """Parse the messages of a text; text before the first separator is a message of the user.
 
     Raises:
-        PromptError: the text cannot be read; the message says where.
+        PromptError: the text is invalid; the message says where.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if len(text) > MAX_TEXT_CHARACTERS:
@@ -410,17 +412,17 @@ def read(text: str, names: Collection[str]) -> tuple[MessageText, ...]:
 
 
 def _parts(text: str) -> Iterator[tuple[int, Role, str]]:
-    """The texts of the messages, with their first lines and roles."""
+    """Yield the texts of the messages, with their first lines and roles."""
     role: Role = "user"
     start, line = 0, 1
     for found in _SEPARATOR.finditer(text):
         word = found[1].lower()
         if not _ALMOST.match(found[0]):
-            # A line of dashes and a word, as Markdown has them.
+            # Dashes and another word, as in Markdown.
             continue
         here = line + text.count("\n", start, found.start())
         if word not in ("user", "assistant"):
-            raise TextError(here, _("A message is of the user or of the assistant."))
+            raise TextError(here, _("The role of a message must be user or assistant."))
         yield line, role, text[start : found.start()]
         role = "user" if word == "user" else "assistant"
         start, line = found.end(), here
@@ -428,21 +430,21 @@ def _parts(text: str) -> Iterator[tuple[int, Role, str]]:
 
 
 def render(messages: tuple[MessageText, ...], values: Values) -> list[Message]:
-    """The messages, filled in; one of which nothing is left is left out.
+    """Return the messages with values inserted, without messages that become empty.
 
     Raises:
-        InvalidParams: nothing is left at all, or too much came out.
+        InvalidParams: all messages are empty, or the output is too long.
     """
     budget = _Budget()
     written = [(one.role, "".join(_filled(one.nodes, values, budget)).strip()) for one in messages]
     kept = [Message(text, role=role) for role, text in written if text]
     if not kept:
-        raise InvalidParams("Nothing is left of this prompt with these arguments.")
+        raise InvalidParams("With these arguments all messages of the prompt are empty.")
     return kept
 
 
 class _Budget:
-    """How much may still come out."""
+    """Counts the characters of the output against the limit."""
 
     def __init__(self) -> None:
         self._left = MAX_OUTPUT_CHARACTERS
@@ -500,7 +502,7 @@ def _capfirst(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """Each line after a ``>``, so that a model can tell what is quoted."""
+    """Prefix each line with ``>``, so that models recognize the quotation."""
     return "\n".join(f"> {line}" for line in text.splitlines())
 
 

@@ -1,7 +1,7 @@
-"""Versions of the prompts that are written in the admin, and what to know before one is kept.
+"""Versions of the prompts that are written in the admin: validation, saving, comparison.
 
-A version holds what a prompt says. Who may see it is not part of that, and neither is its name: a
-version of last year that is restored gives nobody back what was taken from him meanwhile.
+A version contains the text of a prompt, but neither its name nor who may see it: restoring an old
+version must not restore access that has been revoked since.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from mcp_django.overrides.texts import PROMPT_COLUMNS, arguments_of, build_promp
 
 CONTENT = ("title", "description", "arguments", "text")
 TEXTS = ("title", "description", "text")
-# Comparing takes the square of this at worst.
+# The time of a comparison is quadratic in this, at worst.
 MAX_COMPARED_LINES = 2000
 
 
 class Overtaken(Exception):
-    """Somebody else has changed the prompt since it was read; ``version`` is what it is now."""
+    """Another user has saved a newer version in the meantime; ``version`` is its number."""
 
     def __init__(self, version: int) -> None:
         super().__init__(version)
@@ -35,27 +35,27 @@ class Overtaken(Exception):
 
 
 def content_of(prompt: PromptText) -> dict[str, Any]:
-    """What a prompt says."""
+    """Return the content of a prompt that versions store."""
     return {name: getattr(prompt, name) for name in CONTENT}
 
 
 def check(prompt: PromptText) -> None:
-    """See that a prompt can be offered as it is.
+    """Check that a prompt is valid.
 
     Raises:
-        PromptError: it cannot; the message is for its author.
+        PromptError: the prompt is invalid; the message is for its author.
     """
     build_prompt(written_prompt({name: getattr(prompt, name) for name in PROMPT_COLUMNS}))
 
 
 def keep(prompt: PromptText, *, author: Any, based_on: int) -> bool:
-    """Save a prompt, with a version if it says something new; whether it does.
+    """Save a prompt and, if its content has changed, a version; return whether it has changed.
 
-    ``based_on`` is the version that its author had before him. Everybody hears of it after the
+    ``based_on`` is the version that the author was editing. The change is published after the
     commit.
 
     Raises:
-        Overtaken: it is not the newest one, and nothing was saved.
+        Overtaken: ``based_on`` is not the newest version; nothing was saved.
     """
     alias = router.db_for_write(PromptText)
     with transaction.atomic(using=alias):
@@ -78,29 +78,29 @@ def keep(prompt: PromptText, *, author: Any, based_on: int) -> bool:
 
 def _locked(prompt: PromptText, alias: str) -> PromptText | None:
     found = PromptText._default_manager.using(alias).select_for_update()
-    # One that was never saved has no key, and finds nothing.
+    # A prompt that was never saved has no primary key, so this finds no row.
     return found.filter(pk=prompt.pk).first()
 
 
 def newest_version(pk: Any) -> int | None:
-    """The version of a prompt now, which stays so until the transaction ends."""
+    """Return the current version of a prompt, and lock its row until the transaction ends."""
     alias = router.db_for_write(PromptText)
     found = PromptText._default_manager.using(alias).select_for_update().filter(pk=pk)
     return found.values_list("version", flat=True).first()
 
 
 def versions_of(prompt: PromptText) -> QuerySet[PromptVersion]:
-    """The versions of a prompt with their authors, the newest first."""
+    """Return the versions of a prompt with their authors, the newest first."""
     rows = PromptVersion._default_manager.using(router.db_for_write(PromptVersion))
     return rows.filter(prompt=prompt).select_related("author")
 
 
 def restore(prompt: PromptText, version: PromptVersion, *, author: Any, based_on: int) -> bool:
-    """Have a prompt say again what it said in a version, which makes a new one.
+    """Restore the content of a version, as a new version; return whether it differs.
 
     Raises:
-        Overtaken: somebody was faster.
-        PromptError: what it said then is not read any more.
+        Overtaken: another user has saved a newer version.
+        PromptError: the content of the version is no longer valid.
     """
     said = _readable(version.content)
     for name in CONTENT:
@@ -111,10 +111,10 @@ def restore(prompt: PromptText, version: PromptVersion, *, author: Any, based_on
 
 
 def _readable(content: Any) -> dict[str, Any]:
-    """The content of a version, which somebody may have written past the admin."""
+    """Return the content of a version; check it, since it may not be written by the admin."""
     said: dict[str, Any] = content if isinstance(content, dict) else {"text": None}
     if not all(isinstance(said.get(name, ""), str) for name in TEXTS):
-        raise PromptError(_("It cannot be read."))
+        raise PromptError(_("The version is invalid."))
     return said
 
 
@@ -123,16 +123,16 @@ def _readable(content: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a comparison: it stands in both, or only in the one before or the one after."""
+    """A line of a comparison: in both versions, or only in the old or the new one."""
 
     kind: Literal["same", "removed", "added"]
     text: str
 
 
 def lines_of(content: Any) -> list[str]:
-    """What a prompt says, as lines to compare."""
+    """Return the content of a prompt as lines to compare."""
     if not isinstance(content, dict):
-        return [_("It cannot be read.")]
+        return [_("The version is invalid.")]
     found = [
         f"{_('Title')}: {content.get('title', '')}",
         *f"{_('Description')}: {content.get('description', '')}".splitlines(),
@@ -151,12 +151,12 @@ def lines_of(content: Any) -> list[str]:
 
 
 def differences(before: Any, after: Any) -> Iterator[Line]:
-    """What was taken out and what was put in, line by line."""
+    """Yield the lines that were removed, added or unchanged."""
     return compared(lines_of(before), lines_of(after))
 
 
 def compared(old: list[str], new: list[str]) -> Iterator[Line]:
-    """The lines of both, each with the side it is on."""
+    """Yield the lines of both lists, each with its kind."""
     if max(len(old), len(new)) > MAX_COMPARED_LINES:
         yield from (Line("removed", text) for text in old)
         yield from (Line("added", text) for text in new)

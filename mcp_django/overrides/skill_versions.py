@@ -1,6 +1,6 @@
 """Versions of the skills that are written in the admin.
 
-As with prompts, a version holds what a skill says, not who may see it.
+As with prompts, a version contains the text of a skill, not who may see it.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ CONTENT = ("description", "license", "compatibility", "text", "supporting_files"
 
 
 def content_of(skill: Skill) -> dict[str, Any]:
-    """What a skill says."""
+    """Return the content of a skill that versions store."""
     return {name: getattr(skill, name) for name in CONTENT}
 
 
 def check(skill: Skill) -> None:
-    """See that a skill can be offered as it is.
+    """Check that a skill is valid.
 
     Raises:
-        SkillError: it cannot; the message is for its author, and names the field.
+        SkillError: the skill is invalid; the message is for its author, and names the field.
     """
     build_skill(written_skill({name: getattr(skill, name) for name in SKILL_COLUMNS}))
 
 
 def keep(skill: Skill, *, author: Any, based_on: int) -> bool:
-    """Save a skill, with a version if it says something new; whether it does.
+    """Save a skill and, if its content has changed, a version; return whether it has changed.
 
-    ``based_on`` is the version that its author had before him. Everybody hears of it after the
+    ``based_on`` is the version that the author was editing. The change is published after the
     commit.
 
     Raises:
-        Overtaken: it is not the newest one, and nothing was saved.
+        Overtaken: ``based_on`` is not the newest version; nothing was saved.
     """
     alias = router.db_for_write(Skill)
     with transaction.atomic(using=alias):
@@ -61,7 +61,7 @@ def keep(skill: Skill, *, author: Any, based_on: int) -> bool:
 
 
 def newest_version(pk: Any) -> int | None:
-    """The version of a skill now, which stays so until the transaction ends."""
+    """Return the current version of a skill, and lock its row until the transaction ends."""
     found = _rows(router.db_for_write(Skill)).select_for_update().filter(pk=pk)
     return found.values_list("version", flat=True).first()
 
@@ -71,22 +71,22 @@ def _rows(alias: str) -> QuerySet[Skill]:
 
 
 def versions_of(skill: Skill) -> QuerySet[SkillVersion]:
-    """The versions of a skill with their authors, the newest first."""
+    """Return the versions of a skill with their authors, the newest first."""
     rows = SkillVersion._default_manager.using(router.db_for_write(SkillVersion))
     return rows.filter(skill=skill).select_related("author")
 
 
 def restore(skill: Skill, version: SkillVersion, *, author: Any, based_on: int) -> bool:
-    """Have a skill say again what it said in a version, which makes a new one.
+    """Restore the content of a version, as a new version; return whether it differs.
 
     Raises:
-        Overtaken: somebody was faster.
-        SkillError: what it said then cannot be offered.
+        Overtaken: another user has saved a newer version.
+        SkillError: the content of the version is no longer valid.
     """
     said = version.content
     if not isinstance(said, dict) or not all(isinstance(said.get(n, ""), str) for n in CONTENT):
-        # Somebody wrote it past the admin.
-        raise SkillError(_("It cannot be read."))
+        # The row was not written by the admin.
+        raise SkillError(_("The version is invalid."))
     for name in CONTENT:
         if name in said:
             setattr(skill, name, said[name])
@@ -95,9 +95,9 @@ def restore(skill: Skill, version: SkillVersion, *, author: Any, based_on: int) 
 
 
 def lines_of(content: Any) -> list[str]:
-    """What a skill says, as lines to compare."""
+    """Return the content of a skill as lines to compare."""
     if not isinstance(content, dict):
-        return [_("It cannot be read.")]
+        return [_("The version is invalid.")]
     labels = {
         "description": _("Description"),
         "license": _("License"),
@@ -109,5 +109,5 @@ def lines_of(content: Any) -> list[str]:
 
 
 def differences(before: Any, after: Any) -> Iterator[Line]:
-    """What was taken out and what was put in, line by line."""
+    """Yield the lines that were removed, added or unchanged."""
     return compared(lines_of(before), lines_of(after))

@@ -1,9 +1,9 @@
 """The catalog of a server: declared components with the site owner's overrides applied.
 
-``Managed`` keeps the catalog of one server until code or the site owner changes something. Every
-change that the owner makes counts up one topic in the database. A process reads that count at
-most once a second, and always before it returns a list: a client that was notified of a change
-asks at once, and perhaps another process.
+``Managed`` caches the catalog of one server until code or the site owner changes something. Every
+change in the admin increments the version of one topic in the database. A process reads that
+version at most once a second, and always before it returns a list: a client that was notified of a
+change requests the list immediately, perhaps from another process.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ COMPONENT_NARROWING = ("description", "scopes", "approval")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
-    """What the admin says of one server."""
+    """The overrides and additions that the admin makes to one server."""
 
     is_enabled: bool = True
     title: str = ""
@@ -76,20 +76,20 @@ class Decisions:
     permissions: tuple[str, ...] = ()
     rates: tuple[Rate, ...] = ()
     overrides: dict[tuple[str, str], Override] = field(default_factory=dict)
-    """By kind and key; those that say nothing are left out."""
+    """By kind and key; empty overrides are left out."""
     prompts: tuple[WrittenPrompt, ...] = ()
-    """Those that were written in the admin."""
+    """The prompts that are written in the admin."""
     skills: tuple[WrittenSkill, ...] = ()
-    """Those that were written in the admin."""
+    """The skills that are written in the admin."""
     exposures: tuple[ExposureSpec, ...] = ()
-    """The models and views that are offered because the admin says so."""
+    """The models and views that are exposed in the admin."""
 
 
 UNMANAGED = Decisions()
 
 
 def read() -> dict[str, Decisions]:
-    """The decisions by the name of the server; servers of which nothing is said are left out."""
+    """Return the admin's overrides and additions by server name; unchanged servers are left out."""
     overrides = _overrides()
     found = {
         said["name"]: decisions_of(said, overrides.pop(said["name"], {}))
@@ -106,12 +106,12 @@ def read() -> dict[str, Decisions]:
 
 
 def decisions_of(said: Said, overrides: dict[tuple[str, str], Override]) -> Decisions:
-    """What a row says of its server; one that cannot be read switches it off."""
+    """Return the overrides in a server row; an invalid row switches the server off."""
     try:
         return Decisions(**_narrowing(said), instructions=said["instructions"], overrides=overrides)
     except ValueError as exc:
-        told = "The server %r is switched off: what the admin says is %s."
-        # The message says it all.
+        told = "The server %r is switched off, since its overrides are invalid: %s."
+        # The message is sufficient without a traceback.
         logger.error(told, said["name"], exc)  # noqa: TRY400
         return Decisions(is_enabled=False, overrides=overrides)
 
@@ -127,7 +127,7 @@ def _overrides() -> dict[str, dict[tuple[str, str], Override]]:
 
 
 def override_of(said: Said, *, name: str) -> Override:
-    """What a row says of the component of this name; one that cannot be read switches it off."""
+    """Return the override in a component row; an invalid row switches the component off."""
     try:
         return Override(
             **_narrowing(said),
@@ -136,16 +136,16 @@ def override_of(said: Said, *, name: str) -> Override:
             approval=_meant("approval", [said["approval"]], get_args(Approval).__contains__)[0],
         )
     except ValueError as exc:
-        told = "The component %r is switched off: what the admin says is %s."
+        told = "The component %r is switched off, since its override is invalid: %s."
         logger.error(told, name, exc)  # noqa: TRY400
         return Override(is_enabled=False)
 
 
 def _narrowing(said: Said) -> dict[str, Any]:
-    """What servers and components are narrowed by alike.
+    """Return the overrides that servers and components have in common.
 
     Raises:
-        ValueError: something was written past the admin that means nothing.
+        ValueError: the row has invalid data, which the admin cannot have written.
     """
     return {
         "is_enabled": said["is_enabled"],
@@ -157,16 +157,16 @@ def _narrowing(said: Said) -> dict[str, Any]:
 
 
 def _names(what: str, value: Any, is_one: Callable[[str], Any]) -> tuple[str, ...]:
-    # Never taken for "nobody was named", which would let everybody in.
+    # Invalid data must not be read as an empty list, which would give every user access.
     if not is_names(value):
-        raise ValueError(f"{value!r:.80}, which is no list of names, each a {what}")
+        raise ValueError(f"{value!r:.80} is not a list of names, each a {what}")
     return _meant(what, value, is_one)
 
 
 def _meant(what: str, values: Iterable[Any], is_one: Callable[[str], Any]) -> tuple[Any, ...]:
     found = tuple(values)
     if wrong := [one for one in found if not is_one(one)]:
-        raise ValueError(f"{wrong[0]!r}, which is no {what}")
+        raise ValueError(f"{wrong[0]!r} is not a valid {what}")
     return found
 
 
@@ -179,19 +179,19 @@ def _rows(model: Any, *columns: str) -> Any:
 FRESH_SECONDS = 1.0
 
 Mark: TypeAlias = tuple[int, Any, int]
-"""How often anything was decided, when last (as the database says it, to be compared alone), and
-how often this process started over."""
+"""The topic's version, its time of change (an opaque database value, only compared for equality),
+and how often this process has started over."""
 
 NOTHING: Mark = (0, None, 0)
-"""There are no rows that could say anything."""
+"""Without a database or its tables there are no overrides."""
 UNTOLD = -1
-"""Nobody has told of a decision yet; rows may say something all the same, as after an import."""
+"""No change has been published yet; rows may still exist, for example after ``loaddata``."""
 UNKEPT: Mark = (-2, None, 0)
-"""Whoever asks is in a transaction, and what is read there may be taken back with it."""
+"""The caller is in a transaction; what it reads may be rolled back, so it is not cached."""
 
 
 class Freshness:
-    """The newest mark that this process has seen; for any thread."""
+    """The newest version of the overrides that this process has seen; thread-safe."""
 
     def __init__(self) -> None:
         self.mark: Mark | None = None
@@ -200,16 +200,17 @@ class Freshness:
         self._is_blind = False
         self._starts = 0
         self.forgotten = 0
-        """How often this process has decided something itself."""
+        """The number of changes published by this process."""
 
     def look(self, *, is_list: bool = False) -> Mark:
-        """The mark, no older than ``FRESH_SECONDS``, or of this moment for a list.
+        """Return the version, at most ``FRESH_SECONDS`` old, or read now for a list.
 
-        While the database cannot be asked, what was known last goes on.
+        While the database is unavailable, return the last known version.
 
         Raises:
-            Busy: it cannot, and nothing was known yet: what was switched off must stay off.
-            SynchronousOnlyOperation: it would have to ask the database on an event loop.
+            Busy: the database is unavailable and no version is known: disabled components must
+                stay disabled.
+            SynchronousOnlyOperation: a query is needed on an event loop.
         """
         mark = self.mark
         if mark is not None and self._is_pinned:
@@ -228,40 +229,40 @@ class Freshness:
         return mark
 
     def expire(self) -> None:
-        """Look again at the next use."""
+        """Query the version again at the next use."""
         self._looked_at = -math.inf
 
     def start_over(self) -> None:
-        """Look again at the next use, and read again whatever that says; for tests."""
+        """Query the version and reload the overrides at the next use; for tests."""
         self.expire()
         self.mark = None
         self._starts += 1
 
     def forget(self) -> None:
-        """Look again at the next use: something was decided in this process."""
+        """Query the version at the next use, since this process has published a change."""
         self.forgotten += 1
         self.expire()
         self._is_pinned = False
 
     def pin(self) -> None:
-        """Take it that nothing is decided, and do not ask: for tests."""
+        """Assume that there are no overrides, without queries; for tests."""
         self.mark, self._is_pinned = NOTHING, True
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the mark is no older than ``FRESH_SECONDS``."""
+        """Whether the version is at most ``FRESH_SECONDS`` old."""
         is_young = time.monotonic() - self._looked_at < FRESH_SECONDS
         return self._is_pinned or (self.mark is not None and is_young)
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the database is not asked at all."""
+        """Whether the database is never queried."""
         return self._is_pinned
 
     def _read(self) -> Mark:
         connection = connections[_alias()]
         if connection.settings_dict["ENGINE"] == "django.db.backends.dummy":
-            # A site without a database has no rows.
+            # A site without a database has no overrides.
             return NOTHING
         with connection.cursor() as cursor:
             cursor.execute(*_question(connection.alias))
@@ -270,20 +271,20 @@ class Freshness:
 
     def _last_known(self, exc: Error) -> Mark:
         if not self._is_blind:
-            logger.warning("What the admin says of servers cannot be read (%s).", exc)
+            logger.warning("Cannot load the overrides of the admin (%s).", exc)
         self._is_blind = True
         if self.mark is None and has_no_tables():
-            # Nobody can have decided anything. Asked again each time, as the site may be migrated.
+            # There are no overrides. Checked again each time, since the site may be migrated.
             return NOTHING
         if self.mark is None:
             raise Busy("The server cannot read its settings; try again in a moment.") from exc
-        # Not with every request: a database that is down is slow to say so.
+        # Do not retry with every request: a database that is down can be slow to fail.
         self._looked_at = time.monotonic()
         return self.mark
 
 
 def has_no_tables() -> bool:
-    """Whether the site is not migrated yet; a database that cannot be asked says nothing."""
+    """Return whether the tables are missing; false if the database is unavailable."""
     connection = connections[_alias()]
     try:
         return tables.Component._meta.db_table not in connection.introspection.table_names()
@@ -293,7 +294,7 @@ def has_no_tables() -> bool:
 
 @cache
 def _question(alias: str) -> tuple[str, Any]:
-    """What is asked of the database, compiled once: that takes ten times as long as the answer."""
+    """Return the compiled query for the version; compiling takes ten times as long as running."""
     found = tables.Topic._default_manager.using(alias).filter(pk=MANAGED.digest)
     query: Any = found.values_list("version", "changed_at").query
     sql, parameters = query.get_compiler(alias).as_sql()
@@ -305,8 +306,8 @@ def _alias() -> str:
 
 
 def is_in_transaction() -> bool:
-    """Whether this thread is in a transaction of the database that has the rows."""
-    # To ask a connection by its alias makes one, for each task on an event loop anew.
+    """Return whether this thread is in a transaction of the database with the overrides."""
+    # Looking up a connection by alias would create one, for each task on an event loop.
     entered = [one.alias for one in connections.all(initialized_only=True) if one.in_atomic_block]
     return bool(entered) and _alias() in entered
 
@@ -314,31 +315,31 @@ def is_in_transaction() -> bool:
 freshness = Freshness()
 
 
-# What a server offers -----------------------------------------------------------------------------
+# The catalog of a server --------------------------------------------------------------------------
 
 C = TypeVar("C", bound=Component)
 
 
 class Shared:
-    """The decisions of all servers, read once for each mark; for any thread."""
+    """The overrides of all servers, read once for each version; thread-safe."""
 
     def __init__(self) -> None:
         self._known: tuple[Mark, Mapping[str, Decisions]] = NOTHING, {}
         self._lock = threading.Lock()
 
     def at(self, mark: Mark) -> Mapping[str, Decisions]:
-        """The decisions, no older than the mark.
+        """Return the overrides by server name, at least as new as the version.
 
         Raises:
             DatabaseError: they cannot be read.
-            SynchronousOnlyOperation: they would have to be, on an event loop.
+            SynchronousOnlyOperation: a query is needed on an event loop.
         """
         if mark == NOTHING:
             return {}
         known, decisions = self._known
         return decisions if mark == known else self._read(mark)
 
-    # A loop must not wait for the lock either, while another thread reads.
+    # An event loop must also not wait for the lock while another thread reads.
     @async_unsafe
     def _read(self, mark: Mark) -> Mapping[str, Decisions]:
         if mark == UNKEPT:
@@ -348,14 +349,14 @@ class Shared:
             known, decisions = self._known
             if mark == known:
                 return decisions
-            # Read after the mark was: what changed in between is read once more.
+            # Read after the version, so a change in between only causes another read.
             decisions = read()
             self._known = mark, decisions
             return decisions
 
 
 class Managed:
-    """What one server offers."""
+    """The catalog of one server, with the admin's overrides and additions."""
 
     def __init__(self, name: str, registry: Registry) -> None:
         self._name = name
@@ -365,11 +366,11 @@ class Managed:
         self._built: tuple[Any, Offered] | None = None
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """See that what is offered is not older than a second, or of this moment for a list.
+        """Update the catalog if it is older than a second, or in any case for a list.
 
         Raises:
-            Busy: the database cannot say, and never could.
-            SynchronousOnlyOperation: it would have to be asked on an event loop.
+            Busy: the database is unavailable, and no overrides are known.
+            SynchronousOnlyOperation: a query is needed on an event loop.
         """
         mark = freshness.look(is_list=is_list)
         if mark == self._seen != UNKEPT:
@@ -380,11 +381,11 @@ class Managed:
             self._go_on_without(exc)
 
     def forget(self) -> None:
-        """Take it that nothing is decided, until the next ``refresh``."""
+        """Assume that there are no overrides, until the next ``refresh``."""
         self._take(UNMANAGED, None)
 
     def _take(self, decisions: Decisions, mark: Mark | None) -> None:
-        # Equal ones are not taken: what is offered by them stands already.
+        # Equal overrides are not replaced, so that the cached catalog stays valid.
         if decisions != self._decisions:
             self._decisions = decisions
         self._seen = mark
@@ -395,25 +396,25 @@ class Managed:
             return
         if self._seen is None:
             raise Busy("The server cannot read its settings; try again in a moment.") from exc
-        logger.warning("What the admin says of %s cannot be read (%s).", self._name, exc)
+        logger.warning("Cannot load the overrides of the server %s (%s).", self._name, exc)
 
     @property
     def decisions(self) -> Decisions:
-        """What the admin says of the server, as of the last ``refresh``."""
+        """The overrides and additions of the server, as of the last ``refresh``."""
         return self._decisions
 
     @property
     def available(self) -> Offered:
-        """What there is before it is narrowed, as of the last ``refresh``."""
+        """The catalog before overrides, as of the last ``refresh``."""
         return available(self._registry, self._decisions)
 
     @property
     def offered(self) -> Offered:
-        """What is offered, as of the last ``refresh``; before the first one, what code declares.
+        """The catalog, as of the last ``refresh``; before the first one, what code declares.
 
-        Nothing is served from it before there was one: ``dispatch`` sees to that.
+        ``dispatch`` calls ``refresh`` before any request is served.
         """
-        # Looked at once: another thread may take others meanwhile.
+        # Read once: another thread may replace the overrides in the meantime.
         generation, decisions = self._registry.generation, self._decisions
         built = self._built
         if built is None or built[0][0] != generation or built[0][1] is not decisions:
@@ -423,7 +424,7 @@ class Managed:
 
 
 def available(registry: Registry, decisions: Decisions) -> Offered:
-    """What there is before anything is narrowed: what code declares, and what the admin adds."""
+    """Return the catalog before overrides: what code declares and what the admin adds."""
     said = [one for one in decisions.prompts if registry.answering("prompt", one.name) is None]
     prompts, completions = with_written(registry.prompts, registry.completions, said)
     declared = Offered(
@@ -437,7 +438,7 @@ def available(registry: Registry, decisions: Decisions) -> Offered:
 
 
 def offered(registry: Registry, decisions: Decisions) -> Offered:
-    """What there is, as the decisions narrow it."""
+    """Return the catalog with the overrides applied."""
     whole = available(registry, decisions)
 
     def left(table: Mapping[str, C]) -> dict[str, C]:
@@ -463,9 +464,9 @@ def offered(registry: Registry, decisions: Decisions) -> Offered:
 
 
 def _narrowed(component: C, decisions: Decisions) -> C | None:
-    """As its owner says, of it and of what it was called formerly: a new name opens nothing."""
+    """Apply the overrides of a component and its former names: renaming must not widen access."""
     found: C | None = component
-    # Its own row comes last, so that its words count.
+    # The row of the current name comes last, so that its texts take precedence.
     for name in (*component.aliases, component.key):
         if found is not None:
             said = decisions.overrides.get((component.kind, name), AS_IN_CODE)
@@ -487,15 +488,15 @@ LISTS = {
 
 
 def decided(changed: Iterable[tuple[str, str]]) -> None:
-    """Say that something was decided of these lists, once the transaction commits.
+    """Publish a change of overrides or of these lists when the transaction commits.
 
-    From then on it counts in this process; clients and other processes are notified.
+    The change then applies in this process, and clients and other processes are notified.
 
-    Each is the name of a server and a list: ``tools``, ``resources`` or ``prompts``. Whoever has
-    changed rows that ``read`` reads calls this, with no lists if clients see no
-    difference in them. ``changed`` is looked at when the transaction commits.
+    Each item is the name of a server and a list: ``tools``, ``resources`` or ``prompts``. Code that
+    changes rows that ``read`` reads must call this, without lists if the lists stay the same.
+    ``changed`` is evaluated when the transaction commits.
     """
-    # Counted in the same transaction: no process may miss that something was switched off.
+    # The version changes in the same transaction, so that no process misses a disabled component.
     touch([MANAGED])
     transaction.on_commit(partial(_tell, changed), using=router.db_for_write(tables.Server))
 
@@ -511,9 +512,9 @@ def _tell(changed: Iterable[tuple[str, str]]) -> None:
 def _with_their_skills(
     resources: dict[str, Resource], overrides: Mapping[tuple[str, str], Override]
 ) -> dict[str, Resource]:
-    """Resources, the files of skills among them as narrow as the skills that they belong to.
+    """Apply the override of a skill's ``SKILL.md`` to all files of the skill.
 
-    A client reads the files of a skill as one.
+    Clients treat the files of a skill as a unit.
     """
     if not overrides or not any(isinstance(one, SkillFile) for one in resources.values()):
         return resources
@@ -531,11 +532,11 @@ def _as_its_skills(
         skill = f"{parent}/{SKILL_MD}"
         said = overrides.get((resource.kind, skill))
         if found is not None and said is not None and skill != resource.uri:
-            # Its words are those of its SKILL.md alone.
+            # Title and description apply only to the SKILL.md itself.
             found = narrowed(found, replace(said, title="", description=""))
     return found
 
 
 def is_decided_with_another(component: Component) -> bool:
-    """Whether nothing is decided of it alone: a file of a skill that is not its ``SKILL.md``."""
+    """Return whether the component has no override of its own: a skill's file but ``SKILL.md``."""
     return isinstance(component, SkillFile) and component.frontmatter is None

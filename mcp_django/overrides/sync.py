@@ -1,8 +1,8 @@
-"""Writing rows for declared components, so that the admin can show and override them.
+"""Writes rows for declared components, so that the admin can show and override them.
 
-``compare`` says what the rows lack and writes nothing; ``sync`` writes it. A row whose component
-is gone stays and says since when: otherwise its overrides would be lost. ``catalog_rows`` decides
-when rows are written, and viewing a page never writes them.
+``compare`` returns the differences without writing them; ``sync`` writes them. A row whose
+component is gone stays, with the time in ``missing_since``: otherwise its overrides would be lost.
+``catalog_rows`` determines when rows are written; viewing a page never writes them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mcp_django.storage.databases import insist, tables
 
 logger = logging.getLogger("mcp_django")
 
-# What a row keeps of its component, beside what tells it apart.
+# The columns that describe a component, besides those that identify it.
 FACTS = ("name", "app", "origin", "is_read_only", "is_destructive", "guarded_by")
 KEY = ("server", "kind", "key")
 LONGEST_KEY = 500
@@ -52,18 +52,18 @@ Key: TypeAlias = tuple[str, str, str]
 
 
 class Synced(Protocol):
-    """A server, as far as rows are made of it."""
+    """The interface of a server that rows are written for."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the server."""
 
     @property
     def available(self) -> Offered:
-        """What there is before it is narrowed."""
+        """The catalog before overrides."""
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """See that what the admin adds is not older than now."""
+        """Load changes that the admin has made to the catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Declared:
 
     @property
     def digest(self) -> str:
-        """The same for the same catalog, in whatever order it was registered."""
+        """A hash of the catalog that does not depend on the order of registration."""
         lines = [self.servers, sorted((*key, *map(str, found.values())) for key, found in self)]
         return hashlib.sha256(json.dumps(lines).encode()).hexdigest()
 
@@ -85,9 +85,10 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The rows that do not say what code declares: as they would have to be, not saved.
+    """The rows that differ from what code declares, with the new values, not saved.
 
-    ``added`` have no row yet; ``missing`` are those whose component is gone since the last time.
+    ``added`` are new rows; ``missing`` are rows whose component has disappeared since the last
+    update.
     """
 
     servers: tuple[Any, ...] = ()
@@ -100,37 +101,37 @@ class Difference:
 
 
 def sync(servers: Iterable[Synced], *, can_miss: bool = True) -> Difference:
-    """Make the rows of servers and components what code declares now, and return what changed.
+    """Update the rows of servers and components from code, and return what changed.
 
-    Two queries where nothing changed, and a few more for each thousand rows that did. Without
+    This takes two queries if nothing changed, and a few more per thousand changed rows. Without
     ``can_miss`` no row is marked as missing: another process may declare more than this one.
 
     Raises:
-        Error: the database did not take it.
-        Busy: what the admin adds to the catalog cannot be read.
+        Error: the database rejected the write.
+        Busy: the admin's additions to the catalog cannot be loaded.
     """
     return write(read_declared(servers), can_miss=can_miss)
 
 
 def compare(servers: Iterable[Synced]) -> Difference:
-    """What ``sync`` would change, as far as the database says that pages are read from.
+    """Return what ``sync`` would change, according to the database for reads.
 
     Raises:
-        Busy: what the admin adds to the catalog cannot be read.
+        Busy: the admin's additions to the catalog cannot be loaded.
     """
     return _compared(read_declared(servers), router.db_for_read(tables.Component))
 
 
 def read_declared(servers: Iterable[Synced], *, is_fresh: bool = True) -> Declared:
-    """The declared catalog; unless it has to be fresh, as of the last request and without a query.
+    """Return the declared catalog; without ``is_fresh``, as of the last request and without query.
 
     Raises:
-        Busy: what the admin adds to it cannot be read.
+        Busy: the admin's additions to the catalog cannot be loaded.
     """
     found = {server.name: server for server in servers}
     if is_fresh:
         for number, server in enumerate(found.values()):
-            # One look at the database is enough for all of them.
+            # One query is enough for all servers.
             server.refresh(is_list=number == 0)
     components = {
         (server.name, one.kind, one.key): facts(one)
@@ -141,15 +142,15 @@ def read_declared(servers: Iterable[Synced], *, is_fresh: bool = True) -> Declar
 
 
 def write(declared: Declared, *, can_miss: bool = True) -> Difference:
-    """Make the rows what a catalog says, and return what changed.
+    """Update the rows from a catalog, and return what changed.
 
     Raises:
-        Error: the database did not take it.
+        Error: the database rejected the write.
     """
     alias = router.db_for_write(tables.Component)
     found = _compared(declared, alias, can_miss=can_miss)
     if found.servers:
-        # Another process may be at it, too.
+        # Another process may insert the same rows.
         _rows(tables.Server, alias).bulk_create(found.servers, ignore_conflicts=True)
     if found.added or found.changed or found.missing:
         rows = _rows(tables.Component, alias)
@@ -189,7 +190,7 @@ def _known(alias: str) -> dict[Key, Any]:
 
 
 def _follows(row: Any, said: Mapping[str, Any]) -> bool:
-    """Make a row say what is so now; whether it said anything else."""
+    """Set the columns of a row; return whether any of them changed."""
     now = {**said, "missing_since": None}
     if all(getattr(row, name) == value for name, value in now.items()):
         return False
@@ -199,9 +200,10 @@ def _follows(row: Any, said: Mapping[str, Any]) -> bool:
 
 
 def manageable(server: Synced) -> Iterator[Component]:
-    """The components that have rows of their own.
+    """Return the components that have their own rows.
 
-    All but those of a URI that is longer than any index, and files that belong to a skill.
+    These are all except those with a key too long for an index, and files of a skill other than
+    its ``SKILL.md``.
     """
     return (
         one
@@ -211,7 +213,7 @@ def manageable(server: Synced) -> Iterator[Component]:
 
 
 def facts(component: Component) -> dict[str, Any]:
-    """What a row keeps of a component."""
+    """Return the columns that describe a component."""
     guards = " and ".join(map(str, permissions(component.permission)))
     return {
         "name": component.name[:500],
@@ -231,7 +233,7 @@ def _rows(model: Any, alias: str) -> Any:
 
 
 def app_of(component: Component) -> str:
-    """The label of the app that the component belongs to: of its model, its view or its module."""
+    """Return the label of the app that the component's model, view or module belongs to."""
     model = getattr(getattr(component.callable, "declared_by", None), "model", None)
     if model is not None:
         return str(model._meta.app_label)
@@ -241,7 +243,7 @@ def app_of(component: Component) -> str:
 
 
 def origin_of(component: Component) -> str:
-    """What declares the component, in words: a module, a class, or a view of the site."""
+    """Return the path of the module, class or view that declares the component."""
     home = _home(component.callable)
     if home is component.callable or hasattr(component.callable, "declared_by"):
         return component.origin
@@ -249,14 +251,14 @@ def origin_of(component: Component) -> str:
 
 
 def _home(function: Callable[..., Any]) -> Any:
-    """Whatever of the site's own is behind a function: of a component of a view, the view."""
+    """Return the site's own code behind a function; for the component of a view, the view."""
     source = getattr(function, "__self__", None)
     if not isinstance(source, ViewSource):
         return function
     try:
         view: Any = source.arguments.layout.route.view
     except ImproperlyConfigured:
-        # The URLconf has no such view; a system check says so.
+        # The URLconf no longer has this view; a system check reports that.
         return function
     while isinstance(view, partial):
         view = view.func
@@ -266,29 +268,28 @@ def _home(function: Callable[..., Any]) -> Any:
 
 # When rows are written ----------------------------------------------------------------------------
 
-# ``catalog_rows`` belongs to the process; ``apps.SimpleMCPConfig.ready`` connects it. It writes
+# There is one ``catalog_rows`` per process; ``apps.SimpleMCPConfig.ready`` connects it. It writes
 #
-# - when the site is migrated. No row is marked as missing then, since components that only the
-#   URLconf declares are not imported;
-# - after the first request that this process answers, and later when the declared catalog
-#   changed, which is compared once a minute at most and without a query. The database thread of
-#   ``storage.databases`` does that, so that no request waits and a transaction of the request has
-#   no part in it. Under WSGI the server must run threads, as for the call log;
-# - after the commit of a form of the admin that changes the catalog, in the thread of that
-#   request.
+# - after migrations. Then no row is marked as missing, since components that only the URLconf
+#   declares are not imported;
+# - after the first request that this process answers, and later when the declared catalog has
+#   changed, which is compared at most once a minute and without a query. The database thread of
+#   ``storage.databases`` does this, so that no request waits and the request's transaction is not
+#   involved. Under WSGI the server must support threads, as for the call log;
+# - after the commit of an admin form that changes the catalog, in the thread of that request.
 #
-# The button *Update from code* calls ``sync`` itself. Under a test runner only the button and
-# tests that call ``sync`` write: a transaction of a test sees no row that it did not write.
+# The button *Update from code* calls ``sync`` directly. Under a test runner only the button and
+# tests that call ``sync`` write rows, so that a test finds only the rows that it wrote.
 #
-# A forked child starts with no knowledge of what was written, and so does ``reset``. A write that
-# fails raises nothing and is logged once, until one succeeds; the next minute tries again. A site
-# without a database, or one that is not migrated, has nothing to write to.
+# A forked child and ``reset`` forget what was written. A write that fails raises no exception; it
+# is logged once until a write succeeds, and tried again a minute later. Nothing is written for a
+# site without a database or without the migrated tables.
 
 CHECK_SECONDS = 60.0
 
 
 class CatalogRows:
-    """When this process last wrote, and what; for any thread."""
+    """When this process last wrote the rows, and which catalog; thread-safe."""
 
     def __init__(self) -> None:
         self._find_servers: Callable[[], Iterable[Synced]] = tuple
@@ -297,14 +298,14 @@ class CatalogRows:
             os.register_at_fork(after_in_child=self.reset)
 
     def reset(self) -> None:
-        """Know nothing of what was written, so that the next request begins."""
+        """Forget what was written, so that the next request starts a check."""
         self._lock = threading.Lock()
         self._due_at = -math.inf
         self._written = ""
         self._has_failed = False
 
     def connect(self, config: AppConfig, servers: Callable[[], Iterable[Synced]]) -> None:
-        """Write from now on; calling it again changes nothing."""
+        """Connect the signals that trigger writes; idempotent."""
         self._find_servers = servers
         uid = "mcp_django.catalog_rows"
         post_migrate.connect(self._migrated, sender=config, dispatch_uid=uid)
@@ -320,19 +321,19 @@ class CatalogRows:
     # When the process serves --------------------------------------------------------------------
 
     def _answered(self, *, sender: Any, **kwargs: Any) -> None:
-        # The threads of tool calls send the signal as well, in commands too.
+        # Tool threads send this signal too, also in management commands.
         if sender is not BoundedPool:
             self.check_soon()
 
     def check_soon(self) -> None:
-        """Have the catalog compared by the thread of the store, if a minute is over."""
+        """Compare the catalog in the database thread, unless this was done within a minute."""
         if time.monotonic() < self._due_at or call_log.is_under_test():
             return
         with self._lock:
             if time.monotonic() < self._due_at:
                 return
             self._due_at = math.inf
-        # A process that ends takes no more work.
+        # A process that is shutting down accepts no more work.
         with suppress(RuntimeError):
             databases.submit(self._check)
 
@@ -350,7 +351,7 @@ class CatalogRows:
     # When the admin changes the catalog ---------------------------------------------------------
 
     def write_after_commit(self) -> None:
-        """Write once the transaction of this thread commits, or now where there is none."""
+        """Write after the current transaction commits, or immediately without one."""
         if not call_log.is_under_test():
             write = partial(self._write_or_log, self._write_unless_unmigrated)
             alias = router.db_for_write(tables.Component)
@@ -364,8 +365,8 @@ class CatalogRows:
         is_dummy = connection.settings_dict["ENGINE"] == "django.db.backends.dummy"
         if is_dummy or has_no_tables():
             return
-        # An error within a transaction of others must not end that; one of our own begins with its
-        # first write, so that SQLite can wait.
+        # An error must not break an outer transaction. Without an outer one, the transaction begins
+        # with the first write, so that SQLite can wait for its lock.
         savepoint = transaction.atomic(using=alias) if connection.in_atomic_block else nullcontext()
         with savepoint:
             declared = read_declared(self._find_servers())
@@ -374,7 +375,7 @@ class CatalogRows:
             self._written = declared.digest
 
     def _write_or_log(self, write: Callable[[], None]) -> None:
-        """Write; whoever migrates, asks or saves is not to fail because the lists are behind."""
+        """Write, and log an error: a migration, request or form must not fail because of it."""
         try:
             write()
         except Exception as exc:
@@ -382,8 +383,8 @@ class CatalogRows:
                 self._has_failed = True
                 is_known = isinstance(exc, (Error, Busy))
                 logger.warning(
-                    "The rows of servers and components in the admin could not be updated from "
-                    "code (%s). Is the site migrated, and can this process write to its database?",
+                    "Cannot update the admin's rows of servers and components from code (%s). Run "
+                    "manage.py migrate, and check that this process can write to the database.",
                     exc,
                     exc_info=None if is_known else exc,
                 )

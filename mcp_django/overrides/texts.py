@@ -1,8 +1,8 @@
-"""Prompts and skills that are written in the admin, as components like those of code.
+"""Components for the prompts and skills that are written in the admin.
 
-The author of a prompt is trusted with words, not with the site: a text reaches nothing but its
-arguments (``overrides.prompt_language``). A row that cannot be offered, however it got into the
-table, is left out and logged, and nothing else is affected.
+The author of a prompt need not be trusted with the site: a text can access only its arguments
+(``overrides.prompt_language``). An invalid row, however it got into the table, is left out and
+logged; other rows are not affected.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ T = TypeVar("T")
 
 # Arguments of a prompt ----------------------------------------------------------------------------
 
-# They are texts, some with a list of choices. They are not modeled as a Python signature, since
-# ``from`` and ``class`` are good names for a blank.
+# Values are strings, optionally from a list of choices. They are not modeled as a Python signature,
+# since ``from`` and ``class`` are useful names of arguments.
 
 MAX_ARGUMENTS = 30
 MAX_NAME_CHARACTERS = 64
@@ -55,7 +55,7 @@ MAX_VALUE_CHARACTERS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextArgument:
-    """One argument; without ``choices`` it is any text."""
+    """One argument of a prompt; without ``choices`` it accepts any text."""
 
     name: str
     description: str = ""
@@ -63,7 +63,7 @@ class TextArgument:
     choices: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """What is kept of it in the row."""
+        """Return the argument as the row stores it."""
         return {
             "name": self.name,
             "description": self.description,
@@ -73,7 +73,7 @@ class TextArgument:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The schema of its value."""
+        """The JSON Schema of the value."""
         schema: dict[str, Any] = {"type": "string"}
         if self.description:
             schema["description"] = self.description
@@ -83,13 +83,13 @@ class TextArgument:
 
 
 def arguments_of(kept: Any) -> tuple[TextArgument, ...]:
-    """The arguments of a row.
+    """Return the arguments that a row stores.
 
     Raises:
-        PromptError: they are not what the admin writes there.
+        PromptError: an argument is invalid.
     """
     if not isinstance(kept, list) or not all(isinstance(one, Mapping) for one in kept):
-        raise PromptError(_("The arguments are no list of names."))
+        raise PromptError(_("The arguments are not a list of objects."))
     found = tuple(_argument(one) for one in kept)
     names = [one.name for one in found]
     if len(names) > MAX_ARGUMENTS:
@@ -106,18 +106,18 @@ def _argument(kept: Mapping[str, Any]) -> TextArgument:
     if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS:
         raise PromptError(
             _(
-                "“%(name)s” is no name for an argument: use a letter, then letters, digits and "
+                "“%(name)s” is not a valid argument name: use a letter, then letters, digits and "
                 "underscores."
             )
             % {"name": str(name)[:40]}
         )
     if name in RESERVED:
-        raise PromptError(_("“%(name)s” is a word of conditions.") % {"name": name})
+        raise PromptError(_("“%(name)s” is reserved for conditions.") % {"name": name})
     if not isinstance(description, str) or not isinstance(choices, list):
-        raise PromptError(_("The argument “%(name)s” cannot be read.") % {"name": name})
+        raise PromptError(_("The argument “%(name)s” is invalid.") % {"name": name})
     if len(choices) > MAX_CHOICES or not all(isinstance(one, str) and one for one in choices):
         raise PromptError(
-            _("The choices of “%(name)s” are at most %(n)d texts, none of them empty.")
+            _("The choices of “%(name)s” must be at most %(n)d texts that are not empty.")
             % {"name": name, "n": MAX_CHOICES}
         )
     return TextArgument(
@@ -129,9 +129,9 @@ def _argument(kept: Mapping[str, Any]) -> TextArgument:
 
 
 class TextArguments:
-    """Checks that texts were given, the required ones among them, each one of its choices.
+    """Validates the arguments of a prompt: strings, required values, and choices.
 
-    An empty text is an argument that was left out: hosts send the fields of a form.
+    An empty string counts as missing, since hosts send all fields of a form.
     """
 
     def __init__(self, arguments: Sequence[TextArgument]) -> None:
@@ -145,10 +145,10 @@ class TextArguments:
             self.json_schema["required"] = required
 
     def parse(self, raw: bytes) -> dict[str, Any]:
-        """The values by name.
+        """Return the values by name.
 
         Raises:
-            InvalidArguments: the caller can repair them.
+            InvalidArguments: an argument is invalid; the client can correct it.
         """
         given = decode_arguments(raw)
         problems = [
@@ -185,7 +185,7 @@ class TextArguments:
 
 
 def suggestions(choices: Sequence[str], typed: str) -> list[str]:
-    """The choices that fit what was typed, those that begin with it first."""
+    """Return the choices that contain the typed text, those that begin with it first."""
     wanted = typed.casefold()
     fitting = [one for one in choices if wanted in one.casefold()]
     return sorted(fitting, key=lambda one: not one.casefold().startswith(wanted))
@@ -210,7 +210,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenPrompt:
-    """What a row says."""
+    """The values of a prompt row; hashable, so that results can be cached."""
 
     name: str
     title: str = ""
@@ -224,14 +224,14 @@ class WrittenPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """The component of a written prompt, and what completes its arguments."""
+    """The component of a prompt, and the completions of its arguments."""
 
     prompt: Prompt
     completions: Mapping[Key, Completion]
 
 
 class FromAdmin:
-    """Where a written prompt comes from, in place of a class that code declares."""
+    """The origin of components written in the admin, in place of a declaring class."""
 
     def __str__(self) -> str:
         return _("written in the admin")
@@ -241,16 +241,16 @@ FROM_ADMIN = FromAdmin()
 
 
 def written_prompt(row: Mapping[str, Any]) -> WrittenPrompt:
-    """What the columns of a row say.
+    """Return the values of a row's columns.
 
     Raises:
-        PromptError: one of them holds what it should not.
+        PromptError: a column has an invalid value.
     """
     lists = {name: row[name] for name in ("groups", "permissions", "scopes")}
     for name, value in lists.items():
         if not is_names(value):
-            # Never taken for "nobody was named", which would let everybody in.
-            raise PromptError(_("%(name)s is no list of names.") % {"name": name})
+            # Invalid data must not be read as an empty list, which would give every user access.
+            raise PromptError(_("%(name)s is not a list of names.") % {"name": name})
     return WrittenPrompt(
         name=row["name"],
         title=row["title"],
@@ -262,14 +262,14 @@ def written_prompt(row: Mapping[str, Any]) -> WrittenPrompt:
 
 
 def build_prompt(said: WrittenPrompt) -> Offer:
-    """What is offered of a prompt.
+    """Return the component and completions of a prompt.
 
     Raises:
-        PromptError: it cannot be offered; the message is for its author.
+        PromptError: the prompt is invalid; the message is for its author.
     """
     if not PROMPT_NAME.fullmatch(said.name):
         raise PromptError(
-            _("“%(name)s” is no name for a prompt: use up to 128 of A-Z a-z 0-9 _ . -")
+            _("“%(name)s” is not a valid prompt name: use up to 128 of A-Z a-z 0-9 _ . -")
             % {"name": said.name[:40]}
         )
     _check_sendable(said)
@@ -291,14 +291,14 @@ def build_prompt(said: WrittenPrompt) -> Offer:
 
 
 def _check_sendable(said: WrittenPrompt) -> None:
-    """Half a surrogate pair, which JSON can hold and UTF-8 cannot, would take the list with it."""
+    """Reject lone surrogates, which JSON can contain but UTF-8 cannot: they would break lists."""
     texts = [said.title, said.description, said.text]
     for one in said.arguments:
         texts += [one.description, *one.choices]
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:
-        raise PromptError(_("It has characters that cannot be sent.")) from None
+        raise PromptError(_("The prompt contains characters that cannot be sent.")) from None
 
 
 def _function(messages: tuple[MessageText, ...]) -> ComponentFunction:
@@ -328,7 +328,7 @@ def _completion(prompt: Prompt, argument: TextArgument) -> tuple[Key, Completion
 
 
 def read_prompts() -> dict[str, tuple[WrittenPrompt, ...]]:
-    """The enabled prompts by the name of their server, those left out that cannot be read."""
+    """Return the enabled prompts by server name, without invalid rows."""
     return _written("prompt", tables.PromptText, PROMPT_COLUMNS, written_prompt)
 
 
@@ -337,7 +337,7 @@ def with_written(
     completions: Mapping[Key, Completion],
     said: Iterable[WrittenPrompt],
 ) -> tuple[dict[str, Prompt], dict[Key, Completion]]:
-    """The prompts of code and the written ones beside them; of one name, code's own counts."""
+    """Add the admin's prompts to those of code; if names collide, code takes precedence."""
     offers = [offer for one in said if one.name not in prompts and (offer := _offer(one))]
     return (
         {**{one.prompt.key: one.prompt for one in offers}, **prompts},
@@ -347,7 +347,7 @@ def with_written(
 
 @lru_cache(maxsize=1000)
 def _offer(said: WrittenPrompt) -> Offer | None:
-    """What is offered of a prompt, read once while it says the same; ``None`` for nothing."""
+    """Return the cached component of a prompt, or ``None`` if the prompt is invalid."""
     try:
         return build_prompt(said)
     except PromptError as exc:
@@ -358,7 +358,7 @@ def _offer(said: WrittenPrompt) -> Offer | None:
 def _written(
     what: str, model: Any, columns: Sequence[str], written: Callable[[Mapping[str, Any]], T]
 ) -> dict[str, tuple[T, ...]]:
-    """What the enabled rows say by the name of their server, the oldest first."""
+    """Return the values of enabled rows by server name, the oldest first; log invalid rows."""
     rows = model._default_manager.using(router.db_for_write(model)).filter(is_enabled=True)
     found: dict[str, list[T]] = defaultdict(list)
     for row in rows.order_by("pk").values("pk", "server", *columns):
@@ -372,7 +372,7 @@ def _written(
 @lru_cache(maxsize=1000)
 def _complain(what: str, server: str, name: str, why: str) -> None:
     where = f" of the server {server!r}" if server else ""
-    logger.error("The written %s %r%s is not offered: %s", what, name[:128], where, why)
+    logger.error("The %s %r%s in the admin is left out: %s", what, name[:128], where, why)
 
 
 # Skills -------------------------------------------------------------------------------------------
@@ -389,18 +389,18 @@ SKILL_COLUMNS = (
     "scopes",
 )
 FIELDS = ("name", "description", "license", "compatibility")
-# Every process keeps all of it.
+# Every process keeps the whole skill in memory.
 MAX_CHARACTERS = 500_000
 
 _FILE = re.compile(r"^--- file: (.*)$", re.MULTILINE)
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,9}")
-# Not printable by YAML 1.2 within quotes, or the end of a line there.
+# Not printable within quotes in YAML 1.2, or a line break there.
 _UNWRITABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSkill:
-    """What a row says."""
+    """The values of a skill row; hashable, so that results can be cached."""
 
     name: str
     description: str = ""
@@ -414,41 +414,41 @@ class WrittenSkill:
 
 
 def written_skill(row: Mapping[str, Any]) -> WrittenSkill:
-    """What the columns of a row say.
+    """Return the values of a row's columns.
 
     Raises:
-        SkillError: one of them holds what it should not.
+        SkillError: a column has an invalid value.
     """
     lists = {name: row[name] for name in ("groups", "permissions", "scopes")}
     for name, value in lists.items():
         if not is_names(value):
-            # Never taken for "nobody was named", which would let everybody in.
-            raise SkillError(_("%(name)s is no list of names.") % {"name": name}, field=name)
+            # Invalid data must not be read as an empty list, which would give every user access.
+            raise SkillError(_("%(name)s is not a list of names.") % {"name": name}, field=name)
     given: dict[str, Any] = {name: row[name] for name in SKILL_COLUMNS}
     return WrittenSkill(**{**given, **{name: tuple(value) for name, value in lists.items()}})
 
 
 def _frontmatter_of(said: WrittenSkill) -> dict[str, str]:
-    """The frontmatter that a skill is offered with.
+    """Return the frontmatter of a skill.
 
     Raises:
-        SkillError: hosts would not take it; names the field.
+        SkillError: hosts would reject it; names the field.
     """
     found = {name: value for name in FIELDS if (value := getattr(said, name))}
     for name, value in found.items():
         if _UNWRITABLE.search(value):
-            raise SkillError(_("It has characters that cannot be sent."), field=name)
+            raise SkillError(_("The text contains characters that cannot be sent."), field=name)
     check(found)
     return found
 
 
 def skill_md(said: WrittenSkill) -> str:
-    """The ``SKILL.md`` that clients read.
+    """Return the ``SKILL.md`` that clients read.
 
     Raises:
-        SkillError: hosts would not take it; names the field.
+        SkillError: hosts would reject its frontmatter; names the field.
     """
-    # A JSON string is a YAML string in quotes, and no parser takes it for anything else.
+    # A JSON string is a quoted string in YAML, so no parser reads it as another type.
     lines = [
         f"{name}: {json.dumps(value, ensure_ascii=False)}"
         for name, value in _frontmatter_of(said).items()
@@ -457,17 +457,17 @@ def skill_md(said: WrittenSkill) -> str:
 
 
 def files_of(text: str) -> dict[str, str]:
-    """The files beside the ``SKILL.md`` by their paths.
+    """Return the files beside the ``SKILL.md`` by path.
 
     Raises:
-        SkillError: a name is none, or there twice.
+        SkillError: a file name is invalid or used twice.
     """
     before, *rest = _FILE.split(text)
     if before.strip():
-        message = _("Begin with a line “--- file: references/codes.md”, and what is in it below.")
+        message = _("Begin with a line “--- file: references/codes.md”, followed by the contents.")
         raise SkillError(message, field="supporting_files")
     paths = [*map(str.strip, rest[::2])]
-    # Before each of them is compared with all others.
+    # Checked first, since each path is compared with all others below.
     if len(paths) >= MAX_FILES:
         raise SkillError(_("There are too many files."), field="supporting_files")
     found: dict[str, str] = {}
@@ -480,37 +480,37 @@ def files_of(text: str) -> dict[str, str]:
 def _check_path(path: str, known: Iterable[str]) -> None:
     if not _PATH.fullmatch(path):
         message = _(
-            "“%(path)s” is no name for a file: use A-Z a-z 0-9 _ . - with / between folders, and "
-            "begin none of them with a point."
+            "“%(path)s” is not a valid file name: use A-Z a-z 0-9 _ . - with / between folders, "
+            "and do not begin a name with a dot."
         )
         raise SkillError(message % {"path": path[:80]}, field="supporting_files")
     if path.rpartition("/")[2].lower() == SKILL_MD.lower():
         raise SkillError(
-            _("The file SKILL.md is made of the other fields."), field="supporting_files"
+            _("The file SKILL.md is generated from the other fields."), field="supporting_files"
         )
     for other in known:
         if path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/"):
-            message = _("“%(path)s” is there twice, or is a folder, too.") % {"path": path[:80]}
+            message = _("“%(path)s” is used twice, or is also a folder.") % {"path": path[:80]}
             raise SkillError(message, field="supporting_files")
 
 
 def build_skill(said: WrittenSkill) -> list[SkillFile]:
-    """What is offered of a skill: resources like those of folders.
+    """Return the resources of a skill, as for a skill in a folder.
 
     Raises:
-        SkillError: it cannot be offered; the message is for its author, and names the field.
+        SkillError: the skill is invalid; the message is for its author, and names the field.
     """
     if not said.text.strip():
-        raise SkillError(_("It says nothing."), field="text")
+        raise SkillError(_("The instructions are empty."), field="text")
     if len(said.text) + len(said.supporting_files) > MAX_CHARACTERS:
-        message = _("It has more than %(n)d characters; put it into a folder of the site.")
+        message = _("The skill has more than %(n)d characters; put it into a folder of the site.")
         raise SkillError(message % {"n": MAX_CHARACTERS}, field="text")
     texts = {SKILL_MD: skill_md(said), **files_of(said.supporting_files)}
     try:
         contents = {path: text.encode() for path, text in texts.items()}
     except UnicodeEncodeError:
-        # Half a surrogate pair, which JSON can hold and UTF-8 cannot.
-        message = _("It has characters that cannot be sent.")
+        # A lone surrogate, which JSON can contain but UTF-8 cannot.
+        message = _("The text contains characters that cannot be sent.")
         raise SkillError(message, field="text") from None
     try:
         options = {
@@ -530,14 +530,14 @@ def build_skill(said: WrittenSkill) -> list[SkillFile]:
 
 
 def read_skills() -> dict[str, tuple[WrittenSkill, ...]]:
-    """The enabled skills by the name of their server, those left out that cannot be read."""
+    """Return the enabled skills by server name, without invalid rows."""
     return _written("skill", tables.Skill, SKILL_COLUMNS, written_skill)
 
 
 def with_skills(
     resources: Mapping[str, Resource], said: Iterable[WrittenSkill]
 ) -> dict[str, Resource]:
-    """The resources of code and the written skills beside them; of one name, code's own counts."""
+    """Add the admin's skills to the resources of code; code's names take precedence."""
     found = dict(resources)
     for one in said:
         if is_taken(resources, one.name):
@@ -552,9 +552,9 @@ def with_skills(
 
 
 def is_taken(resources: Mapping[str, Resource], name: str) -> bool:
-    """Whether code has something at or below the address of a skill of this name.
+    """Return whether code has a resource at or below the URI of a skill of this name.
 
-    Within a skill of code, or around one, a written one would become a part of it.
+    Otherwise the admin's skill would become part of the skill in code, or contain it.
     """
     root = uri_of(name, "")
     addresses = (uri for one in resources.values() for uri in (one.uri, *one.aliases))

@@ -127,13 +127,17 @@ def test_what_is_left_out_is_said_with_the_reason(client: Client, root: Any) -> 
     assert said["password"].startswith("May hold a secret")
     assert said["user__password"].startswith("May hold a secret")
     for path in ("user__is_superuser", "user__email", "user__last_login"):
-        assert said[path].startswith("Is more than the name of a user; show it in code")
+        assert said[path].startswith(
+            "Reveals more than the name of a user; if clients need it, show it in code"
+        )
         assert f'value="{path}"' not in text
     assert 'name="paths-fields" value="user__username"' in text
     assert f"{len(said)} fields cannot be exposed" in text
     said = left_out(page(client.get(ADD.replace("Order", "Remark"))))
     assert "content_type belongs" not in said["content_type"]
-    assert said["content_type"].startswith("Leads to what is closed: contenttypes.ContentType")
+    assert said["content_type"].startswith(
+        "Leads to a model that cannot be exposed: contenttypes.ContentType"
+    )
     assert said["about"] == "Is neither a column nor a relation to one model."
 
 
@@ -179,7 +183,7 @@ def test_a_preview_shows_everything_and_keeps_nothing(client: Client, root: Any)
         ({"paths-search_fields": ["status", "note"]}, "Search: note is not shown"),
         ({"paths-fields": ["status"], "paths-filter_fields": []}, "number"),
         ({"operations": ["get", "drop"]}, "drop"),
-        ({"operations": [], "uri": ""}, "it offers nothing"),
+        ({"operations": [], "uri": ""}, "it has no components"),
         ({"uri": "shop://orders"}, "same for every order"),
         ({"uri": "shop://orders/{margin}"}, "margin"),
         ({"uri": "shop://orders/{status}"}, "several objects can share"),
@@ -208,7 +212,7 @@ def test_a_name_that_code_has_is_refused(client: Client, root: Any, server: MCPS
 
     server.register(Order, Own)
     text = page(client.post(ADD, FORM))
-    assert "Code has a tool" in text
+    assert "Code already has a tool" in text
     assert client.post(ADD, {**FORM, "name": "sale", "plural": "sales"}).status_code == 302
     text = page(client.post(ADD, {**FORM, "name": "sale", "plural": "sales"}))
     assert "There is a tool" in text
@@ -329,7 +333,7 @@ def test_the_list_says_what_is_not_offered_and_why(client: Client, root: Any) ->
         ">Available<",
         "The site has no model 'shop.Gone'",
         "code has no server “gone”",
-        "groups is no list of names.",
+        "groups is not a list of names.",
         ">Switched off<",
     ):
         assert words in text

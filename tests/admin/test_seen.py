@@ -185,7 +185,10 @@ def test_each_hidden_component_has_its_reasons(client: Client, root: Any, addres
     with override_settings(MCP_DJANGO={"LIST_FILTER": "scopes"}):
         found = hidden(client, address, who="user", user="bob", credential="token")
     assert found["write"] == "The token lacks the scopes: write."
-    assert found["private"] == "The permission OnlyAda denies access. The token lacks the scopes: write."
+    assert (
+        found["private"]
+        == "The permission OnlyAda denies access. The token lacks the scopes: write."
+    )
 
 
 @commits

@@ -113,9 +113,9 @@ def test_a_change_makes_a_version_and_the_name_stays() -> None:
         ({"description": ""}, "description", "required"),
         ({"description": "x" * 1025}, "description", "1024"),
         ({"description": "a\x85b"}, "description", "cannot be sent"),
-        ({"text": " \n"}, "text", "says nothing"),
+        ({"text": " \n"}, "text", "are empty"),
         ({"supporting_files": "no name"}, "supporting_files", "--- file:"),
-        ({"supporting_files": "--- file: ../a"}, "supporting_files", "no name for a file"),
+        ({"supporting_files": "--- file: ../a"}, "supporting_files", "not a valid file name"),
         ({"scopes": "a\\b"}, "scopes", "not a valid scope"),
     ],
 )
@@ -209,9 +209,9 @@ def test_every_page_of_a_row_that_nobody_can_read_opens(wrong: Any) -> None:
     Skill.objects.update(groups=wrong, permissions=wrong, scopes=wrong)
     row.versions.update(content=wrong)
     client = superuser()
-    assert "no list of names" in page(client, LIST)
-    assert "no list of names" in page(client, f"{LIST}{row.pk}/change/")
-    assert "cannot be read" in page(client, f"{LIST}{row.pk}/versions/1/")
+    assert "not a list of names" in page(client, LIST)
+    assert "not a list of names" in page(client, f"{LIST}{row.pk}/change/")
+    assert "The version is invalid" in page(client, f"{LIST}{row.pk}/versions/1/")
     # Whoever saves the form has put it right.
     changed = form(based_on="1", scopes="")
     assert client.post(f"{LIST}{row.pk}/change/", changed).status_code == 302

@@ -214,7 +214,7 @@ def test_what_was_known_goes_on_while_new_decisions_cannot_be_read(
     decide_elsewhere("shed", "rake", is_enabled=False)
     with away("mcp_django_component"):
         assert listed() == ["rake"]
-    assert "cannot be read" in caplog.text
+    assert "Cannot load the overrides" in caplog.text
     assert "error" in ask(LIST).json()
 
 

@@ -132,7 +132,7 @@ def test_no_value_adds_a_message_or_speaks_in_another_role() -> None:
 def test_a_message_of_which_nothing_is_left_is_left_out() -> None:
     text = "Hello\n--- assistant\n{% if x %}{{ x }}{% endif %}\n--- user\nBye"
     assert said(text) == [("user", "Hello"), ("user", "Bye")]
-    with pytest.raises(InvalidParams, match="Nothing is left"):
+    with pytest.raises(InvalidParams, match="all messages of the prompt are empty"):
         said("{{ x }}")
 
 

@@ -119,7 +119,7 @@ def test_a_broken_row_is_left_out_and_the_others_are_served(
     for _ in range(3):
         names = [one["name"] for one in client.list_tools()]
         assert names == ["count_products", "get_product", "list_products"]
-    complaints = [one for one in caplog.records if "exposure of" in one.getMessage()]
+    complaints = [one for one in caplog.records if "Problem with the" in one.getMessage()]
     assert len(complaints) == 1
 
 
@@ -131,12 +131,12 @@ def test_a_broken_row_is_left_out_and_the_others_are_served(
         ("shop.Order", ["number", "customer__user__username"], "more than one relation"),
         ("shop.OrderLine", ["id", "secret"], "secret"),
         ("shop.Product", ["slug", "digest"], "secret"),
-        ("shop.Remark", ["id", "content_type"], "closed"),
+        ("shop.Remark", ["id", "content_type"], "cannot be exposed"),
         ("auth.User", ["username", "password"], "secret"),
-        ("auth.User", ["username", "logentry"], "closed"),
-        ("shop.Customer", ["name", "user__is_superuser"], "'user__is_superuser' is more than"),
-        ("shop.Customer", ["name", "user__email"], "'user__email' is more than the name"),
-        ("shop.Customer", ["name", "user__groups"], "'user__groups' is more than the name"),
+        ("auth.User", ["username", "logentry"], "cannot be exposed"),
+        ("shop.Customer", ["name", "user__is_superuser"], "'user__is_superuser' reveals more than"),
+        ("shop.Customer", ["name", "user__email"], "'user__email' reveals more than the name"),
+        ("shop.Customer", ["name", "user__groups"], "'user__groups' reveals more than the name"),
     ],
 )
 def test_what_may_be_a_secret_is_refused_with_the_way_out(
@@ -175,7 +175,7 @@ def test_who_may_do_what_is_not_written_by_clients(server: MCPServer, operation:
     options = {"fields": ["username", "is_superuser"], "operations": [operation]}
     spec = spec_of(Exposure(pk=1, kind="model", server="desk", target="auth.User", options=options))
     (problem,) = build(server, "desk", [spec]).problems
-    assert "who may do what" in problem.reason
+    assert "must not change users, groups or permissions" in problem.reason
 
 
 @isolate_apps("tests.sources.shop")
@@ -207,7 +207,7 @@ def test_no_view_that_signs_in_is_exposed_nor_what_a_site_makes_of_it(
         required=frozenset(),
         trouble="",
     )
-    assert "signs somebody in" in closed_route(route)
+    assert "signs users in" in closed_route(route)
 
 
 @pytest.mark.parametrize(
