@@ -1,6 +1,6 @@
-"""Third-party authorization: servers whose users also have to let the site in somewhere else.
+"""Third-party authorization: servers that need the user's access at an upstream provider.
 
-``flow`` sends a user to the provider and takes him back, ``bindings`` ties our tokens to what the
-provider granted, ``access`` hands that to a running call. Without a provider in
-``OAUTH["UPSTREAM"]`` none of them does anything.
+``flow`` redirects the user to the provider and handles the callback, ``bindings`` binds this site's
+tokens to the provider's grant, and ``access`` gives a running call its access token. Without a
+provider in ``OAUTH["UPSTREAM"]``, none of them does anything.
 """

@@ -1,7 +1,7 @@
 """``ctx.upstream("acme")``: the caller's own access at a provider, for a running call.
 
-What is sent to the provider's interfaces is the token that the provider issued to this site, never
-the one that the MCP client presented (AUT-10).
+The provider's API gets the token that the provider issued to this site, never the token that the
+MCP client sent (no token passthrough).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def upstream_of(ctx: Context, name: str) -> Upstream:
-    """The caller's access at a provider; asks him to connect where there is none.
+    """Return the caller's access at a provider; ask the user to connect if there is none.
 
     Raises:
-        UpstreamNotConnected: there is none, and the client cannot send its user anywhere.
-        ImproperlyConfigured: there is no such provider.
+        UpstreamNotConnected: if there is none, and the client does not support URL elicitation.
+        ImproperlyConfigured: if the provider is not configured.
     """
     label, user = provider_settings(name).label, ctx.user
     if not user.is_authenticated:
@@ -57,7 +57,7 @@ def upstream_of(ctx: Context, name: str) -> Upstream:
 
 
 def _base(ctx: Context) -> str:
-    """The origin of the site, empty where neither a setting nor a request tells it."""
+    """Return the origin of the site, empty if neither a request nor ``BASE_URL`` is available."""
     if ctx.request is not None:
         return origin_of(ctx.request)
     parts = urlsplit(get_settings().base_url)
@@ -65,7 +65,7 @@ def _base(ctx: Context) -> str:
 
 
 class Upstream:
-    """The access of one user at one provider. Nothing is kept here: each use reads the database."""
+    """The access of one user at one provider. It has no cache: each use reads the database."""
 
     def __init__(self, user_id: Any, name: str, label: str) -> None:
         self._user_id = user_id
@@ -76,32 +76,32 @@ class Upstream:
         return f"<Upstream {self.name!r}>"
 
     def token(self) -> str:
-        """An access token that is good for 30 seconds at least, renewed if it has to be.
+        """Return an access token, renewed first if it expires within 30 seconds.
 
         Raises:
-            UpstreamNotConnected: the access has ended.
-            ToolError: the provider does not answer.
+            UpstreamNotConnected: if the access has ended.
+            ToolError: if the provider does not respond.
         """
-        # A renewal has to be kept whatever becomes of the call, and the call may be read-only.
+        # A renewal has to be committed even if the call fails or is read-only.
         return outside(self._token)
 
     async def atoken(self) -> str:
-        """``token`` for async code."""
+        """Async version of ``token``."""
         return await sync_to_async(self.token)()
 
     def headers(self) -> dict[str, str]:
-        """The token as the header of a request."""
+        """Return the token as request headers."""
         return {"Authorization": f"Bearer {self.token()}"}
 
     async def aheaders(self) -> dict[str, str]:
-        """``headers`` for async code."""
+        """Async version of ``headers``."""
         return {"Authorization": f"Bearer {await self.atoken()}"}
 
     @property
     def auth(self) -> httpx.Auth:
-        """For ``httpx.get(url, auth=…)`` and clients, sync and async.
+        """Return an ``httpx`` authentication for ``httpx.get(url, auth=…)`` and clients.
 
-        The token goes wherever the request goes: use it for the provider's own addresses.
+        The token is sent to any URL requested with it: use it only for the provider's own URLs.
         """
         return _Bearer(self)
 
@@ -116,12 +116,12 @@ class Upstream:
         except UpstreamRefused:
             raise UpstreamNotConnected(ended) from None
         except UpstreamUnavailable:
-            raise ToolError(f"{self.label} does not answer. Try again in a moment.") from None
+            raise ToolError(f"{self.label} does not respond. Try again in a moment.") from None
         except DatabaseError as exc:
-            # SQLite has one writer, and the transaction around the call is it.
+            # SQLite allows one writer, which is the transaction of the call.
             raise ToolError(
-                f"The access to {self.label} could not be renewed; it has to be asked for before "
-                "the tool writes."
+                f"The access to {self.label} could not be renewed. The tool has to request it "
+                "before it writes to the database."
             ) from exc
 
 

@@ -1,8 +1,8 @@
-"""Binds this site's tokens to the upstream access they depend on; they end with it (AUT-31).
+"""Bind this site's tokens to the upstream access they depend on, and revoke them with it.
 
-The one query that finds an access token also says whether everything it depends on is fresh, so a
-call costs no further query; only what is stale is read, asked about or renewed. Where no provider
-is configured nothing is asked at all.
+MCP 2025-03-26, "Session Binding Requirements". The query that finds an access token also returns
+whether its upstream access is fresh, so a call needs no further query. Only stale access is loaded,
+checked at the provider or renewed. Without a configured provider, there are no queries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger("mcp_django.security")
 
 
 def annotate(tokens: QuerySet[Any], upstream: str) -> QuerySet[Any]:
-    """Access tokens with what ``check`` wants to know; unchanged where there is no provider.
+    """Annotate access tokens for ``check``; return them unchanged if there is no provider.
 
     ``upstream`` is the provider that the called server needs, empty for none.
     """
@@ -47,18 +47,18 @@ def annotate(tokens: QuerySet[Any], upstream: str) -> QuerySet[Any]:
 
 
 def check(token: Any, upstream: str) -> None:
-    """Let a token of ``annotate`` pass whose upstream access is good; no query where it is fresh.
+    """Check the upstream access of a token from ``annotate``; no query if the access is fresh.
 
     Raises:
-        AuthenticationRequired: what the token stands on is gone (401, ``invalid_token``); so is the
-            token then, with its family.
-        AuthenticationUnavailable: the provider cannot be asked now, or is not configured (503); the
-            token is kept.
+        AuthenticationRequired: if the access has ended (401, ``invalid_token``); the token and its
+            family are then revoked as well.
+        AuthenticationUnavailable: if the provider does not respond, or is not configured (503); the
+            token stays valid.
     """
     configured = get_settings().oauth.upstream
     if upstream and upstream not in configured:
-        logger.error("A server needs the provider %r, which UPSTREAM does not have.", upstream)
-        raise AuthenticationUnavailable("The provider behind this server is not configured.")
+        logger.error("A server needs the provider %r, which is not in UPSTREAM.", upstream)
+        raise AuthenticationUnavailable("The provider that this server needs is not configured.")
     if not configured:
         return
     if upstream and not token.stands_on_upstream:
@@ -71,20 +71,20 @@ def check(token: Any, upstream: str) -> None:
         raise _gone() from exc
     except UpstreamUnavailable as exc:
         raise AuthenticationUnavailable(
-            "The provider behind this server does not answer. Try again in a moment.",
+            "The provider that this server needs does not respond. Try again in a moment.",
             retry_after=exc.retry_after,
         ) from exc
 
 
 @sensitive_variables()
 def look_before_refresh(refresh_token: str) -> None:
-    """Look upstream before a refresh token is used, outside of any transaction.
+    """Renew stale upstream access before a refresh token is used, outside of any transaction.
 
-    Where the access is gone the family of the token has ended after this, so the refresh fails as
-    that of any other ended family. A made-up token is nobody's, and nothing is asked.
+    If the access has ended, the token family is revoked here, so the refresh then fails like that
+    of any revoked family. For an unknown token, no request is sent to the provider.
 
     Raises:
-        Refused: the provider cannot be asked now (503, ``temporarily_unavailable``).
+        Refused: if the provider does not respond (503, ``temporarily_unavailable``).
     """
     if not get_settings().oauth.upstream:
         return
@@ -100,14 +100,14 @@ def look_before_refresh(refresh_token: str) -> None:
 
 
 def check_for_refresh(family: uuid.UUID | None) -> bool:
-    """Whether what a family stands on is live; asks nobody, since it is asked in a transaction."""
+    """Return whether a family's upstream access is live, without a request to the provider."""
     if family is None or not get_settings().oauth.upstream:
         return True
     return not UpstreamBinding.objects.filter(family=family).exclude(live("grant__")).exists()
 
 
 def missing(user: Any, resources: Iterable[str]) -> str:
-    """A provider at which the user has no live access but a token for these needs it, or empty."""
+    """Return a provider that these resources need and the user has not connected, or empty."""
     if not get_settings().oauth.upstream:
         return ""
     names = {name for one in resources if (name := _upstream_of(one))}
@@ -116,11 +116,11 @@ def missing(user: Any, resources: Iterable[str]) -> str:
 
 
 def bind(token: Any, *, family: uuid.UUID | None = None) -> None:
-    """Tie an access token that was issued or rotated to the upstream access that it stands on.
+    """Bind an issued or rotated access token to the upstream access that it depends on.
 
-    ``token`` is the toolkit's access token, saved; ``family`` that of its refresh token. Where the
-    user lacks live access to one of the providers there is no binding, so the token opens no server
-    that needs any.
+    ``token`` is the toolkit's saved access token; ``family`` is that of its refresh token. If the
+    user has no live access at one of the providers, no binding is created, so the token is not
+    valid for any server that needs a provider.
     """
     if not get_settings().oauth.upstream or token.user_id is None:
         return
@@ -141,34 +141,35 @@ def bind(token: Any, *, family: uuid.UUID | None = None) -> None:
 
 
 def release(*, families: Iterable[uuid.UUID] = (), checksums: Iterable[str] = ()) -> None:
-    """The user ended these tokens: end upstream what no other token stands on, as well as it goes.
+    """Disconnect upstream access that depends only on these tokens, which the user revoked.
 
-    Access that a user connected without a client stands on nothing and is left alone.
+    Revocation at the provider is best effort. Access that a user connected without a client has no
+    bindings and is kept.
     """
     if get_settings().oauth.upstream:
         end_released(families=tuple(families), checksums=tuple(checksums))
 
 
 def _renew_all(bindings: QuerySet[UpstreamBinding]) -> None:
-    """Renew what is stale.
+    """Renew the stale access of the bindings.
 
     Raises:
-        UpstreamRefused: one of them is gone for good.
-        UpstreamUnavailable: a provider cannot be asked now.
+        UpstreamRefused: if any of it has ended.
+        UpstreamUnavailable: if a provider does not respond.
     """
-    # What a provider granted that the site has done away with holds nothing up.
+    # Grants of a provider that is no longer configured are ignored.
     grants = UpstreamGrant.objects.filter(provider__in=get_settings().oauth.upstream)
     for grant in grants.filter(pk__in=bindings.values("grant_id")):
         renew(grant)
 
 
 def _upstream_of(resource: str) -> str:
-    """The provider of the server at a resource of this site, empty for none."""
+    """Return the upstream provider of the server at a resource, empty for none."""
     server = server_of(resource)
     return getattr(server, "upstream", "") if server is not None else ""
 
 
 def _gone() -> AuthenticationRequired:
     return AuthenticationRequired(
-        "The access behind this token has ended. Sign in again.", error="invalid_token"
+        "The upstream access of this token has ended. Sign in again.", error="invalid_token"
     )

@@ -1,7 +1,7 @@
-"""The providers of ``OAUTH["UPSTREAM"]`` and the keys of ``OAUTH["FIELD_KEYS"]``, checked once.
+"""Validated settings: providers of ``OAUTH["UPSTREAM"]`` and keys of ``OAUTH["FIELD_KEYS"]``.
 
-The errors of a provider are here as well: the library that asks one is an extra of its own, and
-whoever catches them may have to do without it.
+The exceptions for a provider's errors are also here, so that they can be imported without Authlib,
+which is an optional dependency.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from mcp_django.conf import get_settings
 from mcp_django.oauth.redirects import LOOPBACK
 
-# As long as the column, and what a URL holds.
+# The length of the column, and the characters of a URL segment.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
 KEY_HINT = (
     "Make one with: python -c 'from cryptography.fernet import Fernet; "
@@ -40,10 +40,10 @@ ENDPOINTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
-    """One provider; the keys are written in capitals.
+    """The settings of one provider; the keys in ``UPSTREAM`` are in upper case.
 
-    Either ``issuer`` (or ``metadata_url``) tells the endpoints, or they are given one by one; what
-    is given wins. With ``openid`` among the ``scopes`` the provider has to prove who signed in.
+    The endpoints come from the metadata of ``issuer`` (or ``metadata_url``), or are set one by one,
+    which takes precedence. With ``openid`` in ``scopes``, the provider has to send an ID token.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid", "alias_generator": str.upper}
@@ -52,7 +52,7 @@ class ProviderSettings:
     client_secret: str = field(default="", repr=False)
     issuer: str = ""
     title: str = ""
-    """The name that users read; empty: the host of the provider."""
+    """The name shown to users; if empty, the host of the provider."""
     scopes: tuple[str, ...] = ("openid",)
     metadata_url: str = ""
     authorization_endpoint: str = ""
@@ -64,19 +64,19 @@ class ProviderSettings:
     token_auth: Literal["client_secret_basic", "client_secret_post", "none"] | None = None
     algorithms: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
     authorize_parameters: dict[str, str] = field(default_factory=dict)
-    """More parameters of the authorization request, such as ``{"access_type": "offline"}``."""
+    """Extra parameters of the authorization request, such as ``{"access_type": "offline"}``."""
     probe: Literal["introspection", "userinfo"] | None = None
-    """How to ask whether the access is still good; ``None``: only a refresh tells."""
+    """How to check that the access is still valid; with ``None``, only a refresh detects it."""
     probe_seconds: Annotated[float, Gt(0)] = 300
 
     @property
     def is_openid(self) -> bool:
-        """Whether an ID token comes with the access token."""
+        """Return whether the provider sends an ID token with the access token."""
         return "openid" in self.scopes
 
     @property
     def label(self) -> str:
-        """What users call the provider."""
+        """Return the name of the provider that is shown to users."""
         place = self.issuer or self.metadata_url or self.authorization_endpoint
         return self.title or urlsplit(place).hostname or self.client_id
 
@@ -85,7 +85,7 @@ _adapter = TypeAdapter(ProviderSettings)
 
 
 def is_safe(url: str) -> bool:
-    """Whether secrets may be sent there: HTTPS, or this machine."""
+    """Return whether secrets may be sent to the URL: it is HTTPS, or on this machine."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -97,16 +97,16 @@ def is_safe(url: str) -> bool:
 
 @cache
 def provider_settings(name: str) -> ProviderSettings:
-    """The settings of one provider.
+    """Return the settings of one provider.
 
     Raises:
-        ImproperlyConfigured: there is no such provider, or its settings do not hold.
+        ImproperlyConfigured: if the provider is not configured, or its settings are not valid.
     """
     configured = get_settings().oauth.upstream
     if name not in configured:
         known = ", ".join(map(repr, configured)) or "none"
         raise ImproperlyConfigured(
-            f"There is no upstream provider {name!r} in MCP_DJANGO['OAUTH']['UPSTREAM']; "
+            f"The upstream provider {name!r} is not in MCP_DJANGO['OAUTH']['UPSTREAM']; "
             f"configured: {known}."
         )
     found = [*_provider_problems(name, configured[name]), *_key_problems()]
@@ -116,7 +116,7 @@ def provider_settings(name: str) -> ProviderSettings:
 
 
 def problems() -> list[tuple[str, str]]:
-    """Everything wrong with the providers and keys, as (what, hint) pairs for the system checks."""
+    """Return the errors in providers and keys, as (message, hint) pairs for the system checks."""
     configured = get_settings().oauth.upstream
     found = [one for name, values in configured.items() for one in _provider_problems(name, values)]
     return found + (_key_problems() if configured else [])
@@ -125,7 +125,7 @@ def problems() -> list[tuple[str, str]]:
 def _provider_problems(name: str, values: dict[str, Any]) -> list[tuple[str, str]]:
     place = f"MCP_DJANGO['OAUTH']['UPSTREAM'][{name!r}]"
     if not NAME.fullmatch(name):
-        return [(f"{place}: the name is part of a URL.", "Use at most 50 of A-Z a-z 0-9 _ -.")]
+        return [(f"{place}: the name is not valid in a URL.", "Use at most 50 of A-Z a-z 0-9 _ -.")]
     try:
         provider = _adapter.validate_python(values)
     except ValidationError as exc:
@@ -135,15 +135,17 @@ def _provider_problems(name: str, values: dict[str, Any]) -> list[tuple[str, str
             for error in errors
         ]
     found = [
-        (f"{place}[{key.upper()!r}] is {getattr(provider, key)!r}.", "Write an https:// address.")
+        (f"{place}[{key.upper()!r}] is {getattr(provider, key)!r}.", "Write an https:// URL.")
         for key in ("issuer", "metadata_url", *ENDPOINTS)
         if getattr(provider, key) and not is_safe(getattr(provider, key))
     ]
     discovers = provider.issuer or provider.metadata_url
     if not discovers and not (provider.authorization_endpoint and provider.token_endpoint):
-        found.append((f"{place} says not where the provider is.", "Set ISSUER."))
+        found.append((f"{place} has neither ISSUER nor the endpoints.", "Set ISSUER."))
     if provider.is_openid and not provider.issuer:
-        found.append((f"{place} asks for 'openid' without ISSUER.", "Set it, or drop the scope."))
+        found.append(
+            (f"{place} asks for 'openid' without ISSUER.", "Set ISSUER, or remove the scope.")
+        )
     return found
 
 
@@ -161,7 +163,7 @@ def _key_problems() -> list[tuple[str, str]]:
             Fernet(key)
         except ValueError:
             place = f"MCP_DJANGO['OAUTH']['FIELD_KEYS'][{number}]"
-            found.append((f"{place} is no key of 32 bytes in URL-safe base64.", KEY_HINT))
+            found.append((f"{place} is not a key of 32 bytes in URL-safe base64.", KEY_HINT))
     return found
 
 
@@ -179,10 +181,10 @@ RETRY_SECONDS = 10
 
 
 class UpstreamRefused(Exception):
-    """The provider said no for good: the access was revoked, expired or never given."""
+    """The provider rejects the access permanently: it was revoked, expired or never granted."""
 
 
 class UpstreamUnavailable(Exception):
-    """The provider gave no usable answer; it may after ``retry_after`` seconds."""
+    """The provider gave no usable response; try again after ``retry_after`` seconds."""
 
     retry_after = RETRY_SECONDS

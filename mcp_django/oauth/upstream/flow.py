@@ -1,9 +1,10 @@
-"""The way of a user out to an upstream provider and back: the steps, and the views for them.
+"""The authorization flow at an upstream provider: redirect, callback, connect and logout views.
 
-MCP 2025-03-26, "Third-Party Authorization Flow". Between the two steps stands a transaction: a
-row that names the user, and a state that the user's browser session knows. Both are used once,
-within ten minutes. The row is written when the consent has been given and never before; otherwise
-any client that has this site's client id at the provider could skip the consent (AUT-32).
+MCP 2025-03-26, "Third-Party Authorization Flow". A transaction connects the redirect and the
+callback: a row with the user, and a ``state`` stored in the user's session. Both can be used once,
+within ten minutes. The row is created only after the user's consent; otherwise a client could skip
+the consent page of this site, since the provider may remember its own consent for this site
+(confused deputy problem).
 """
 
 from __future__ import annotations
@@ -42,22 +43,22 @@ from mcp_django.oauth.upstream.provider import Provider, digest_of, read_logout_
 
 TRANSACTION_SECONDS = 600
 SESSION_KEY = "mcp_django_upstream"
-# A user signs in to one thing at a time, in a few tabs.
+# A user may sign in in several tabs.
 MAX_PENDING = 5
 
 
 class Lost(Exception):
-    """Whoever came back from a provider is not whom we sent there; the text is for the page."""
+    """A callback does not match a transaction of the user; the message is for the page."""
 
 
 @sensitive_variables()
 def begin(
     request: HttpRequest, user: Any, name: str, approved_request: dict[str, Any]
 ) -> HttpResponse:
-    """Open a transaction and redirect to the provider.
+    """Create a transaction and return the redirect to the provider.
 
     Raises:
-        UpstreamUnavailable: the provider has to tell its endpoints and does not answer.
+        UpstreamUnavailable: if the provider's metadata is needed and it does not respond.
     """
     provider = Provider(name)
     state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
@@ -82,50 +83,50 @@ def begin(
 
 
 def _redirect_uri(request: HttpRequest, name: str) -> str:
-    """The address that is registered at the provider."""
+    """Return the redirect URI that is registered at the provider."""
     path = reverse("mcp_oauth:upstream_callback", kwargs={"provider": name})
     return f"{origin_of(request)}{path}"
 
 
 @sensitive_variables()
 def _take(request: HttpRequest, name: str) -> UpstreamTransaction:
-    """The transaction that a callback belongs to, which is used up by this.
+    """Return the transaction of a callback, and delete it.
 
     Raises:
-        Lost: the state is unknown, used or expired, or of another session, user or provider.
+        Lost: if the state is unknown, used or expired, or of another session, user or provider.
     """
     digest = digest_of(request.GET.get("state", ""))
     pending = list(request.session.get(SESSION_KEY, []))
     if not any(hmac.compare_digest(digest, one) for one in pending):
-        raise Lost(_("This sign-in was not begun in this browser, or was finished already."))
+        raise Lost(_("This sign-in was not started in this browser, or is already finished."))
     request.session[SESSION_KEY] = [one for one in pending if one != digest]
     begun = UpstreamTransaction.objects.filter(digest=digest).first()
-    # Of two requests that found the row, one deletes it.
+    # Of two requests that found the row, only one can delete it.
     if begun is None or not UpstreamTransaction.objects.filter(pk=begun.pk).delete()[0]:
-        raise Lost(_("This sign-in was finished already."))
+        raise Lost(_("This sign-in is already finished."))
     if begun.expires_at <= timezone.now():
         raise Lost(_("This sign-in took too long."))
     if begun.user_id != request.user.pk or begun.provider != name:
-        raise Lost(_("This sign-in was begun by somebody else."))
+        raise Lost(_("This sign-in was started by another user."))
     return begun
 
 
 @sensitive_variables()
 def complete(request: HttpRequest, begun: UpstreamTransaction) -> UpstreamGrant:
-    """Exchange the code that came back, and store what it gives access to.
+    """Exchange the code of the callback, and store the tokens.
 
     Raises:
-        Lost: the answer is another provider's (RFC 9207).
-        UpstreamRefused: the user said no, or the code or ID token does not hold.
-        UpstreamUnavailable: the provider does not answer.
+        Lost: if the response is from another provider (RFC 9207).
+        UpstreamRefused: if the user denied access, or the code or ID token is not valid.
+        UpstreamUnavailable: if the provider does not respond.
     """
     provider = Provider(begun.provider)
     _check_issuer(provider, request.GET.getlist("iss"))
     error, code = request.GET.get("error", ""), request.GET.get("code", "")
     if error in {"server_error", "temporarily_unavailable"}:
-        raise UpstreamUnavailable("The provider cannot sign anybody in now.")
+        raise UpstreamUnavailable("The provider cannot sign users in at the moment.")
     if error or not code:
-        raise UpstreamRefused("The user or the provider said no.")
+        raise UpstreamRefused("The user or the provider denied the access.")
     tokens = provider.exchange(
         code=code,
         verifier=grants.unseal(begun.verifier_cipher),
@@ -150,7 +151,7 @@ def _check_issuer(provider: Provider, given: list[str]) -> None:
     if not given and not provider.endpoints.sends_issuer:
         return
     if expected and given != [expected]:
-        raise Lost(_("The answer came from another provider than the one that was asked."))
+        raise Lost(_("The response came from a different provider than the one you were sent to."))
 
 
 # Views: callback, connect and logout --------------------------------------------------------------
@@ -163,10 +164,10 @@ LOGOUT_SECONDS = 600
 @guarded
 @require_GET
 def callback(request: HttpRequest, provider: str) -> HttpResponse:
-    """Take a user back from a provider and go on with what he was about to do.
+    """Handle the user's return from a provider and complete the authorization request.
 
-    Answers 400 with a page where it is not the user that was sent there, in his own browser, for
-    the first time and in time; nothing is told to any client then.
+    Responds with an error page (400) if the callback does not match a pending transaction of this
+    user and session; the client gets no response then.
     """
     settings = _settings_or_404(provider)
     try:
@@ -179,12 +180,12 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
     except Lost as exc:
         return _shown(request, settings, status=400, problem=str(exc))
     except (UpstreamRefused, UpstreamUnavailable) as exc:
-        logger.info("A sign-in at %r came to nothing: %s", provider, exc)
+        logger.info("A sign-in at %r failed: %s", provider, exc)
         is_over = isinstance(exc, UpstreamRefused)
         if approved:
             error = "access_denied" if is_over else "temporarily_unavailable"
             return authorize.refuse(request, approved, error=error)
-        problem = _("You were not connected.")
+        problem = _("Your account was not connected.")
         return _shown(request, settings, status=400 if is_over else 503, problem=problem)
     if approved:
         return authorize.finish(request, approved)
@@ -195,17 +196,17 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "POST"])
 def connect(request: HttpRequest, provider: str) -> HttpResponse:
-    """Where a user is sent who has to connect an account for a running call (AUT-33).
+    """Show the page where a user connects an account, also for URL elicitation of a running call.
 
-    With ``interaction`` in the query, whoever opens the page has to be the one who was asked, and
-    others may sign in anew.
+    With ``interaction`` in the query, only the user who was asked may continue; this protects
+    against phishing with the link (MCP, URL mode elicitation). Other users may change the account.
     """
     settings = _settings_or_404(provider)
     if request.POST.get("decision") == "switch":
         return consent.switch_account(request, request.get_full_path())
     interaction = request.GET.get("interaction")
     if interaction is not None and not belongs_to(interaction, request.user):
-        problem = _("Somebody else was asked to open this page. Sign in as the right user.")
+        problem = _("Another user was asked to open this page. Sign in as that user.")
         return _shown(request, settings, status=403, problem=problem, is_for_another=True)
     if grants.live_grant(request.user, provider) is not None:
         return _shown(request, settings, connected=True)
@@ -214,7 +215,7 @@ def connect(request: HttpRequest, provider: str) -> HttpResponse:
     try:
         return begin(request, request.user, provider, {})
     except UpstreamUnavailable:
-        problem = _("It does not answer at the moment. Try again later.")
+        problem = _("The provider does not respond at the moment. Try again later.")
         return _shown(request, settings, status=503, problem=problem)
 
 
@@ -222,7 +223,7 @@ def connect(request: HttpRequest, provider: str) -> HttpResponse:
 @login_required
 @require_POST
 def disconnect(request: HttpRequest, provider: str) -> HttpResponse:
-    """End a user's own access, here with every token that stands on it, and at the provider."""
+    """End the user's own access at the provider, and revoke every token that depends on it."""
     settings = _settings_or_404(provider)
     grant = grants.live_grant(request.user, provider)
     if grant is not None:
@@ -234,19 +235,19 @@ def disconnect(request: HttpRequest, provider: str) -> HttpResponse:
 @csrf_exempt
 @require_POST
 def backchannel_logout(request: HttpRequest, provider: str) -> HttpResponse:
-    """End what stands on a session that ended upstream (OpenID Connect Back-Channel Logout)."""
+    """End access whose session ended upstream (OpenID Connect Back-Channel Logout 1.0)."""
     settings = _settings_or_404(provider)
     if not settings.is_openid:
         raise Http404
     try:
         claims = read_logout_token(settings, request.POST.get("logout_token", ""))
-        # Whoever got no answer tells it again, so it was not used where it did nothing.
+        # If ending the access fails, the token stays unused, so that the provider can retry.
         with transaction.atomic(using=router.db_for_write(UsedAssertion)):
             _use_once(settings, claims)
             for grant in _ended(provider, claims):
                 grants.end(grant, reason="logged out upstream", request=request)
     except UpstreamRefused as exc:
-        logger.warning("A logout token for %r was refused: %s", provider, exc)
+        logger.warning("Logout token for %r rejected: %s", provider, exc)
         return _told({"error": "invalid_request", "error_description": str(exc)}, status=400)
     except UpstreamUnavailable:
         return _told({"error": "temporarily_unavailable"}, status=503)
@@ -261,22 +262,22 @@ def _settings_or_404(name: str) -> ProviderSettings:
 
 
 def _ended(provider: str, claims: dict[str, Any]) -> list[UpstreamGrant]:
-    """The grants of the session, or of every session of the subject."""
+    """Return the grants of the session, or of every session of the subject."""
     found = UpstreamGrant.objects.filter(provider=provider, status=UpstreamGrant.Status.LIVE)
     if claims.get("sub"):
         found = found.filter(subject=claims["sub"])
     if claims.get("sid"):
-        # A provider that gave no session id with the ID token means the subject.
+        # If the ID token had no session id, the logout applies to the subject.
         known = ["", claims["sid"]] if claims.get("sub") else [claims["sid"]]
         found = found.filter(session_id__in=known)
     return list(found)
 
 
 def _use_once(settings: ProviderSettings, claims: dict[str, Any]) -> None:
-    """Refuse a logout token that came before, which would end a newer session.
+    """Reject a replayed logout token, which would end a newer session.
 
     Raises:
-        UpstreamRefused: it came before, or is too old to know.
+        UpstreamRefused: if the token was already used, or is too old to tell.
     """
     age = timezone.now() - datetime.fromtimestamp(int(claims["iat"]), UTC)
     if age > timedelta(seconds=LOGOUT_SECONDS):
@@ -286,7 +287,7 @@ def _use_once(settings: ProviderSettings, claims: dict[str, Any]) -> None:
         expires_at=timezone.now() + timedelta(seconds=2 * LOGOUT_SECONDS),
     )
     if not used.claim():
-        raise UpstreamRefused("The token was used before.")
+        raise UpstreamRefused("The token was already used.")
 
 
 def _told(body: dict[str, str], *, status: int) -> HttpResponse:
@@ -294,7 +295,7 @@ def _told(body: dict[str, str], *, status: int) -> HttpResponse:
 
 
 def _name_of(request: HttpRequest) -> str:
-    """The provider that the address names."""
+    """Return the provider name in the URL."""
     return str(request.resolver_match.kwargs["provider"]) if request.resolver_match else ""
 
 

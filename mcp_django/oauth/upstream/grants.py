@@ -1,11 +1,11 @@
-"""Upstream access in the database: whether it is fresh, how it is renewed, and how it ends.
+"""Store, check, renew and end upstream access.
 
-One process renews a grant and the others wait, on any database: the process that moves
-``renewing_until`` into the future by one conditional update has the lease. No transaction and no
-lock of the database is held while the provider is asked, and what it answers is committed at
-once.
+One process renews a grant while the others wait, on any database: the process that sets
+``renewing_until`` to a future time with one conditional update has the lease. No database
+transaction or lock is held during a request to the provider, and the response is committed
+immediately.
 
-The library that asks a provider is an extra of its own, so it is imported only where one is asked.
+``provider`` needs Authlib, an optional dependency, so it is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from mcp_django.storage.revocations import announce_revoked
 if TYPE_CHECKING:
     from mcp_django.oauth.upstream.provider import Provider, Tokens
 
-# A token that is about to expire is renewed before the call that uses it.
+# A token that expires sooner is renewed before the call that uses it.
 MARGIN_SECONDS = 30
-# Longer than the two requests of a renewal may take together.
+# Longer than the two requests of a renewal can take together.
 LEASE_SECONDS = 30
 WAIT_SECONDS = 15
 LOOK_SECONDS = 0.05
 
 
 def live(prefix: str = "") -> Q:
-    """Grants that were not revoked and whose user signed in recently enough."""
+    """Return the condition for grants not revoked, whose user signed in recently enough."""
     oldest = timezone.now() - timedelta(seconds=get_settings().oauth.upstream_max_age)
     return Q(**{f"{prefix}status": UpstreamGrant.Status.LIVE, f"{prefix}authorized_at__gt": oldest})
 
 
 def fresh(prefix: str = "") -> Q:
-    """Live grants that nothing has to be asked about."""
+    """Return the condition for live grants that need no request to the provider."""
     now = timezone.now()
     margin = now + timedelta(seconds=MARGIN_SECONDS)
     unexpired = Q(**{f"{prefix}expires_at": None}) | Q(**{f"{prefix}expires_at__gt": margin})
@@ -73,7 +73,7 @@ def fresh(prefix: str = "") -> Q:
 
 
 def end_of(grant: UpstreamGrant) -> datetime | None:
-    """When the access ends whatever is done; ``None`` where nobody knows."""
+    """Return when the access ends even if it is renewed, ``None`` if unknown."""
     ends = [grant.refresh_expires_at] if grant.refresh_cipher else [grant.expires_at]
     if grant.authorized_at is not None:
         ends.append(grant.authorized_at + timedelta(seconds=get_settings().oauth.upstream_max_age))
@@ -82,15 +82,15 @@ def end_of(grant: UpstreamGrant) -> datetime | None:
 
 
 def live_grant(user: Any, provider: str) -> UpstreamGrant | None:
-    """The live access of a user at a provider."""
+    """Return the live access of a user at a provider, or ``None``."""
     return UpstreamGrant.objects.filter(live(), user=user, provider=provider).first()
 
 
 @sensitive_variables()
 def keep(user: Any, provider: str, tokens: Tokens, claims: Any) -> UpstreamGrant:
-    """Store what a user has given us access to; it replaces what he gave before.
+    """Store the access that the user granted at a provider; it replaces an earlier one.
 
-    Tokens of ours that stand on another account of his are ended: they were issued for that one.
+    Tokens that depend on another account of the user there are revoked.
     """
     settings = provider_settings(provider)
     subject, now = str(claims.get("sub", ""))[:255], timezone.now()
@@ -120,16 +120,16 @@ def keep(user: Any, provider: str, tokens: Tokens, claims: Any) -> UpstreamGrant
 
 
 def renew(grant: UpstreamGrant) -> UpstreamGrant:
-    """The grant, fresh; at once where it is.
+    """Renew the grant if it is not fresh, and return it.
 
     Raises:
-        UpstreamRefused: the access is gone. The grant is revoked, and every token of ours that
-            stands on it has ended.
-        UpstreamUnavailable: the provider does not answer; nothing has changed.
+        UpstreamRefused: if the access has ended. The grant and every token that depends on it are
+            revoked.
+        UpstreamUnavailable: if the provider does not respond; nothing has changed.
     """
     if _is_fresh(grant.pk):
         return grant
-    # What is ended or rotated here has to stay so.
+    # A revocation or rotation must not be rolled back.
     is_within = transaction.get_connection(router.db_for_write(UpstreamGrant)).in_atomic_block
     return outside(lambda: _renew(grant.pk)) if is_within else _renew(grant.pk)
 
@@ -147,9 +147,9 @@ def _renew(pk: int) -> UpstreamGrant:
         if _is_fresh(pk):
             return grant
         if grant.last_error or time.monotonic() > deadline:
-            raise UpstreamUnavailable("The provider has just not answered.")
+            raise UpstreamUnavailable("The provider did not respond to another request just now.")
         time.sleep(LOOK_SECONDS)
-    # Somebody else may have renewed it before the lease was ours.
+    # Another process may have renewed it before this one got the lease.
     grant = _look(pk)
     try:
         if not _is_fresh(pk):
@@ -158,7 +158,7 @@ def _renew(pk: int) -> UpstreamGrant:
         end(grant, reason="refused upstream")
         raise
     except UpstreamUnavailable as exc:
-        # Whoever waits is told so, and for a moment nobody tries again.
+        # Waiting processes fail too, and no process tries again for a moment.
         until = timezone.now() + timedelta(seconds=RETRY_SECONDS)
         UpstreamGrant.objects.filter(pk=pk).update(renewing_until=until, last_error=str(exc)[:200])
         raise
@@ -182,11 +182,11 @@ def _look(pk: int) -> UpstreamGrant:
 
 @sensitive_variables()
 def _bring_up_to_date(grant: UpstreamGrant) -> None:
-    """Refresh what has expired, ask about the rest.
+    """Refresh an expired access token, or check at the provider that it is still valid.
 
     Raises:
-        UpstreamRefused: the access is gone.
-        UpstreamUnavailable: the provider does not answer.
+        UpstreamRefused: if the access has ended.
+        UpstreamUnavailable: if the provider does not respond.
     """
     if not UpstreamGrant.objects.filter(live(), pk=grant.pk).exists():
         raise UpstreamRefused("The access was revoked, or is too old.")
@@ -202,10 +202,10 @@ def _bring_up_to_date(grant: UpstreamGrant) -> None:
 
 
 def _provider_of(grant: UpstreamGrant) -> Provider:
-    """The provider of a grant.
+    """Return the provider of a grant.
 
     Raises:
-        ImproperlyConfigured: the site has done away with it.
+        ImproperlyConfigured: if it is no longer configured.
     """
     from mcp_django.oauth.upstream.provider import Provider
 
@@ -219,7 +219,7 @@ def _write(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> None:
         "expires_at": tokens.expires_at,
         "checked_at": timezone.now(),
     }
-    # A provider that does not rotate sends none, or the old one.
+    # A provider without rotation sends none, or the old one.
     if tokens.refresh_token:
         changes["refresh_cipher"] = seal(tokens.refresh_token)
         changes["refresh_expires_at"] = tokens.refresh_expires_at or grant.refresh_expires_at
@@ -227,47 +227,47 @@ def _write(grant: UpstreamGrant, provider: Provider, tokens: Tokens) -> None:
         changes["scopes"] = list(tokens.scopes)
     rows = UpstreamGrant.objects.filter(pk=grant.pk, status=UpstreamGrant.Status.LIVE)
     if not rows.update(**changes):
-        # It was disconnected in the meantime, and is not to live on upstream.
+        # It was disconnected in the meantime, so the new tokens are revoked at the provider too.
         _forget_upstream(provider, tokens.access_token, tokens.refresh_token)
         raise UpstreamRefused("The access was revoked.")
 
 
 # Encryption of upstream tokens --------------------------------------------------------------------
 
-# What a provider issued is encrypted under ``OAUTH["FIELD_KEYS"]``. These keys are apart from
+# Tokens of a provider are encrypted with ``OAUTH["FIELD_KEYS"]``. These keys are separate from
 # ``SECRET_KEY``, since they are rotated for other reasons: the first one encrypts, all of them
-# decrypt. A row that none of them opens is as good as revoked.
+# decrypt. A row that none of them decrypts counts as revoked.
 
 
 @sensitive_variables()
 def seal(plaintext: str) -> bytes:
-    """The text, encrypted and authenticated."""
+    """Encrypt and authenticate the text with the first key."""
     return _keys().encrypt(plaintext.encode())
 
 
 @sensitive_variables()
 def unseal(ciphertext: bytes | memoryview) -> str:
-    """What was sealed.
+    """Decrypt the text.
 
     Raises:
-        UpstreamRefused: no key in force opens it.
+        UpstreamRefused: if none of the keys decrypts it.
     """
     try:
         return _keys().decrypt(bytes(ciphertext)).decode()
     except InvalidToken:
-        raise UpstreamRefused("No key of FIELD_KEYS opens what is stored.") from None
+        raise UpstreamRefused("No key of FIELD_KEYS decrypts the stored value.") from None
 
 
 def reseal(ciphertext: bytes | memoryview) -> bytes:
-    """The same, under the first key.
+    """Re-encrypt the text with the first key.
 
     Raises:
-        UpstreamRefused: no key in force opens it.
+        UpstreamRefused: if none of the keys decrypts it.
     """
     try:
         return _keys().rotate(bytes(ciphertext))
     except InvalidToken:
-        raise UpstreamRefused("No key of FIELD_KEYS opens what is stored.") from None
+        raise UpstreamRefused("No key of FIELD_KEYS decrypts the stored value.") from None
 
 
 def _keys() -> MultiFernet:
@@ -276,20 +276,20 @@ def _keys() -> MultiFernet:
 
 # Work outside the caller's transaction ------------------------------------------------------------
 
-# It has to be committed whatever becomes of the transaction around it. A provider that rotates
-# refresh tokens has forgotten the old one by the time that transaction could be rolled back, and
-# a read-only tool may not write at all.
+# A renewal has to be committed even if the caller's transaction is rolled back: a provider that
+# rotates refresh tokens no longer accepts the old one. The transaction of a read-only tool cannot
+# write at all.
 
-# More than waiting for a renewal and doing one may take.
+# Longer than waiting for a renewal and doing one can take.
 MAX_SECONDS = 45
 T = TypeVar("T")
 
 
 def outside(work: Callable[[], T]) -> T:
-    """What the work returns, done in a thread that has database connections of its own.
+    """Call ``work`` in a thread with its own database connections, and return the result.
 
     Raises:
-        UpstreamUnavailable: it is not done within 45 seconds.
+        UpstreamUnavailable: if it is not done within 45 seconds.
     """
     done: list[T] = []
     failed: list[BaseException] = []
@@ -297,7 +297,7 @@ def outside(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             done.append(work())
-        except BaseException as exc:  # noqa: BLE001 - raised again where it is waited for
+        except BaseException as exc:  # noqa: BLE001 - raised again in the caller's thread
             failed.append(exc)
         finally:
             connections.close_all()
@@ -306,7 +306,7 @@ def outside(work: Callable[[], T]) -> T:
     thread.start()
     thread.join(MAX_SECONDS)
     if thread.is_alive():
-        # It waits for a row that the transaction around us has locked.
+        # It waits for a row that the caller's transaction has locked.
         raise UpstreamUnavailable("The database is busy.")
     if failed:
         raise failed[0]
@@ -319,7 +319,7 @@ logger = logging.getLogger("mcp_django.security")
 
 
 def end(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
-    """Revoke a grant here, with every token of ours that stands on it; open streams look again."""
+    """Revoke a grant and every token that depends on it, and notify their open streams."""
     with transaction.atomic(using=_database()):
         bound = list(grant.bindings.values_list("family", "checksum"))
         families = {family for family, _ in bound if family is not None}
@@ -349,21 +349,21 @@ def end(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
 
 @sensitive_variables()
 def disconnect(grant: UpstreamGrant, *, reason: str, request: Any = None) -> None:
-    """End a grant here and, as well as it goes, at the provider; within twenty seconds."""
+    """Revoke a grant here and, best effort, at the provider, within twenty seconds."""
     access, refresh = _opened(grant.access_cipher), _opened(grant.refresh_cipher)
     with transaction.atomic(using=_database()):
         end(grant, reason=reason, request=request)
         try:
             provider = _provider_of(grant)
         except ImproperlyConfigured:
-            # Removed from the settings: it cannot be told, but access still ends here.
+            # Removed from the settings: the access can be ended only here.
             return
         forget = partial(_forget_upstream, provider, access, refresh)
         transaction.on_commit(forget, using=_database(), robust=True)
 
 
 def end_released(*, families: Sequence[uuid.UUID], checksums: Sequence[str]) -> None:
-    """Disconnect the grants on which nothing stands but these tokens, which have ended."""
+    """Disconnect the grants that depend only on these tokens, which were revoked."""
     ended = Q(family__in=families) | Q(checksum__in=checksums)
     with transaction.atomic(using=_database()):
         grants = list(
@@ -379,24 +379,24 @@ def end_released(*, families: Sequence[uuid.UUID], checksums: Sequence[str]) -> 
 
 @sensitive_variables()
 def _forget_upstream(provider: Provider, access: str, refresh: str) -> None:
-    """End tokens at the provider. Its failure is logged: here they have ended already."""
+    """Revoke tokens at the provider; a failure is only logged, since they have ended here."""
     named = [(refresh, "refresh_token"), (access, "access_token")]
     for token, hint in named:
         if token:
             try:
                 provider.revoke(token, hint=hint)
             except UpstreamUnavailable as exc:
-                logger.warning("Access could not be ended at %r: %s", provider.name, exc)
+                logger.warning("The access at %r could not be revoked: %s", provider.name, exc)
                 return
 
 
 def _database() -> str:
-    """Where grants are, and the tokens that stand on them."""
+    """Return the database of the grants and of the tokens that depend on them."""
     return router.db_for_write(UpstreamGrant)
 
 
 def _is_stood_on(grant: UpstreamGrant) -> bool:
-    """Whether a token of ours that still exists stands on it."""
+    """Return whether a valid token of this site depends on the grant."""
     bound = grant.bindings.values_list("family", "checksum")
     families = {family for family, _ in bound if family is not None}
     checksums = {checksum for _, checksum in bound}

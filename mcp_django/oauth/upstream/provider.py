@@ -1,8 +1,8 @@
-"""A provider as its client sees it: OAuth 2.1 with PKCE, and OpenID Connect where it is asked for.
+"""OAuth 2.1 client of an upstream provider, with PKCE and optional OpenID Connect.
 
-The protocol is Authlib's; requests go through the HTTP client of this module. It follows no
-redirects, and has a total deadline and a limit for the size of an answer. The addresses are the
-site owner's own configuration, so private networks are allowed.
+Authlib implements the protocol; requests use the HTTP client of this module. It follows no
+redirects, and limits the total time and the size of a response. The URLs are configured by the
+site owner, so private networks are allowed.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from mcp_django.oauth.upstream.conf import (
     provider_settings,
 )
 
-# A century: further on, dates end.
+# 100 years; a longer lifetime could overflow ``datetime``.
 MAX_SECONDS = 100 * 365 * 24 * 3600
-# What says that asking again is useless (RFC 6749, section 5.2); the rest may be our configuration.
+# Errors that are permanent (RFC 6749, section 5.2); others may be caused by the configuration.
 FINAL_ERRORS = frozenset({"invalid_grant", "access_denied", "unauthorized_client"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """What a token endpoint answered."""
+    """The tokens in a response of a token endpoint."""
 
     access_token: str = field(repr=False)
     refresh_token: str = field(default="", repr=False)
@@ -56,8 +56,8 @@ class Tokens:
 class Provider:
     """One provider of ``OAUTH["UPSTREAM"]``.
 
-    Every method but ``authorize_url`` of a provider with configured endpoints may take up to ten
-    seconds and raises ``UpstreamUnavailable`` when it gets no usable answer.
+    Every method may take up to ten seconds and raises ``UpstreamUnavailable`` if it gets no usable
+    response, except ``authorize_url`` if the endpoints are configured.
     """
 
     def __init__(self, name: str) -> None:
@@ -69,12 +69,12 @@ class Provider:
 
     @cached_property
     def endpoints(self) -> Endpoints:
-        """Where to ask for what."""
+        """Return the provider's endpoints."""
         return endpoints_of(self.settings)
 
     @sensitive_variables()
     def authorize_url(self, *, state: str, nonce: str, verifier: str, redirect_uri: str) -> str:
-        """Where the user goes to let us in."""
+        """Return the URL where the user authorizes this site."""
         extra: dict[str, Any] = dict(self.settings.authorize_parameters)
         if self.settings.is_openid:
             extra["nonce"] = nonce
@@ -85,10 +85,10 @@ class Provider:
 
     @sensitive_variables()
     def exchange(self, *, code: str, verifier: str, redirect_uri: str) -> Tokens:
-        """The tokens for a code.
+        """Exchange a code for tokens.
 
         Raises:
-            UpstreamRefused: the code does not hold.
+            UpstreamRefused: if the code is not valid.
         """
         client, url = self._client(redirect_uri), self._need("token_endpoint")
         return self._tokens(
@@ -99,10 +99,10 @@ class Provider:
 
     @sensitive_variables()
     def identify(self, tokens: Tokens, *, nonce_digest: str) -> Mapping[str, Any]:
-        """Who signed in, as claims; empty where the provider is not asked to say.
+        """Return the claims of the ID token, empty without the scope ``openid``.
 
         Raises:
-            UpstreamRefused: the ID token is missing or does not hold.
+            UpstreamRefused: if the ID token is missing or not valid.
         """
         if not self.settings.is_openid:
             return {}
@@ -110,18 +110,18 @@ class Provider:
 
     @sensitive_variables()
     def refresh(self, refresh_token: str) -> Tokens:
-        """New tokens.
+        """Exchange a refresh token for new tokens.
 
         Raises:
-            UpstreamRefused: the access was revoked or has expired.
+            UpstreamRefused: if the access was revoked or has expired.
         """
-        # Without scopes the refresh keeps those that were granted.
+        # Without a scope parameter, a refresh keeps the granted scopes.
         client, url = self._client(scope=None), self._need("token_endpoint")
         return self._tokens(lambda: client.refresh_token(url, refresh_token=refresh_token))
 
     @sensitive_variables()
     def probe(self, access_token: str) -> bool:
-        """Whether an access token is still good; ``True`` where the provider cannot be asked."""
+        """Return whether an access token is still valid; ``True`` without a configured probe."""
         if self.settings.probe == "introspection":
             answer = self._client().introspect_token(
                 self._need("introspection_endpoint"),
@@ -139,7 +139,7 @@ class Provider:
 
     @sensitive_variables()
     def revoke(self, token: str, *, hint: str) -> None:
-        """End a token there (RFC 7009); nothing where the provider has no such endpoint."""
+        """Revoke a token at the provider (RFC 7009), if it has a revocation endpoint."""
         url = self.endpoints.revocation_endpoint
         if url:
             self._client().revoke_token(url, token=token, token_type_hint=hint)
@@ -169,25 +169,25 @@ class Provider:
             return _tokens_in(ask())
         except OAuth2Error as exc:
             if exc.error in FINAL_ERRORS:
-                raise UpstreamRefused(f"The provider answers {exc.error!r}.") from None
-            # The description may repeat what was sent.
-            raise UpstreamUnavailable("The provider refuses this client.") from None
+                raise UpstreamRefused(f"The provider responded with {exc.error!r}.") from None
+            # The description may repeat values of the request.
+            raise UpstreamUnavailable("The provider rejects this client.") from None
         except (HTTPStatusError, ValueError) as exc:
             raise UpstreamUnavailable(
-                f"The provider gives no tokens ({type(exc).__name__})."
+                f"The provider sent no tokens ({type(exc).__name__})."
             ) from None
 
 
 @sensitive_variables()
 def _tokens_in(answer: Mapping[str, Any]) -> Tokens:
-    """Tokens from an answer of a token endpoint.
+    """Return the tokens in a response of a token endpoint.
 
     Raises:
-        UpstreamUnavailable: there is no bearer token in it.
+        UpstreamUnavailable: if it has no bearer token.
     """
     token, kind = answer.get("access_token"), answer.get("token_type", "bearer")
     if not isinstance(token, str) or not token or str(kind).lower() != "bearer":
-        raise UpstreamUnavailable("The provider gives no bearer token.")
+        raise UpstreamUnavailable("The provider sent no bearer token.")
     scope, refresh, signed = (answer.get(name) for name in ("scope", "refresh_token", "id_token"))
     return Tokens(
         access_token=token,
@@ -195,7 +195,7 @@ def _tokens_in(answer: Mapping[str, Any]) -> Tokens:
         id_token=signed if isinstance(signed, str) else "",
         scopes=tuple(scope.split()) if isinstance(scope, str) else None,
         expires_at=_after(answer.get("expires_in")),
-        # Not in a standard; Keycloak and Microsoft say it by these names.
+        # Not standardized; Keycloak and Microsoft use these names.
         refresh_expires_at=_after(
             answer.get("refresh_expires_in") or answer.get("refresh_token_expires_in")
         ),
@@ -219,7 +219,7 @@ MAX_BYTES = 512 * 1024
 
 
 def open_client() -> httpx.Client:
-    """A client for one exchange; it follows nothing and trusts no proxy of the environment."""
+    """Return a client for one request, without redirects and proxies of the environment."""
     return httpx.Client(follow_redirects=False, timeout=TOTAL_SECONDS / 2, trust_env=False)
 
 
@@ -227,13 +227,14 @@ def open_client() -> httpx.Client:
 def fetch(
     method: str, url: str, *, headers: Mapping[str, str] | None = None, content: str = ""
 ) -> httpx.Response:
-    """The whole answer.
+    """Send a request and return the complete response.
 
     Raises:
-        UpstreamUnavailable: there was none in time, it is too long, or the address is not safe.
+        UpstreamUnavailable: if there is no response in time, it is too large, or the URL is not
+            safe.
     """
     if not is_safe(url):
-        raise UpstreamUnavailable("The provider names an address that is not https.")
+        raise UpstreamUnavailable("A URL of the provider is not https.")
     deadline = time.monotonic() + TOTAL_SECONDS
     body = bytearray()
     try:
@@ -244,53 +245,53 @@ def fetch(
             for chunk in answer.iter_bytes():
                 body += chunk
                 if len(body) > MAX_BYTES or time.monotonic() > deadline:
-                    raise UpstreamUnavailable("The provider's answer is too long or too slow.")
-            # What was decoded is not to be decoded again.
+                    raise UpstreamUnavailable("The provider's response is too large or too slow.")
+            # The body is already decoded, so headers such as Content-Encoding are dropped.
             kept = [(k, v) for k, v in answer.headers.items() if k.lower() == "content-type"]
             return httpx.Response(
                 answer.status_code, headers=kept, content=bytes(body), request=answer.request
             )
     except (httpx.HTTPError, httpx.InvalidURL) as exc:
-        raise UpstreamUnavailable(f"The provider does not answer ({type(exc).__name__}).") from exc
+        raise UpstreamUnavailable(f"The provider does not respond ({type(exc).__name__}).") from exc
 
 
 def fetch_json(method: str, url: str, **options: Any) -> dict[str, Any]:
-    """The JSON object of a successful answer.
+    """Send a request and return the JSON object of a successful response.
 
     Raises:
-        UpstreamUnavailable: the answer is anything else.
+        UpstreamUnavailable: if the response is not a JSON object with status 200.
     """
     return _json_of(fetch(method, url, **options))
 
 
 def _json_of(answer: httpx.Response) -> dict[str, Any]:
-    """The JSON object in an answer with status 200.
+    """Return the JSON object in a response with status 200.
 
     Raises:
-        UpstreamUnavailable: it is something else.
+        UpstreamUnavailable: if the response is anything else.
     """
     if answer.status_code != 200:
-        raise UpstreamUnavailable(f"The provider answers with HTTP {answer.status_code}.")
+        raise UpstreamUnavailable(f"The provider responded with HTTP {answer.status_code}.")
     try:
         found = answer.json()
     except ValueError as exc:
-        raise UpstreamUnavailable("The provider's answer is no JSON.") from exc
+        raise UpstreamUnavailable("The provider's response is not valid JSON.") from exc
     if not isinstance(found, dict):
-        raise UpstreamUnavailable("The provider's answer is no JSON object.")
+        raise UpstreamUnavailable("The provider's response is not a JSON object.")
     return found
 
 
 class Session:
-    """What Authlib's client sends its forms through."""
+    """The HTTP session through which Authlib's client sends its forms."""
 
     @sensitive_variables()
     def post(
         self, url: str, *, data: Mapping[str, str], headers: Mapping[str, str], auth: Any
     ) -> httpx.Response:
-        """Send a form with the client's own authentication added.
+        """Send a form with the client's authentication.
 
         Raises:
-            UpstreamUnavailable: there is no answer.
+            UpstreamUnavailable: if there is no response.
         """
         url, prepared, body = auth.prepare("POST", url, dict(headers), urlencode(data))
         return fetch("POST", url, headers=prepared, content=body)
@@ -298,14 +299,14 @@ class Session:
 
 # The provider's endpoints -------------------------------------------------------------------------
 
-# As configured, else as the provider says itself (OpenID Connect Discovery 1.0, RFC 8414).
+# From the settings, or from the provider's metadata (OpenID Connect Discovery 1.0, RFC 8414).
 
 CACHE_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Addresses; empty for what the provider does not have."""
+    """The endpoint URLs of a provider, empty for those it does not have."""
 
     authorization_endpoint: str = ""
     token_endpoint: str = ""
@@ -314,15 +315,15 @@ class Endpoints:
     introspection_endpoint: str = ""
     revocation_endpoint: str = ""
     sends_issuer: bool = False
-    """Whether the provider promises ``iss`` in its authorization responses (RFC 9207)."""
+    """Whether the provider announces ``iss`` in its authorization responses (RFC 9207)."""
 
 
 def endpoints_of(settings: ProviderSettings) -> Endpoints:
-    """The endpoints, looked up at most every ten minutes.
+    """Return the endpoints; metadata is fetched at most every ten minutes.
 
     Raises:
-        UpstreamUnavailable: the provider has to be asked and does not answer, or says that it is
-            somebody else.
+        UpstreamUnavailable: if the metadata is needed and cannot be fetched, or names another
+            issuer.
     """
     given = {name: value for name in ENDPOINTS if (value := getattr(settings, name))}
     if not (settings.issuer or settings.metadata_url) or _is_complete(settings, given):
@@ -334,7 +335,7 @@ def endpoints_of(settings: ProviderSettings) -> Endpoints:
 
 
 def _is_complete(settings: ProviderSettings, given: dict[str, str]) -> bool:
-    """Whether an issuer is configured beside everything that it would tell."""
+    """Return whether all needed endpoints are configured, so no metadata has to be fetched."""
     needed = {"authorization_endpoint", "token_endpoint"}
     if settings.is_openid:
         needed.add("jwks_uri")
@@ -375,12 +376,12 @@ def _metadata_urls(settings: ProviderSettings) -> list[str]:
 
 # ID tokens and logout tokens ----------------------------------------------------------------------
 
-# What a provider signs: ID tokens (OpenID Connect Core 1.0, section 3.1.3.7) and logout tokens
-# (OpenID Connect Back-Channel Logout 1.0, section 2.6).
+# Validation of ID tokens (OpenID Connect Core 1.0, section 3.1.3.7) and logout tokens (OpenID
+# Connect Back-Channel Logout 1.0, section 2.6).
 
 LEEWAY_SECONDS = 30
 KEYS_SECONDS = 600
-# A stranger who makes up key ids is not to make us fetch as often.
+# Tokens with invented key ids must not cause a fetch each.
 REFETCH_SECONDS = 30
 MAX_LENGTH = 16_384
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
@@ -388,52 +389,52 @@ LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 
 @sensitive_variables()
 def _read_id_token(settings: ProviderSettings, token: str, *, nonce_digest: str) -> dict[str, Any]:
-    """The claims of an ID token that was made for this sign-in.
+    """Validate an ID token and return its claims.
 
     Raises:
-        UpstreamRefused: it is none, or somebody else's.
-        UpstreamUnavailable: the provider's keys cannot be had.
+        UpstreamRefused: if it is not a valid ID token for this sign-in and client.
+        UpstreamUnavailable: if the provider's keys cannot be fetched.
     """
     claims = _claims(settings, token, required=["iss", "aud", "exp", "iat", "sub"])
     nonce = claims.get("nonce")
     if not isinstance(nonce, str) or not hmac.compare_digest(digest_of(nonce), nonce_digest):
-        raise UpstreamRefused("The ID token was made for another sign-in.")
+        raise UpstreamRefused("The ID token was issued for another sign-in.")
     several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
     if (several or "azp" in claims) and claims.get("azp") != settings.client_id:
-        raise UpstreamRefused("The ID token was made for another client.")
+        raise UpstreamRefused("The ID token was issued to another client.")
     return claims
 
 
 @sensitive_variables()
 def read_logout_token(settings: ProviderSettings, token: str) -> dict[str, Any]:
-    """The claims of a logout token.
+    """Validate a logout token and return its claims.
 
     Raises:
-        UpstreamRefused: it is none.
-        UpstreamUnavailable: the provider's keys cannot be had.
+        UpstreamRefused: if it is not a valid logout token.
+        UpstreamUnavailable: if the provider's keys cannot be fetched.
     """
     claims = _claims(settings, token, required=["iss", "aud", "exp", "iat", "jti"])
     events = claims.get("events")
     if not isinstance(events, Mapping) or not isinstance(events.get(LOGOUT_EVENT), Mapping):
-        raise UpstreamRefused("The token tells of no logout.")
+        raise UpstreamRefused("The token has no back-channel logout event.")
     if "nonce" in claims:
         raise UpstreamRefused("The token is an ID token.")
     names = [claims.get("sub"), claims.get("sid")]
     if not any(isinstance(one, str) and one for one in names):
-        raise UpstreamRefused("The token says not whose session ended.")
+        raise UpstreamRefused("The token has neither sub nor sid.")
     return claims
 
 
 @sensitive_variables()
 def digest_of(text: str) -> str:
-    """What is kept of a state or nonce."""
+    """Return the SHA-256 of a state or nonce in hexadecimal, as it is stored."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 @sensitive_variables()
 def _claims(settings: ProviderSettings, token: str, *, required: list[str]) -> dict[str, Any]:
     if len(token) > MAX_LENGTH:
-        raise UpstreamRefused("That is no token.")
+        raise UpstreamRefused("The token is too long.")
     try:
         claims: dict[str, Any] = jwt.decode(
             token,
@@ -445,7 +446,7 @@ def _claims(settings: ProviderSettings, token: str, *, required: list[str]) -> d
             options={"require": required},
         )
     except (jwt.InvalidTokenError, jwt.InvalidKeyError, ValueError) as exc:
-        raise UpstreamRefused(f"The token does not hold ({type(exc).__name__}).") from exc
+        raise UpstreamRefused(f"The token is not valid ({type(exc).__name__}).") from exc
     return claims
 
 
@@ -469,7 +470,7 @@ def _pick(keys: list[jwt.PyJWK], kid: Any) -> jwt.PyJWK | None:
 
 
 def _keys(settings: ProviderSettings, *, anew: bool = False) -> list[jwt.PyJWK]:
-    """The provider's signing keys, fetched at most every ten minutes unless a new one turns up."""
+    """Return the provider's signing keys, from a cache of ten minutes unless ``anew``."""
     cached = None if anew else outbound.get("upstream-keys", settings.issuer)
     if cached is None:
         address = endpoints_of(settings).jwks_uri
@@ -479,5 +480,5 @@ def _keys(settings: ProviderSettings, *, anew: bool = False) -> list[jwt.PyJWK]:
     try:
         known = jwt.PyJWKSet.from_dict({"keys": listed if isinstance(listed, list) else []}).keys
     except (jwt.PyJWKSetError, jwt.PyJWKError, TypeError) as exc:
-        raise UpstreamUnavailable("The provider publishes no usable keys.") from exc
+        raise UpstreamUnavailable("The provider has no usable signing keys.") from exc
     return [key for key in known if key.public_key_use in (None, "sig")]

@@ -219,7 +219,7 @@ def test_provider_that_fails_is_told_to_the_model(acme: FakeProvider) -> None:
 
 def test_unknown_provider_is_named(acme: FakeProvider) -> None:
     ctx = Context(server=None, principal=principal_for(make_user()), protocol_version="")
-    with pytest.raises(ImproperlyConfigured, match=r"no upstream provider 'nobody'.*'acme'"):
+    with pytest.raises(ImproperlyConfigured, match=r"upstream provider 'nobody' is not in.*'acme'"):
         ctx.upstream("nobody")
 
 
