@@ -1,4 +1,4 @@
-"""The site as authorization server, on django-oauth-toolkit (RFC 6749, OAuth 2.1)."""
+"""OAuth authorization server for MCP clients, on django-oauth-toolkit (RFC 6749, OAuth 2.1)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Connected assistants, OAuth clients and upstream access in the admin.
+"""Admin of connected assistants, OAuth clients and upstream access.
 
-Access is revoked, never edited: a consent is the user's word and not the administrator's.
+Access can be revoked but not edited: a consent is the user's decision, not the administrator's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mcp_django.oauth.upstream import grants
 
 @admin.register(Consent)
 class ConsentAdmin(Base):
-    """Connected assistants of all users: look, search, revoke."""
+    """View, search and revoke the connected assistants of all users."""
 
     list_display = ["client_name", "whose", "resource", "scope_list", "redirect_host", "updated_at"]
     list_filter = ["resource", "updated_at"]
@@ -49,24 +49,24 @@ class ConsentAdmin(Base):
     fields = tuple(readonly_fields)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody agrees for a user."""
+        """Return ``False``: only the user can consent."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """What a user agreed to is not edited."""
+        """Return ``False``: a consent cannot be edited, only revoked."""
         return False
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
-        """Whoever may delete consents may revoke."""
+        """Return whether the user may delete consents, which revoking also requires."""
         return self.has_delete_permission(request)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """A list that knows the clients."""
+        """Return a changelist that loads the client of each row."""
         return _ListOfClients
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        """Without Django's own deletion, which would leave the tokens."""
-        # Django 6.1 says where they are to be offered, and takes the omission for an old signature.
+        """Return the actions without Django's bulk deletion, which would leave the tokens valid."""
+        # Django 6.1 passes ``action_location``; without it, it assumes the old signature.
         where = {} if action_location is None else {"action_location": action_location}
         actions: dict[str, Any] = super().get_actions(request, **where)
         actions.pop("delete_selected", None)
@@ -75,7 +75,7 @@ class ConsentAdmin(Base):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Consent], search_term: str
     ) -> tuple[QuerySet[Consent], bool]:
-        """Search in the user's name as well, whatever the user model calls it."""
+        """Search the ``USERNAME_FIELD`` of the user model as well."""
         found, duplicates = super().get_search_results(request, queryset, search_term)
         if search_term:
             name = get_user_model().USERNAME_FIELD
@@ -84,13 +84,13 @@ class ConsentAdmin(Base):
 
     @admin.display(description=_("client name"), ordering="client_id")
     def client_name(self, consent: Consent) -> str:
-        """The client's name, with how far it can be believed."""
+        """Return the client's name and its badge, which tells how the site knows the client."""
         party = _party(consent)
         return f"{party.name} ({party.badge})"
 
     @admin.display(description=_("user"), ordering="user")
     def whose(self, consent: Consent) -> str:
-        """The user, as a link to everything that has access for him."""
+        """Return a link to all connected assistants of the user."""
         url = reverse(f"{self.admin_site.name}:mcp_oauth_consent_changelist")
         title = _("Access of this user")
         user = consent.user
@@ -100,22 +100,24 @@ class ConsentAdmin(Base):
 
     @admin.display(description=_("scopes"))
     def scope_list(self, consent: Consent) -> str:
-        """The scopes, as they are written in settings."""
+        """Return the scope names, separated by spaces."""
         return " ".join(consent.scopes)
 
     @admin.action(description=_("Revoke access"), permissions=["revoke"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[Consent]) -> None:
-        """End what the chosen clients may do for these users at these servers."""
+        """Revoke the access in the selected rows: one client, user and server each."""
         rows = list(queryset.select_related("user"))
         self.log_deletions(request, queryset)
         for row in rows:
             self._revoke(request, row)
-        text = ngettext("Access revoked.", "%(n)d accesses revoked.", len(rows)) % {"n": len(rows)}
+        text = ngettext("Access revoked.", "Access revoked for %(n)d connections.", len(rows)) % {
+            "n": len(rows)
+        }
         self.message_user(request, text, messages.SUCCESS)
 
-    @admin.action(description=_("Revoke everything of the users of these"), permissions=["revoke"])
+    @admin.action(description=_("Revoke all access of these users"), permissions=["revoke"])
     def revoke_users(self, request: HttpRequest, queryset: QuerySet[Consent]) -> None:
-        """End what any client may do for the users of the chosen rows."""
+        """Revoke the access of every client for the users in the selected rows."""
         users = {row.user for row in queryset.select_related("user")}
         self.log_deletions(request, Consent.objects.filter(user__in=users))
         for user in users:
@@ -124,7 +126,7 @@ class ConsentAdmin(Base):
         self.message_user(request, text % {"n": len(users)}, messages.SUCCESS)
 
     def delete_model(self, request: HttpRequest, obj: Consent) -> None:
-        """Deleting a consent ends the access it stands for."""
+        """Revoke the access that the consent allows, which deletes the consent."""
         self._revoke(request, obj)
 
     def _revoke(self, request: HttpRequest, row: Consent) -> None:
@@ -134,10 +136,10 @@ class ConsentAdmin(Base):
 
 @admin.register(ClientProfile)
 class ClientProfileAdmin(ActingAdmin):
-    """What the site knows of its clients; machine clients get their account here."""
+    """Client profiles, which give machine clients their service account."""
 
     acts_as = "service_user"
-    # Nobody's keys are fetched over plain HTTP.
+    # Keys are fetched over HTTPS only.
     formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
     list_display = ["client_name", "client_id", "service_user", "created_at", "last_used_at"]
     list_select_related = ["service_user"]
@@ -146,25 +148,25 @@ class ClientProfileAdmin(ActingAdmin):
     actions = ["revoke"]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """A list that knows the clients."""
+        """Return a changelist that loads the client of each row."""
         return _ListOfClients
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """A profile stays with its client."""
+        """Return the read-only fields; the client of an existing profile cannot be changed."""
         return ["last_used_at", *(["client_id"] if obj else [])]
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
-        """Whoever may delete consents may revoke."""
+        """Return whether the user may delete consents, which revoking also requires."""
         return bool(request.user.has_perm("mcp_oauth.delete_consent"))
 
     @admin.display(description=_("client name"))
     def client_name(self, profile: ClientProfile) -> str:
-        """The client's name."""
+        """Return the name of the client."""
         return _party(profile).name
 
     @admin.action(description=_("Revoke access of all users"), permissions=["revoke"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
-        """End what the chosen clients may do, for everybody."""
+        """Revoke the access of the selected clients for all users."""
         rows = list(queryset)
         for row in rows:
             revoke_client(row.client_id, request=request, by=request.user.get_username())
@@ -174,10 +176,10 @@ class ClientProfileAdmin(ActingAdmin):
 
 
 class _ListOfClients(ChangeList):
-    """A page of rows with the client of each, which costs one query however many they are."""
+    """A changelist that loads the clients of all rows on the page with one query."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Find the rows of the page, then their clients."""
+        """Load the rows of the page, then set ``party`` on each."""
         super().get_results(request)
         rows: list[Any] = list(self.result_list)
         found = parties({row.client_id for row in rows})
@@ -196,7 +198,7 @@ def _party(row: Consent | ClientProfile) -> Party:
 
 @admin.register(UpstreamGrant)
 class UpstreamGrantAdmin(Base):
-    """Upstream access of all users; what is encrypted is not shown."""
+    """Upstream access of all users; encrypted fields are not shown."""
 
     list_display = ["provider", "user", "subject", "status", "expires_at", "checked_at"]
     list_filter = ["provider", "status"]
@@ -209,38 +211,40 @@ class UpstreamGrantAdmin(Base):
     )
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """Without a provider there is nothing to see."""
+        """Return ``False`` if no upstream provider is configured."""
         return bool(get_settings().oauth.upstream) and super().has_module_permission(request)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Only a user can let the site in."""
+        """Return ``False``: only the user can authorize the site at a provider."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """What a provider granted is not edited."""
+        """Return ``False``: what a provider granted cannot be edited."""
         return False
 
     def has_disconnect_permission(self, request: HttpRequest) -> bool:
-        """Whoever may delete upstream access may end it."""
+        """Return whether the user may delete upstream access, which ending it also requires."""
         return self.has_delete_permission(request)
 
     @admin.action(description=_("Disconnect"), permissions=["disconnect"])
     def disconnect(self, request: HttpRequest, queryset: QuerySet[UpstreamGrant]) -> None:
-        """End the chosen accesses, here with every token that stands on them and upstream."""
+        """End the selected access here, with every token that depends on it, and upstream."""
         rows = list(queryset.select_related("user").filter(status=UpstreamGrant.Status.LIVE))
         for row in rows:
             self._disconnect(request, row)
             self.log_change(request, row, "Disconnected.")
-        text = ngettext("Access ended.", "%(n)d accesses ended.", len(rows)) % {"n": len(rows)}
+        text = ngettext("Access ended.", "Access ended for %(n)d accounts.", len(rows)) % {
+            "n": len(rows)
+        }
         self.message_user(request, text, messages.SUCCESS)
 
     def delete_model(self, request: HttpRequest, obj: UpstreamGrant) -> None:
-        """Deleting the access ends what stands on it."""
+        """Delete the access, after ending it and every token that depends on it."""
         self._disconnect(request, obj)
         super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[UpstreamGrant]) -> None:
-        """Deleting several ends what stands on each."""
+        """Delete several rows, after ending each and every token that depends on it."""
         for row in queryset.select_related("user"):
             self._disconnect(request, row)
         super().delete_queryset(request, queryset)

@@ -1,4 +1,4 @@
-"""The app configuration of the authorization server, and the filter that hides secrets in logs."""
+"""App configuration of the authorization server, and the log filter that hides secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcp_django.schema.secrets import HIDDEN
 
 
 class OAuthConfig(AppConfig):
-    """Installs the authorization server beside ``mcp_django`` and ``oauth2_provider``."""
+    """Install the authorization server beside ``mcp_django`` and ``oauth2_provider``."""
 
     name = "mcp_django.oauth"
     label = "mcp_oauth"
@@ -28,8 +28,9 @@ class OAuthConfig(AppConfig):
         """Import the models.
 
         Raises:
-            ImproperlyConfigured: the toolkit is missing and the admin is there, whose autodiscovery
-                would complain of the toolkit's models. Without the admin, a check says it (E001).
+            ImproperlyConfigured: if the toolkit is not installed and the admin is, whose
+                autodiscovery would fail on the toolkit's models. Without the admin, the system
+                check E001 reports it.
         """
         super().import_models()
         if apps.is_installed("django.contrib.admin") and not apps.is_installed("oauth2_provider"):
@@ -40,7 +41,7 @@ class OAuthConfig(AppConfig):
             )
 
     def ready(self) -> None:
-        """Register the checks and what is to be pruned; keep tokens out of the log."""
+        """Register the system checks and the cleanup, and hide secrets in the toolkit's logs."""
         from mcp_django.oauth import checks
         from mcp_django.storage import cleanup
 
@@ -50,9 +51,9 @@ class OAuthConfig(AppConfig):
             cleanup.extra.append(_due)
 
     def document_problem(self, client_id: str) -> str:
-        """Why this site cannot take the metadata document of a client; empty if it can.
+        """Return why this site rejects a client's metadata document, or an empty string.
 
-        ``mcp doctor`` asks, which knows nothing of the toolkit.
+        ``mcp doctor`` calls this method, since it cannot import the toolkit.
         """
         from mcp_django.oauth.cimd import find_problem
 
@@ -68,8 +69,8 @@ def _due() -> dict[str, QuerySet[Any]]:
 
 # Log redaction ------------------------------------------------------------------------------------
 
-# oauthlib logs codes and tokens at the level DEBUG. Its loggers keep the level that the site gave
-# them; the secrets in the arguments of a record are replaced before any handler sees them.
+# oauthlib logs codes and tokens at level DEBUG. A filter on its loggers replaces the secrets in the
+# arguments of a record before any handler gets it; log levels are not changed.
 
 SECRETS = frozenset(
     {
@@ -84,16 +85,16 @@ SECRETS = frozenset(
         "refresh_token",
     }
 )
-# Where a message has room for an argument, and what announces one that is a secret.
+# A placeholder in a message, and the text before a placeholder whose value is a secret.
 _PLACE = re.compile(r"%[srdx]")
 _ANNOUNCES_A_SECRET = re.compile(r"\b(token|code|secret|assertion|password)\W*$", re.IGNORECASE)
 
 
 class _WithoutSecrets(logging.Filter):
-    """Hides the values of ``SECRETS`` in the arguments of a record, and lets every record pass."""
+    """A filter that hides the values of ``SECRETS`` in the arguments; it drops no record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Always true."""
+        """Replace the secrets in the record and return ``True``."""
         if isinstance(record.args, Mapping):
             record.args = _hidden(record.args)
         elif record.args:
@@ -107,10 +108,10 @@ _filter = _WithoutSecrets()
 
 
 def _keep_secrets_out() -> None:
-    """Watch every logger of oauthlib; again is the same as once.
+    """Add the filter to every logger of oauthlib and the toolkit (idempotent).
 
-    A filter holds for the logger that it is on and not for those below, so each has to have it. By
-    the time the apps are ready the toolkit has imported them all.
+    A filter applies only to its own logger and not to child loggers, so each needs it. When the
+    apps are ready, the toolkit has already created all of these loggers.
     """
     for name in ("oauthlib", *logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("oauthlib", "oauth2_provider"):
@@ -118,7 +119,7 @@ def _keep_secrets_out() -> None:
 
 
 def _hidden(value: Any, *, after: str = "") -> Any:
-    """A value as it may be logged behind a text: "... refresh token %s" names a secret."""
+    """Return the value to log after the text ``after``, such as "... refresh token %s"."""
     if isinstance(value, str) and _ANNOUNCES_A_SECRET.search(after):
         return HIDDEN
     if not isinstance(value, Mapping):

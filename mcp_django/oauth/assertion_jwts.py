@@ -1,6 +1,6 @@
-"""Assertions: short-lived JWTs that are good once (RFC 7521, RFC 7523, RFC 8725).
+"""Verification of assertions: short-lived JWTs for one use (RFC 7521, RFC 7523, RFC 8725).
 
-PyJWT is an extra of its own, so this module is imported where an assertion comes, and not before.
+PyJWT is an optional dependency, so this module is imported only when an assertion is received.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ FindKey = Callable[[str | None, str], PyJWK | None]
 
 
 class NotAccepted(Exception):
-    """The assertion does not hold; the text says why, for the log alone."""
+    """The assertion is not valid. The message is for the log only."""
 
 
 def see(holds: object, otherwise: str) -> None:
-    """See that something holds of an assertion.
+    """Check a condition of an assertion.
 
     Raises:
-        NotAccepted: it does not; ``otherwise`` says what.
+        NotAccepted: if ``holds`` is false, with ``otherwise`` as its message.
     """
     if not holds:
         raise NotAccepted(otherwise)
@@ -41,16 +41,16 @@ def see(holds: object, otherwise: str) -> None:
 
 @sensitive_variables("assertion")
 def unverified(assertion: str) -> dict[str, Any]:
-    """The claims of an assertion, not believed: only to find out whose keys to check it with.
+    """Return the unverified claims of an assertion, to find the keys to verify it with.
 
     Raises:
-        NotAccepted: it is no JWT, or an outlandish one.
+        NotAccepted: if it is not a JWT, or is longer than ``MAX_LENGTH``.
     """
     see(0 < len(assertion) <= MAX_LENGTH, "The assertion is empty or too long.")
     try:
         claims: dict[str, Any] = jwt.decode(assertion, options={"verify_signature": False})
     except (PyJWTError, ValueError, RecursionError) as exc:
-        raise NotAccepted("The assertion cannot be read.") from exc
+        raise NotAccepted("The assertion is not a valid JWT.") from exc
     return claims
 
 
@@ -66,26 +66,26 @@ def verified(
     typ: str = "",
     leeway: float = LEEWAY_SECONDS,
 ) -> dict[str, Any]:
-    """The claims of an assertion that is signed by a key of its issuer and is good now.
+    """Return the claims of an assertion after verifying its signature, issuer and lifetime.
 
-    ``required`` are claims that have to be there. ``max_seconds`` is how long it may be good at
-    most, from ``iat`` or from now. The audience is left to the caller.
+    ``required`` lists claims that must be present. ``max_seconds`` is the longest allowed
+    lifetime, counted from ``iat`` or from now. The caller verifies the audience.
 
     Raises:
-        NotAccepted: it is not.
+        NotAccepted: if the assertion is not valid.
     """
     try:
         header = jwt.get_unverified_header(assertion)
         algorithm, kid = header.get("alg"), header.get("kid")
         said = str(header.get("typ", "")).lower().removeprefix("application/")
-        see(not typ or said == typ, f"The typ is not {typ}.")
+        see(not typ or said == typ, f"The typ header is not {typ}.")
         see(algorithm in algorithms, "The algorithm is not allowed.")
-        see("crit" not in header, "It has critical extensions, of which none is understood.")
-        see(kid is None or isinstance(kid, str), "The name of the key is no text.")
+        see("crit" not in header, "It has critical header parameters (crit), unsupported here.")
+        see(kid is None or isinstance(kid, str), "The key id (kid) is not a string.")
         name = str(algorithm)
         key = find_key(kid, name)
         if key is None:
-            raise NotAccepted("The key is not one of the issuer's.")
+            raise NotAccepted("The issuer has no such key.")
         claims: dict[str, Any] = jwt.decode(
             assertion,
             key=key,
@@ -95,19 +95,17 @@ def verified(
             options={"require": ["iss", "sub", "aud", "exp", *required], "verify_aud": False},
         )
     except MissingRequiredClaimError as exc:
-        raise NotAccepted(f"There is no {exc.claim}.") from exc
+        raise NotAccepted(f"The claim {exc.claim} is missing.") from exc
     except (PyJWTError, ValueError, OverflowError, RecursionError) as exc:
-        raise NotAccepted(
-            f"The signature or a claim does not hold ({type(exc).__name__})."
-        ) from exc
+        raise NotAccepted(f"The signature or a claim is not valid ({type(exc).__name__}).") from exc
     now = datetime.now(UTC).timestamp()
     if int(claims["exp"]) - int(claims.get("iat", now)) > max_seconds + leeway:
-        raise NotAccepted("It is good for too long.")
+        raise NotAccepted("Its lifetime is too long.")
     return claims
 
 
 def find_key_of(issuer: str, *, jwks: Mapping[str, Any] | None, jwks_url: str) -> FindKey:
-    """How to find a key of an issuer by its name and algorithm, in a list or at an address."""
+    """Return a function that finds an issuer's key by id and algorithm, in a set or at a URL."""
     if jwks is not None:
         listed = [key for key in jwks.get("keys", ()) if isinstance(key, dict)]
         return Keys(fetched_at=0, keys=tuple(listed)).find
@@ -115,14 +113,14 @@ def find_key_of(issuer: str, *, jwks: Mapping[str, Any] | None, jwks_url: str) -
 
 
 def use(claims: dict[str, Any]) -> bool:
-    """Use an assertion up by its ``jti``; whether this was the first time, of all processes."""
+    """Mark an assertion as used, by its ``jti``; return whether this is its first use anywhere."""
     jti = claims.get("jti")
     if not isinstance(jti, str) or not jti:
-        raise NotAccepted("There is no jti.")
+        raise NotAccepted("The claim jti is missing.")
     name = f"{claims['iss']}\0{jti}"
     used = UsedAssertion(
         digest=hashlib.sha256(name.encode("utf-8", "replace")).hexdigest(),
-        # Kept for as long as any clock that is allowed for could still take it.
+        # Kept for as long as any allowed leeway could still accept the assertion.
         expires_at=datetime.fromtimestamp(int(claims["exp"]), UTC) + timedelta(minutes=10),
     )
     return used.claim()

@@ -1,6 +1,6 @@
-"""Clients that prove who they are by their own key (RFC 7523, section 2.2; ``private_key_jwt``).
+"""Client authentication by private key (RFC 7523, section 2.2; ``private_key_jwt``).
 
-For clients that somebody registered by hand, with their public keys in the ``ClientProfile``.
+For manually registered clients whose public keys are in their ``ClientProfile``.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ MAX_SECONDS = 3600
 
 
 def is_present(request: Any) -> bool:
-    """Whether a request of oauthlib has a client assertion in it."""
+    """Return whether an oauthlib request contains a client assertion."""
     return bool(getattr(request, "client_assertion", None))
 
 
 def has_keys(client_id: str) -> bool:
-    """Whether the client's keys are known here; then it proves itself with nothing else."""
+    """Return whether the client has keys, so that it can authenticate only with them."""
     found = ClientProfile._default_manager.filter(client_id=client_id).first()
     return found is not None and found.has_keys
 
 
 @sensitive_variables("assertion")
 def client_of(request: Any, http: HttpRequest) -> Any:
-    """The client whose key has signed the assertion; ``None`` where none has.
+    """Return the client whose key signed the assertion, or ``None``.
 
     Raises:
-        ImproperlyConfigured: PyJWT is not installed.
-        AuthenticationUnavailable: the keys are somewhere else, and cannot be had now.
+        ImproperlyConfigured: if PyJWT is not installed.
+        AuthenticationUnavailable: if the keys have to be fetched and their URL does not respond.
     """
     signed = import_signed()
     assertion = request.client_assertion
@@ -65,33 +65,33 @@ def client_of(request: Any, http: HttpRequest) -> Any:
             required=("jti",),
             max_seconds=MAX_SECONDS,
         )
-        signed.see(claims["sub"] == named, "It names two clients.")
-        signed.see(_is_for_us(claims["aud"], http), "It is for another server.")
-        signed.see(signed.use(claims), "It was used before.")
+        signed.see(claims["sub"] == named, "The claims iss and sub name different clients.")
+        signed.see(_is_for_us(claims["aud"], http), "Its audience is another server.")
+        signed.see(signed.use(claims), "It was already used.")
     except signed.NotAccepted as exc:
-        logger.info("A client assertion is not accepted: %s", exc)
+        logger.info("Client assertion rejected: %s", exc)
         return None
     request.client_id = named
     return client
 
 
 def import_signed() -> Any:
-    """The module that reads JWTs.
+    """Import and return ``assertion_jwts``, which needs PyJWT.
 
     Raises:
-        ImproperlyConfigured: PyJWT is not installed.
+        ImproperlyConfigured: if PyJWT is not installed.
     """
     try:
         from mcp_django.oauth import assertion_jwts
     except ImportError as exc:
         raise ImproperlyConfigured(
-            "Assertions are JWTs: install the extra 'jwt' (PyJWT with cryptography)."
+            "Assertions need PyJWT with cryptography: install the extra 'jwt'."
         ) from exc
     return assertion_jwts
 
 
 def _registered(client_id: Any, *, claimed: str | None) -> Any:
-    """The confidential client of that id which was registered by hand, ``None`` for any other."""
+    """Return the manually registered confidential client with this id, or ``None``."""
     if not isinstance(client_id, str) or "\0" in client_id or claimed not in (None, "", client_id):
         return None
     model = get_application_model()
@@ -103,10 +103,10 @@ def _registered(client_id: Any, *, claimed: str | None) -> Any:
 
 
 def _is_for_us(audience: Any, request: HttpRequest) -> bool:
-    """Whether an audience is this authorization server: its issuer, or its token endpoint."""
+    """Return whether the audience is this server's issuer or its token endpoint."""
     issuer = issuer_of(request)
     ours = {canonical(issuer), issuer}
-    # A site may have the toolkit's own views alone.
+    # A site may include only the toolkit's own URLs.
     with suppress(NoReverseMatch):
         ours.add(canonical(origin_of(request) + reverse("mcp_oauth:token")))
     named = audience if isinstance(audience, list) else [audience]

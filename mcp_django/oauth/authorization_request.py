@@ -1,6 +1,6 @@
-"""The authorization request: how it is read and checked, and how it is answered.
+"""Parse and validate an OAuth authorization request, and build the response to it.
 
-``AuthorizationRequest`` is what a client asks a user for, once everything in it was checked.
+``AuthorizationRequest`` is the validated request that the consent page shows to the user.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ from mcp_django.oauth.clients import (
 from mcp_django.oauth.responses import issuer_of
 
 SALT = "mcp_django.oauth.authorize"
-# How long a user may look at the page before he has to start again in his assistant.
+# How long the consent page is valid before the user has to start again in the assistant.
 MAX_AGE_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationRequest:
-    """An authorization request (RFC 6749, section 4.1.1; RFC 7636; RFC 8707) that may be shown.
+    """A validated authorization request (RFC 6749, section 4.1.1; RFC 7636; RFC 8707).
 
-    ``scopes`` are those of the asked ones that this client may have. ``resources`` are canonical
-    URLs of endpoints of this site; ``is_bound`` says that the client named none and the site did.
+    ``scopes`` are the requested scopes that this client may have. ``resources`` are canonical URLs
+    of endpoints of this site; ``is_bound`` means that the client named none and the site chose
+    them.
     """
 
     client_id: str
@@ -59,15 +60,15 @@ class AuthorizationRequest:
     is_bound: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """The request in values of JSON; ``from_dict`` takes it back."""
+        """Return the request as JSON values, which ``from_dict`` reads."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> AuthorizationRequest:
-        """The request that ``as_dict`` gave.
+        """Return the request from the values of ``as_dict``.
 
         Raises:
-            TypeError: it is something else.
+            TypeError: if the values are not those of a request.
         """
         lists: dict[str, Any] = {
             name: tuple(values.get(name, ())) for name in ("scopes", "resources")
@@ -75,21 +76,21 @@ class AuthorizationRequest:
         return cls(**(values | lists))
 
     def sign(self, user: Any) -> str:
-        """The request as text that travels through the page of one user, for an hour.
+        """Return the request as signed text for the form of this user, valid for an hour.
 
-        The form then says nothing that the server did not check: there is no hidden field to
-        tamper with but this one.
+        The form has no other hidden field that could be tampered with, so the server receives only
+        values that it has checked.
         """
         values = self.as_dict() | {"user": str(user.pk)}
         return signing.dumps(values, salt=SALT, compress=True)
 
     @classmethod
     def unsign(cls, text: str, user: Any) -> AuthorizationRequest:
-        """The request that ``sign`` sealed for this user.
+        """Return the request that ``sign`` signed for this user.
 
         Raises:
-            BadSignature: it was tampered with, is older than an hour (``SignatureExpired``), or
-                was shown to somebody else.
+            BadSignature: if it was tampered with, is older than an hour (``SignatureExpired``), or
+                was shown to another user.
         """
         values = signing.loads(text, salt=SALT, max_age=MAX_AGE_SECONDS)
         if values.pop("user", None) != str(user.pk):
@@ -97,7 +98,7 @@ class AuthorizationRequest:
         return cls.from_dict(values)
 
     def query(self, *, bound: bool) -> str:
-        """The query of the request; with the resources the site chose only where ``bound``."""
+        """Return the query string; resources that the site chose are included only if ``bound``."""
         pairs = [
             ("response_type", "code"),
             ("client_id", self.client_id),
@@ -116,11 +117,12 @@ class AuthorizationRequest:
 
 # Reading and checking a request -------------------------------------------------------------------
 
-# The toolkit says whether the client and its redirect URI are registered; until both are known
-# nothing goes to that address. Then come the rules of OAuth 2.1 and MCP that it leaves open: PKCE
-# with S256 for every client, scopes that the client may ask for, servers of this site (RFC 8707).
+# The toolkit checks that the client and its redirect URI are registered; until both are known,
+# nothing is sent to that URI. Then come the rules of OAuth 2.1 and MCP that it does not enforce:
+# PKCE with S256 for every client, scopes that the client may request, servers of this site
+# (RFC 8707).
 
-# A request that is larger was not made by an assistant: everything in it but `state` is short.
+# No assistant sends a longer request: all of its parameters except `state` are short.
 MAX_QUERY = 16_384
 MAX_NONCE = 255
 PKCE = "PKCE is required: code_challenge with code_challenge_method=S256 (RFC 7636)."
@@ -138,12 +140,12 @@ _ONCE = (
 
 
 def read(query: QueryDict, request: HttpRequest) -> tuple[AuthorizationRequest, Any]:
-    """What the query of an authorization request asks for, and the registered client that asks.
+    """Return the validated authorization request in a query, and its registered client.
 
     Raises:
-        UntrustedRequest: nothing may be sent to the redirect URI; the message is for the user.
-        Refused: the client is to be told.
-        WrongAccount: so it is, once the user has had the choice of another account.
+        UntrustedRequest: if nothing may be sent to the redirect URI; the message is for the user.
+        Refused: if the client has to receive an error.
+        WrongAccount: if the client has to receive an error unless the user changes the account.
     """
     application, redirect_uri = _client(query, request)
     state = query.get("state", "")
@@ -171,10 +173,10 @@ def read(query: QueryDict, request: HttpRequest) -> tuple[AuthorizationRequest, 
 
 
 def check_query(request: HttpRequest) -> None:
-    """Refuse a query of more than 16 KiB before any of it is repeated, be it to the login page.
+    """Reject a query of more than 16 KiB before any of it is repeated, as to the login page.
 
     Raises:
-        UntrustedRequest: it is longer, or names a client with a NUL, which no database knows.
+        UntrustedRequest: if it is longer, or has a NUL in the client id, which databases reject.
     """
     if len(request.META.get("QUERY_STRING", "")) > MAX_QUERY:
         raise UntrustedRequest(_("The request is too long."))
@@ -183,13 +185,13 @@ def check_query(request: HttpRequest) -> None:
 
 
 def check_client(query: QueryDict) -> None:
-    """See that it is a client registered by hand, to whom a stranger may be sent on with an error.
+    """Check that the client was registered manually, so an anonymous user may be redirected to it.
 
-    Anybody can register another, and a link to this site would then lead wherever he likes (RFC
-    9700, section 4.11.2).
+    Anyone can register other clients, which would make this site an open redirector (RFC 9700,
+    section 4.11.2).
 
     Raises:
-        UntrustedRequest: it is another, or none.
+        UntrustedRequest: if the client was not registered manually, or does not exist.
     """
     client_id = query.get("client_id", "")
     if not is_manual(get_application_model().objects.filter(client_id=client_id).first()):
@@ -197,15 +199,15 @@ def check_client(query: QueryDict) -> None:
 
 
 class _Fault(Exception):
-    """An error code and its description, before it is known where they go."""
+    """An error code and its description, without the redirect URI that they are sent to."""
 
 
 class _AccountFault(_Fault):
-    """An error that another account would not have."""
+    """An error about the account; another account of the user may be allowed."""
 
 
 def _client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
-    """The registered client and the redirect URI, which is one of the client's."""
+    """Return the registered client and the redirect URI, which is one of the client's."""
     check_query(request)
     core = AuthorizationView.get_oauthlib_core()
     pairs = [(name, value) for name in _FOR_TOOLKIT for value in query.getlist(name)]
@@ -232,7 +234,7 @@ def _client(query: QueryDict, request: HttpRequest) -> tuple[Any, str]:
 
 
 def _reason(exc: FatalClientError) -> str:
-    """What the user is told; the description of the toolkit is for developers, and in English."""
+    """Return the message for the user; the toolkit's is for developers and not translated."""
     if "client_id" in (exc.description or ""):
         return _("The assistant that sent you here is not known to this site.")
     if "redirect" in (exc.description or ""):
@@ -241,21 +243,21 @@ def _reason(exc: FatalClientError) -> str:
 
 
 def _document_problem(client_id: str) -> str:
-    """Why a client that is a document is not known; empty for another one, and for a known one."""
+    """Return why the metadata document of a client was rejected, or an empty string."""
     if not is_cimd_client_id(client_id):
         return ""
     problem = problem_of(client_id)
     if not problem:
         return ""
     address = printable(client_id, limit=MAX_URL_LENGTH)
-    return _("Its document %(address)s was not taken: %(reason)s") % {
+    return _("Its metadata document %(address)s was rejected: %(reason)s") % {
         "address": address,
         "reason": problem,
     }
 
 
 def _check_redirect(application: Any, redirect_uri: str) -> None:
-    """A self-registered client keeps to the policy of today, whatever it registered before."""
+    """Check the redirect URI against the current policy; the registration may be older."""
     scheme = urlsplit(redirect_uri).scheme.lower()
     if application is not None and not is_manual(application):
         trusted = redirects.is_allowed(redirect_uri)
@@ -270,31 +272,51 @@ def _check_redirect(application: Any, redirect_uri: str) -> None:
 
 
 def _check_form(query: QueryDict) -> None:
-    """Refuse what OAuth 2.1 has no more, and what this server does not do."""
+    """Reject parameters that OAuth 2.1 removed or that this server does not support."""
     for name in _ONCE:
         if len(query.getlist(name)) > 1:
-            raise _Fault("invalid_request", f"Send {name} once.")
+            raise _Fault("invalid_request", f"Send {name} only once.")
     if not query.get("response_type"):
         raise _Fault("invalid_request", "Send response_type=code.")
     nonce, claims = query.get("nonce", ""), query.get("claims", "")
     for holds, error, description in (
-        (query["response_type"] == "code", "unsupported_response_type", "Codes only."),
-        (query.get("response_mode", "query") == "query", "invalid_request", "Queries only."),
-        ("request" not in query, "request_not_supported", "Send the parameters."),
-        ("request_uri" not in query, "request_uri_not_supported", "Send the parameters."),
+        (query["response_type"] == "code", "unsupported_response_type", "Send response_type=code."),
+        (
+            query.get("response_mode", "query") == "query",
+            "invalid_request",
+            "response_mode must be query.",
+        ),
+        (
+            "request" not in query,
+            "request_not_supported",
+            "Send the parameters, not a request object.",
+        ),
+        (
+            "request_uri" not in query,
+            "request_uri_not_supported",
+            "Send the parameters, not request_uri.",
+        ),
         (query.get("code_challenge_method") == "S256", "invalid_request", PKCE),
         (_CHALLENGE.fullmatch(query.get("code_challenge", "")), "invalid_request", PKCE),
-        (len(nonce) <= MAX_NONCE, "invalid_request", f"nonce has at most {MAX_NONCE} characters."),
-        ("\0" not in nonce + claims, "invalid_request", "nonce and claims are text."),
+        (
+            len(nonce) <= MAX_NONCE,
+            "invalid_request",
+            f"nonce is longer than {MAX_NONCE} characters.",
+        ),
+        (
+            "\0" not in nonce + claims,
+            "invalid_request",
+            "nonce or claims contains a NUL character.",
+        ),
     ):
         if not holds:
             raise _Fault(error, description)
 
 
 def _scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
-    """What is asked for and may be; RFC 6749, section 3.3 lets a server leave out the rest.
+    """Return the requested scopes that the client may have, without the rest (RFC 6749, 3.3).
 
-    A client that somebody of the site registered learns of a scope that it misspelled.
+    A manually registered client gets an error for an unknown scope, which may be misspelled.
     """
     asked = query.get("scope", "").split()
     possible = granted(asked, application)
@@ -307,7 +329,7 @@ def _scopes(query: QueryDict, application: Any) -> tuple[str, ...]:
 def _default_scopes(
     resources: tuple[str, ...], request: HttpRequest, application: Any
 ) -> tuple[str, ...]:
-    """What a client gets that asks for nothing: what the servers need of everybody."""
+    """Return the scopes for a request without any: those that the servers require."""
     if resources:
         return tuple(baseline(find_server(one, request) for one in resources))
     return tuple(Scopes().get_default_scopes(application))
@@ -322,21 +344,21 @@ def _resources(
         if resources is None:
             raise _Fault("invalid_target", "The resource is not a server of this site.")
         if not all(_may_connect(one, request, application) for one in resources):
-            raise _AccountFault("access_denied", "The site does not let this account use it.")
+            raise _AccountFault("access_denied", "This account may not connect to the server.")
         return tuple(resources), False
     if _is_for_own_api(application, scopes):
         return (), False
     if get_settings().oauth.missing_resource == "reject":
         raise _Fault("invalid_target", "Send the resource parameter (RFC 8707).")
-    # Clients of 2025-03-26 know no resources.
+    # Clients of protocol version 2025-03-26 do not send the resource parameter.
     bound = [one for one in all_resources(request) if _may_connect(one, request, application)]
     if not bound:
-        raise _AccountFault("access_denied", "The site does not let this account use a server.")
+        raise _AccountFault("access_denied", "This account may not connect to any server.")
     return tuple(bound), True
 
 
 def _is_for_own_api(application: Any, scopes: tuple[str, ...]) -> bool:
-    """Whether it is about another API of the site, whose tokens open no MCP server."""
+    """Return whether the request is for another API of the site and not for an MCP server."""
     if not is_manual(application):
         return False
     return bool(set(scopes) - set(get_settings().scopes)) if scopes else bool(site_scopes())
@@ -351,15 +373,15 @@ def _may_connect(resource: str, request: HttpRequest, application: Any) -> bool:
 
 # The authorization response -----------------------------------------------------------------------
 
-# An authorization ends with a redirect to the client that says who answers (RFC 9207). ``iss`` is
-# on every answer, success or error, exactly once and equal to the issuer of the metadata
-# (AUT-27); a client that talks to several servers tells by it whose answer it holds.
+# The redirect to the client identifies the issuer (RFC 9207). Every response, success or error,
+# has exactly one ``iss``, equal to the issuer in the metadata. A client of several authorization
+# servers compares it to detect mix-up attacks.
 
 
 class UntrustedRequest(Exception):
-    """The redirect URI cannot be trusted, so only the user may be told (RFC 6749, 4.1.2.1).
+    """The redirect URI is not trusted, so only the user gets the error (RFC 6749, 4.1.2.1).
 
-    ``detail`` is a second sentence, for whoever mends it.
+    ``detail`` is a second sentence, for the developer who fixes it.
     """
 
     def __init__(self, message: str, *, detail: str = "") -> None:
@@ -368,7 +390,7 @@ class UntrustedRequest(Exception):
 
 
 class Refused(Exception):
-    """An error that the client is told through its redirect URI, with its state."""
+    """An error that the client receives at its redirect URI, with its state."""
 
     def __init__(self, error: str, description: str, *, redirect_uri: str, state: str = "") -> None:
         super().__init__(f"{error}: {description}")
@@ -378,26 +400,26 @@ class Refused(Exception):
         self.state = state
 
     def location(self) -> str:
-        """Where the browser goes; the issuer is added by ``redirect``."""
+        """Return the URL to redirect to, without ``iss``, which ``redirect`` adds."""
         values = {"error": self.error, "error_description": self.description, "state": self.state}
         return _with(self.redirect_uri, {name: value for name, value in values.items() if value})
 
 
 class WrongAccount(Refused):
-    """A refusal that is about the account; the user may have another one."""
+    """An error about the account; another account of the user may be allowed."""
 
 
 def with_code(redirect_uri: str, issued: str, *, state: str = "") -> str:
-    """The redirect URI with the code of ``issued``, the location the toolkit made.
+    """Return the redirect URI with the code from ``issued``, the toolkit's redirect location.
 
-    That has the client's own query in another spelling, which a client may compare.
+    The toolkit re-encodes the client's own query, and a client may compare it.
     """
     code = parse_qs(urlsplit(issued).query)["code"][-1]
     return _with(redirect_uri, {"code": code} | ({"state": state} if state else {}))
 
 
 def redirect(request: HttpRequest, location: str) -> HttpResponse:
-    """The redirect to a client, with ``iss``. The scheme was judged with the redirect URI."""
+    """Return the redirect to a client, with ``iss``. The redirect URI was checked before."""
     scheme = urlsplit(location).scheme.lower()
     return cast(
         HttpResponse, OAuth2ResponseRedirect(with_issuer(location, issuer_of(request)), [scheme])
@@ -405,7 +427,7 @@ def redirect(request: HttpRequest, location: str) -> HttpResponse:
 
 
 def with_issuer(location: str, issuer: str) -> str:
-    """The location with one ``iss``; what else its query says stays as it is, byte for byte."""
+    """Return the location with exactly one ``iss``; the rest of its query is not re-encoded."""
     base, _, query = location.partition("?")
     kept = [one for one in query.split("&") if one and unquote_plus(one.partition("=")[0]) != "iss"]
     return f"{base}?{'&'.join([*kept, 'iss=' + quote(issuer, safe='')])}"

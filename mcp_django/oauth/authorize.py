@@ -1,8 +1,8 @@
-"""The authorization endpoint: who asks for what, and what the user says to it (RFC 6749, 3.1).
+"""The authorization endpoint: sign-in, consent page and redirect (RFC 6749, section 3.1).
 
-Nothing of an assistant's request is looked at before its user has signed in, so nobody else can
-make the site fetch a client's document. What the page shows is what the answer grants: the checked
-request travels through the form under a signature. No parameter of the request skips the question.
+A request is validated only after the user has signed in, so anonymous users cannot make the site
+fetch a client's metadata document. The form carries the validated request, signed, so the user
+approves exactly what the page shows. No parameter of the request skips the consent page.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from mcp_django.oauth.upstream import bindings
 from mcp_django.oauth.upstream.conf import UpstreamUnavailable
 from mcp_django.oauth.upstream.grants import live_grant
 
-# Requests of one user in a minute; a person needs one or two.
+# Allowed requests of one user per minute; a person needs one or two.
 LIMIT, SECONDS = 60, 60
-# What a client is told of an approved request that ends in nothing (RFC 6749, section 4.1.2.1).
+# Errors that a client gets after the user approved the request (RFC 6749, section 4.1.2.1).
 DESCRIPTIONS = {
-    "access_denied": "The user has not let this site in at the provider that the server needs.",
-    "temporarily_unavailable": "The provider that the server needs does not answer.",
+    "access_denied": "The user did not authorize this site at the provider that the server needs.",
+    "temporarily_unavailable": "The provider that the server needs does not respond.",
 }
 
 
 @method_decorator(guarded, name="dispatch")
 class AuthorizeView(View):
-    """Signs the user in, asks, and sends the answer to the client.
+    """Sign the user in, ask for consent and redirect to the client.
 
-    GET shows the question, POST takes the answer to it; other methods get 405. Errors go to the
-    client only where it and its redirect URI are known, else to a page of 400.
+    GET shows the consent page, POST submits it; other methods get 405. Errors go to the client only
+    if the client and its redirect URI are known; otherwise the user sees an error page (400).
     """
 
     http_method_names = ["get", "post"]
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Answer a request, with errors as the standard has them told."""
+        """Handle the request, and report errors as RFC 6749 requires."""
         try:
             with _fetching_for(request):
                 return cast(HttpResponse, super().dispatch(request, *args, **kwargs))
@@ -73,10 +73,10 @@ class AuthorizeView(View):
             )
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        """The question, or the way to it: sign in first."""
+        """Show the consent page, or redirect to the login page or the client."""
         check_query(request)
         query = request.GET.copy()
-        # By this the toolkit lets a client decide whether its user is asked.
+        # With this parameter, the toolkit lets a client skip the consent page.
         query.pop("approval_prompt", None)
         prompts = set(query.get("prompt", "").split())
         if not request.user.is_authenticated and "none" not in prompts:
@@ -90,16 +90,16 @@ class AuthorizeView(View):
             return _answer_silently(request, asked, application, prompts)
         _check_user(request, asked)
         if "login" in prompts:
-            # Answered by signing in again, after which the question is still asked.
+            # The user signs in again; the consent page is still shown afterwards.
             query["prompt"] = "consent"
             return _sign_in(request, query)
         decided = None if prompts else _decided(request, asked, application)
         return decided or _ask(request, asked, application)
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        """The answer to a question that was asked of this user within the last hour."""
+        """Process the consent form, which this user opened within the last hour."""
         if not request.user.is_authenticated:
-            raise UntrustedRequest(_("You are not signed in any more."))
+            raise UntrustedRequest(_("You are no longer signed in."))
         if busy := _busy(request):
             return busy
         decision = request.POST.get("decision")
@@ -124,11 +124,11 @@ class AuthorizeView(View):
 
 
 def finish(request: HttpRequest, approved_request: dict[str, Any]) -> HttpResponse:
-    """The code for a request that ``request.user`` approved before, as a redirect to its client.
+    """Return the redirect to the client with a code, for a request the user has approved.
 
-    ``approved_request`` is what ``upstream.flow.begin`` was given. Client, redirect URI, servers
-    and scopes are checked again, and an upstream that is still missing is asked for. An error comes
-    as a response as well: a redirect or a page.
+    ``approved_request`` is the argument of ``upstream.flow.begin``. Client, redirect URI, servers
+    and scopes are checked again; if another upstream provider is still missing, the redirect goes
+    there. An error is returned as a response as well: a redirect or a page.
     """
     asked = AuthorizationRequest.from_dict(approved_request)
     try:
@@ -141,10 +141,10 @@ def finish(request: HttpRequest, approved_request: dict[str, Any]) -> HttpRespon
 
 
 def refuse(request: HttpRequest, approved_request: dict[str, Any], *, error: str) -> HttpResponse:
-    """The error for a request that ``request.user`` approved before, as a redirect to its client.
+    """Return the redirect to the client with an error, for a request the user has approved.
 
-    ``error`` is one of ``DESCRIPTIONS``. Client and redirect URI are checked again; where
-    they do not hold any more, only the user is told, by a page.
+    ``error`` is a key of ``DESCRIPTIONS``. Client and redirect URI are checked again; if they are
+    no longer valid, the user sees an error page instead.
     """
     asked = AuthorizationRequest.from_dict(approved_request)
     try:
@@ -171,9 +171,9 @@ def _cannot_answer(
 
 @contextmanager
 def _fetching_for(request: HttpRequest) -> Iterator[None]:
-    """Lets the client's metadata document be fetched for as long as somebody is signed in.
+    """Allow fetching the client's metadata document if the user is signed in.
 
-    One that was not taken is in the security log, also that of a client that is known from before.
+    A rejected document is logged in the security log, even if the client is already registered.
     """
     user = request.user
     token = signed_in.set(user.is_authenticated and user.is_active)
@@ -201,7 +201,7 @@ def _busy(request: HttpRequest) -> HttpResponse | None:
     response = consent.show_error(
         request,
         title=_("Too many requests"),
-        message=_("This account was asked for access too often within a minute."),
+        message=_("This account received too many requests for access within a minute."),
         hint=_("Wait a minute, then connect again."),
         status=429,
     )
@@ -210,19 +210,19 @@ def _busy(request: HttpRequest) -> HttpResponse | None:
 
 
 def _sign_in(request: HttpRequest, query: QueryDict) -> HttpResponse:
-    """The site's own login page, which comes back here."""
+    """Redirect to the site's login page, which returns here."""
     return redirect_to_login(f"{request.path}?{query.urlencode()}")
 
 
 def _check_user(request: HttpRequest, asked: AuthorizationRequest) -> None:
     if not request.user.is_active:
-        raise _refused(asked, "access_denied", "The site does not let this account connect.")
+        raise _refused(asked, "access_denied", "This account may not connect.")
 
 
 def _decided(
     request: HttpRequest, asked: AuthorizationRequest, application: Any
 ) -> HttpResponse | None:
-    """The answer where nothing has to be asked: by the site's own word, or the user's of lately."""
+    """Return the response if no consent page is needed: skipped by the site, or remembered."""
     if application.skip_authorization and is_manual(application):
         return _approve(request, asked, asked.scopes)
     if consent.is_remembered(asked, application, request.user):
@@ -233,9 +233,11 @@ def _decided(
 def _answer_silently(
     request: HttpRequest, asked: AuthorizationRequest, application: Any, prompts: set[str]
 ) -> HttpResponse:
-    """The answer to ``prompt=none``: a code or an error, never a page (OpenID Connect Core)."""
+    """Return the response to ``prompt=none``: a code or an error, never a page (OIDC Core)."""
     if len(prompts) > 1:
-        raise _refused(asked, "invalid_request", "prompt=none goes with no other value.")
+        raise _refused(
+            asked, "invalid_request", "prompt=none cannot be combined with other values."
+        )
     if not request.user.is_authenticated:
         raise _refused(asked, "login_required", "The user is not signed in.")
     _check_user(request, asked)
@@ -243,7 +245,7 @@ def _answer_silently(
         raise _refused(asked, "interaction_required", "The user has to sign in at a provider.")
     decided = _decided(request, asked, application)
     if decided is None:
-        raise _refused(asked, "consent_required", "The user has to be asked.")
+        raise _refused(asked, "consent_required", "The user has to consent.")
     return decided
 
 
@@ -272,7 +274,7 @@ def _approve(
 
 
 def _again(request: HttpRequest, asked: AuthorizationRequest) -> tuple[AuthorizationRequest, Any]:
-    """The request as it would be read now: minutes have passed since it was shown."""
+    """Validate the request again, since time has passed since the page was shown."""
     again, application = read(QueryDict(asked.query(bound=True)), request)
     _check_user(request, again)
     values = again.as_dict() | {
@@ -283,7 +285,7 @@ def _again(request: HttpRequest, asked: AuthorizationRequest) -> tuple[Authoriza
 
 
 def _finish(request: HttpRequest, asked: AuthorizationRequest) -> HttpResponse:
-    """Send the user on to what is still missing upstream, or back to the client with a code."""
+    """Redirect to a provider that is not yet connected, or to the client with a code."""
     asked, _application = _again(request, asked)
     for _resource, server in consent.servers_of(asked, request):
         step = _next_step(request, server, asked.as_dict())
@@ -295,18 +297,18 @@ def _finish(request: HttpRequest, asked: AuthorizationRequest) -> HttpResponse:
 def _next_step(
     request: HttpRequest, server: Any, approved_request: dict[str, Any]
 ) -> HttpResponse | None:
-    """A redirect to the provider of ``server.upstream`` where the user has no live access there.
+    """Return a redirect to the provider of ``server.upstream`` if the user is not connected to it.
 
-    ``None`` where the client can get its code. After the user came back ``finish`` or ``refuse``
-    goes on with the request.
+    Return ``None`` if the client can get its code. When the user returns from the provider,
+    ``finish`` or ``refuse`` completes the request.
 
     Raises:
-        ImproperlyConfigured: the server names a provider that is not configured.
+        ImproperlyConfigured: if the server names a provider that is not configured.
     """
     name = getattr(server, "upstream", "")
     if not name or live_grant(request.user, name) is not None:
         return None
-    # It leads back to here, and the library that asks a provider is an extra of its own.
+    # Imported here to avoid a circular import, and because it needs an optional dependency.
     from mcp_django.oauth.upstream import flow
 
     try:
@@ -316,7 +318,7 @@ def _next_step(
 
 
 def _issue_code(request: HttpRequest, asked: AuthorizationRequest) -> str:
-    """The location with a new code; the toolkit checks client and redirect URI once more."""
+    """Return the redirect URL with a new code; the toolkit checks the request once more."""
     core = AuthorizationView.get_oauthlib_core()
     credentials = {
         "client_id": asked.client_id,

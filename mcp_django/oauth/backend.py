@@ -1,8 +1,8 @@
-"""Access tokens of the site's own authorization server, at an endpoint (RFC 6750, RFC 8707).
+"""Authentication with access tokens of the site's authorization server (RFC 6750, RFC 8707).
 
-The toolkit's ``verify_request`` is not asked: it takes a token without an audience for one that is
-good everywhere, compares audiences by prefix, and looks neither at inactive users nor away from
-registration tokens and ID tokens (AUT-9, AUT-10).
+The toolkit's ``verify_request`` is not used: it accepts a token without an audience everywhere,
+compares audiences by prefix, does not reject tokens of inactive users, and accepts registration
+tokens and ID tokens.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ from mcp_django.models import TOKEN_PREFIX
 from mcp_django.oauth.responses import issuer_of
 from mcp_django.oauth.upstream import bindings
 
-# What a principal's key may take up of a client's name: it goes into columns and counters.
+# Maximum length of a client id in a principal's key, which is stored in columns and cache keys.
 MAX_CLIENT_ID = 60
-# Writing the time of last use on every request would make every read a write.
+# Updating the time of last use on every request would make every read a write.
 LAST_USED_RESOLUTION = timedelta(minutes=10)
 FAMILY = "family:"
 CHECKSUM = "checksum:"
-# A device's token was bound to nobody's consent page, and a password's to none at all.
+# Tokens of the device and password grants are rejected: no consent page bound them to a server.
 _CODE_GRANTS = frozenset({"authorization-code", "openid-hybrid"})
 _MACHINE_GRANT = "client-credentials"
 
 
 class OAuthBackend(BaseBackend):
-    """Looks a bearer up among the tokens that this site has issued: one query."""
+    """Authenticate a bearer token that this site issued, with one query."""
 
     @sensitive_variables("bearer", "checksum")
     def authenticate(self, credentials: Credentials) -> Principal | None:
-        """The token's user with the token's scopes; ``None`` for a bearer that is not ours.
+        """Return the token's user with its scopes, or ``None`` for a token of another issuer.
 
         Raises:
-            AuthenticationRequired: the token is ours and does not hold here and now. It is not
-                said why: whoever holds a token learns nothing about others.
-            TemporarilyUnavailable: it stands on upstream access that cannot be asked about.
+            AuthenticationRequired: if this site issued the token and it is not valid here now. The
+                message is the same for every reason, so that it reveals nothing.
+            AuthenticationUnavailable: if the token depends on upstream access that cannot be
+                checked now.
         """
         bearer = credentials.bearer
         if bearer is None or bearer.startswith(TOKEN_PREFIX):
@@ -72,9 +73,9 @@ class OAuthBackend(BaseBackend):
         return _principal(token, audience=resource, issuer=issuer_of(request))
 
     def is_current(self, principal: Principal) -> bool:
-        """Whether what the principal was let in with still holds: one query.
+        """Return whether the principal's credential is still valid, with one query.
 
-        Asked about the family of tokens, since each refresh replaces the token itself.
+        Checks the token family if there is one, since each refresh replaces the access token.
         """
         active = Q(user__is_active=True)
         if principal.credential.startswith(FAMILY):
@@ -88,12 +89,12 @@ class OAuthBackend(BaseBackend):
         return bool(model._default_manager.filter(live & active).exists())
 
     def issuers(self, request: HttpRequest, server: str = "") -> tuple[str, ...]:
-        """Who issues the tokens that this backend takes (RFC 9728, ``authorization_servers``)."""
+        """Return the issuers that this backend accepts (RFC 9728, ``authorization_servers``)."""
         return (issuer_of(request),)
 
 
 def _note_use(token: Any) -> None:
-    """Note the call for the user's page of connected assistants, every ten minutes at most."""
+    """Update the time of last use for the connected assistants page, at most every ten minutes."""
     now = timezone.now()
     if now - token.updated >= LAST_USED_RESOLUTION:
         tokens = get_access_token_model()._default_manager
@@ -101,7 +102,7 @@ def _note_use(token: Any) -> None:
 
 
 def _holds(token: Any, resource: str, request: HttpRequest) -> bool:
-    """Whether a token opens this resource now."""
+    """Return whether a token is valid for this resource now."""
     application, user = token.application, token.user
     return bool(
         not token.is_expired()
@@ -117,7 +118,7 @@ def _holds(token: Any, resource: str, request: HttpRequest) -> bool:
 
 
 def _may_call(application: Any) -> bool:
-    """Whether tokens of the application's grant are for calling servers."""
+    """Return whether tokens of the application's grant type may call MCP servers."""
     grant = application.authorization_grant_type
     if grant == _MACHINE_GRANT:
         settings = get_settings().oauth
@@ -126,7 +127,7 @@ def _may_call(application: Any) -> bool:
 
 
 def _as_oauthlib(resource: str, request: HttpRequest) -> Request:
-    """What the toolkit's ``is_usable`` is handed, without the credentials in it."""
+    """Return an oauthlib request for the toolkit's ``is_usable``, without the credentials."""
     headers = {name: value for name, value in request.headers.items() if name != "Authorization"}
     return Request(resource, http_method=request.method or "POST", headers=headers)
 
@@ -151,7 +152,7 @@ def _principal(token: Any, *, audience: str, issuer: str) -> Principal:
 
 
 def _short(client_id: str) -> str:
-    """A client's id, or its digest where that would be too long for the columns it goes into."""
+    """Return the client id, or its digest if it is longer than ``MAX_CLIENT_ID``."""
     if len(client_id) <= MAX_CLIENT_ID:
         return client_id
     return hashlib.sha256(client_id.encode()).hexdigest()[:MAX_CLIENT_ID]

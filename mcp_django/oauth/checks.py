@@ -1,8 +1,8 @@
-"""System checks of the authorization server: each state in which it is set up only in part.
+"""System checks for an incomplete or insecure setup of the authorization server.
 
-Errors and warnings have the ids ``mcp_oauth.E001`` … and ``mcp_oauth.W001`` …. One mistake is
-reported once, by its own check: the others are silent as long as the toolkit is missing, which is
-therefore imported only where it is asked, or ``MCP_DJANGO`` cannot be read.
+Errors and warnings have the ids ``mcp_oauth.E001`` … and ``mcp_oauth.W001`` …. Each mistake is
+reported once, by its own check: if the toolkit is not installed or ``MCP_DJANGO`` is not valid,
+the other checks report nothing. The toolkit is therefore imported inside the checks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mcp_django.server import all_servers
 
 
 def _when_ready(check: Check) -> Check:
-    """The check, silent as long as the toolkit is missing or ``MCP_DJANGO`` cannot be read."""
+    """Skip the check if the toolkit is not installed or ``MCP_DJANGO`` is not valid."""
 
     @with_settings
     @wraps(check)
@@ -54,7 +54,7 @@ def _when_ready(check: Check) -> Check:
 
 @_when_ready
 def check_app_redirects(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E011: an address of an application that no client could use."""
+    """E011: an entry of ``APP_REDIRECTS`` is not a valid application redirect URI."""
     return [
         Error(
             f"MCP_DJANGO['OAUTH']['APP_REDIRECTS'] lists {uri!r}: {problem}",
@@ -71,7 +71,7 @@ def check_app_redirects(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def check_clients(
     app_configs: Any, *, databases: list[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """E013: a client registered itself for a grant in which no user is asked."""
+    """E013: a client registered itself for a grant type without user consent."""
     from oauth2_provider.models import get_application_model
 
     model = get_application_model()
@@ -87,13 +87,13 @@ def check_clients(
     try:
         found = list(wrong.values_list("client_id", "authorization_grant_type")[:5])
     except DatabaseError:
-        # The tables come with the migrations, which run this check first.
+        # ``migrate`` runs this check before it creates the tables.
         return []
     return [
         Error(
-            f"The client {client_id!r} registered itself for the grant {grant!r}.",
-            hint="Delete it in the admin, or mark it as registered by hand if you know it; take "
-            "DCR_ENABLED out of OAUTH2_PROVIDER.",
+            f"The client {client_id!r} registered itself for the grant type {grant!r}.",
+            hint="Delete it in the admin, or set its registration source to manual if you know it; "
+            "remove DCR_ENABLED from OAUTH2_PROVIDER.",
             id="mcp_oauth.E013",
         )
         for client_id, grant in found
@@ -109,16 +109,16 @@ OURS = {
     "CIMD_METADATA_FETCHER": "mcp_django.oauth.cimd.Fetcher",
     "CIMD_REGISTRATION_PERMISSION_CLASSES": "mcp_django.oauth.cimd.SignedInOnly",
 }
-# What else ``provider_settings`` says, and what is lost where a site says otherwise.
+# Other keys of ``provider_settings`` that have to be true, and the consequence if one is not.
 WEAKER = {
-    "PKCE_REQUIRED": "codes can be redeemed by whoever intercepts them",
+    "PKCE_REQUIRED": "an intercepted code can be redeemed",
     "ALLOW_LOCALHOST_LOOPBACK": "assistants that listen on a port of localhost cannot connect",
-    "COMPLIANT_BCP_RFC9700_IMPLICIT_GRANT": "tokens may be sent through the browser's address",
+    "COMPLIANT_BCP_RFC9700_IMPLICIT_GRANT": "tokens may be sent in the URL fragment",
     "COMPLIANT_BCP_RFC9700_PASSWORD_GRANT": "clients may collect passwords",
-    "COMPLIANT_BCP_RFC9700_PKCE_METHOD": "PKCE without a digest is accepted",
-    "COMPLIANT_BCP_RFC9700_ACCESS_TOKEN_TRANSPORT": "tokens are accepted in addresses",
-    "COMPLIANT_BCP_RFC9700_AUTHZ_RESPONSE_ISS": "the toolkit's own answers do not name the issuer",
-    "COMPLIANT_BCP_RFC9700_TOKEN_STORAGE": "tokens are stored as they are",
+    "COMPLIANT_BCP_RFC9700_PKCE_METHOD": "the PKCE method plain is accepted",
+    "COMPLIANT_BCP_RFC9700_ACCESS_TOKEN_TRANSPORT": "tokens are accepted in URLs",
+    "COMPLIANT_BCP_RFC9700_AUTHZ_RESPONSE_ISS": "the toolkit's own redirects have no iss",
+    "COMPLIANT_BCP_RFC9700_TOKEN_STORAGE": "tokens are stored in plain text",
 }
 
 
@@ -138,7 +138,7 @@ def check_toolkit(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @_when_ready
 def check_classes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E003: the toolkit is not told to ask us, so tokens are bound to nothing."""
+    """E003: the toolkit does not use the classes of this app, so tokens have no audience."""
     return [
         Error(
             f"OAUTH2_PROVIDER[{key!r}] is not {path}, nor a subclass of it.",
@@ -164,14 +164,14 @@ def _is_ours(key: str, path: str) -> bool:
 
 @_when_ready
 def check_refresh_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E004: a stolen refresh token of a public client would go unnoticed (OAuth 2.1, 4.3.1)."""
+    """E004: reuse of a stolen refresh token is not detected (OAuth 2.1, section 4.3.1)."""
     from oauth2_provider.settings import oauth2_settings
 
     return [
         Error(
-            f"OAUTH2_PROVIDER[{key!r}] is off, so a stolen refresh token goes unnoticed.",
-            hint=f"Take {key} out of what provider_settings() is given; "
-            "OAUTH['REFRESH_REPLAY_SECONDS'] lets a client ask twice.",
+            f"OAUTH2_PROVIDER[{key!r}] is off, so reuse of a stolen refresh token is not detected.",
+            hint=f"Remove {key} from the arguments of provider_settings(); "
+            "MCP_DJANGO['OAUTH']['REFRESH_REPLAY_SECONDS'] lets a client retry a refresh.",
             id="mcp_oauth.E004",
         )
         for key in ("ROTATE_REFRESH_TOKEN", "REFRESH_TOKEN_REUSE_PROTECTION")
@@ -181,16 +181,16 @@ def check_refresh_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @_when_ready
 def check_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W009: a key that the toolkit does not know, which it passes over without a word."""
+    """W009: ``OAUTH2_PROVIDER`` has an unknown key, which the toolkit silently ignores."""
     from oauth2_provider.settings import DEFAULTS
 
     given = getattr(django_settings, "OAUTH2_PROVIDER", {})
     return [
         checks.Warning(
-            f"OAUTH2_PROVIDER has {key!r}, which the toolkit does not know.",
+            f"OAUTH2_PROVIDER has the unknown key {key!r}, which the toolkit ignores.",
             hint=f"Did you mean {near[0]!r}?"
             if (near := get_close_matches(str(key), DEFAULTS, n=1))
-            else "Take it out; what is ours is in MCP_DJANGO['OAUTH'].",
+            else "Remove it; settings of mcp_django.oauth belong in MCP_DJANGO['OAUTH'].",
             id="mcp_oauth.W009",
         )
         for key in given
@@ -200,16 +200,16 @@ def check_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @_when_ready
 def check_gates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W005: the toolkit is laxer than it could be, which an older client of the site may need."""
+    """W005: a security setting of the toolkit is weaker than in ``provider_settings()``."""
     from oauth2_provider.settings import oauth2_settings
 
     found = {key: lost for key, lost in WEAKER.items() if not getattr(oauth2_settings, key)}
     if oauth2_settings.ALLOW_URI_WILDCARDS:
-        found["ALLOW_URI_WILDCARDS"] = "a redirect address may have any subdomain"
+        found["ALLOW_URI_WILDCARDS"] = "a redirect URI may have a wildcard subdomain"
     return [
         checks.Warning(
-            f"OAUTH2_PROVIDER[{key!r}] is not as provider_settings() has it: {lost}.",
-            hint=f"Take {key} out of what it is given, unless an old client of the site needs it.",
+            f"OAUTH2_PROVIDER[{key!r}] differs from provider_settings(): {lost}.",
+            hint=f"Remove {key} from its arguments, unless an old client of the site needs it.",
             id="mcp_oauth.W005",
         )
         for key, lost in found.items()
@@ -218,7 +218,7 @@ def check_gates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @_when_ready
 def check_toolkit_registration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W007: the toolkit registers clients too, with any grant and tokens that never expire."""
+    """W007: the toolkit also registers clients, with any grant and tokens that never expire."""
     from oauth2_provider.settings import oauth2_settings
 
     if not oauth2_settings.DCR_ENABLED:
@@ -226,8 +226,8 @@ def check_toolkit_registration(app_configs: Any, **kwargs: Any) -> list[CheckMes
     return [
         checks.Warning(
             "OAUTH2_PROVIDER['DCR_ENABLED'] is on, so the toolkit's own views register clients "
-            "by rules of their own.",
-            hint="Take it out: /oauth/register is a view of ours and does not need it.",
+            "too, by weaker rules.",
+            hint="Remove it: /oauth/register is a view of mcp_django.oauth and does not need it.",
             id="mcp_oauth.W007",
         )
     ]
@@ -235,15 +235,15 @@ def check_toolkit_registration(app_configs: Any, **kwargs: Any) -> list[CheckMes
 
 @_when_ready
 def check_documents(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W008: clients are told that their metadata documents are read, and they are not."""
+    """W008: the metadata announces client metadata documents, but the toolkit has them off."""
     from oauth2_provider.settings import oauth2_settings
 
     if not get_settings().oauth.cimd or oauth2_settings.CIMD_ENABLED:
         return []
     return [
         checks.Warning(
-            "OAUTH2_PROVIDER['CIMD_ENABLED'] is off, while the metadata offers it.",
-            hint="Take it out of what provider_settings() is given, or say "
+            "OAUTH2_PROVIDER['CIMD_ENABLED'] is off, but the server metadata announces it.",
+            hint="Remove it from the arguments of provider_settings(), or set "
             "MCP_DJANGO = {'OAUTH': {'CIMD': False}}.",
             id="mcp_oauth.W008",
         )
@@ -258,7 +258,7 @@ PAGES = tuple(f"mcp_django/oauth/{one}.html" for one in ("authorize", "connectio
 
 @_when_ready
 def check_urls(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E005: no URLs. E006, E007: not at the root, or others stand before them."""
+    """E005: URLs not included. E006, E007: not at the root, or hidden by other patterns."""
     try:
         reverse("mcp_oauth:token")
     except NoReverseMatch:
@@ -276,18 +276,18 @@ def _hidden() -> Iterator[CheckMessage]:
     from mcp_django.oauth.metadata import authorization_server
 
     hint = (
-        'Put path("", include("mcp_django.oauth.urls")) first, at the root of the URLconf: under '
-        "no prefix, no i18n_patterns, and before any pattern that matches everything."
+        'Put path("", include("mcp_django.oauth.urls")) first, at the root of the URLconf: without '
+        "a prefix, outside of i18n_patterns, and before any pattern that matches everything."
     )
     issuer = get_settings().oauth.issuer
-    # What E010 complains of has no path to look at.
+    # An issuer that is not valid (E010) has no path.
     path = urlsplit(issuer).path.rstrip("/") if _is_identifier(issuer) else ""
     address = f"/.well-known/oauth-authorization-server{path}"
     if _view(address) is not authorization_server:
-        yield Error(f"{address} does not lead to its view.", hint=hint, id="mcp_oauth.E006")
+        yield Error(f"{address} is not routed to its view.", hint=hint, id="mcp_oauth.E006")
     address = "/.well-known/oauth-protected-resource/mcp"
     if _view(address) is not protected_resource:
-        yield Error(f"{address} does not lead to its view.", hint=hint, id="mcp_oauth.E007")
+        yield Error(f"{address} is not routed to its view.", hint=hint, id="mcp_oauth.E007")
 
 
 def _view(path: str) -> Any:
@@ -299,13 +299,13 @@ def _view(path: str) -> Any:
 
 @_when_ready
 def check_login(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E008: users are sent to sign in where there is nothing."""
+    """E008: ``LOGIN_URL`` does not resolve to a view."""
     if has_sign_in_page():
         return []
     return [
         Error(
-            f"LOGIN_URL is {str(django_settings.LOGIN_URL)!r}, which no URL of the site answers, "
-            "so nobody can sign in to approve an assistant.",
+            f"LOGIN_URL is {str(django_settings.LOGIN_URL)!r}, which no URL of the site matches, "
+            "so users cannot sign in to approve an assistant.",
             hint=HINT,
             id="mcp_oauth.E008",
         )
@@ -314,10 +314,10 @@ def check_login(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @_when_ready
 def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E009: without sessions nobody is signed in. W006: other forms of the site are unguarded."""
+    """E009: session or auth middleware missing. W006: CSRF middleware missing."""
     found: list[CheckMessage] = [
         Error(
-            f"MIDDLEWARE has no {needed.__name__}, so nobody can be signed in.",
+            f"MIDDLEWARE has no {needed.__name__}, so users cannot be signed in.",
             hint=f'Add "{needed.__module__}.{needed.__name__}".',
             id="mcp_oauth.E009",
         )
@@ -327,8 +327,8 @@ def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     if not _has_middleware(CsrfViewMiddleware):
         found.append(
             checks.Warning(
-                "MIDDLEWARE has no CsrfViewMiddleware: the pages here guard themselves, and the "
-                "sign-in page may not.",
+                "MIDDLEWARE has no CsrfViewMiddleware: the pages of mcp_django.oauth have CSRF "
+                "protection without it, but the login page may not.",
                 hint='Add "django.middleware.csrf.CsrfViewMiddleware".',
                 id="mcp_oauth.W006",
             )
@@ -347,7 +347,7 @@ def _has_middleware(wanted: type) -> bool:
 
 @_when_ready
 def check_issuer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E010: the issuer is no identifier. W002: the oldest clients do not find one with a path.
+    """E010: the issuer is not valid. W002: clients of 2025-03-26 do not find one with a path.
 
     W010: the site is below a prefix, and the issuer is not.
     """
@@ -369,9 +369,9 @@ def check_issuer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     if not _is_identifier(issuer):
         return [
             Error(
-                f"MCP_DJANGO['OAUTH']['ISSUER'] is {issuer!r}, which identifies no issuer.",
-                hint="Write an origin such as https://shop.example, with a path if need be and no "
-                "slash at the end; leave it out, and it is the site's own origin.",
+                f"MCP_DJANGO['OAUTH']['ISSUER'] is {issuer!r}, which is not a valid issuer URL.",
+                hint="Write an origin such as https://shop.example, with a path if needed and "
+                "without a trailing slash; or leave it out to use the site's own origin.",
                 id="mcp_oauth.E010",
             )
         ]
@@ -379,8 +379,9 @@ def check_issuer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         checks.Warning(
-            f"The issuer {issuer!r} has a path, where clients of {ORIGIN_ROOT_ONLY} do not look.",
-            hint="Leave ISSUER out, unless the site is below a prefix or is known by it elsewhere.",
+            f"The issuer {issuer!r} has a path, and clients of {ORIGIN_ROOT_ONLY} look only at the "
+            "root of its host.",
+            hint="Leave ISSUER out, unless the site is below a prefix or clients know this issuer.",
             id="mcp_oauth.W002",
         )
     ]
@@ -398,15 +399,15 @@ def _is_identifier(issuer: str) -> bool:
 
 @_when_ready
 def check_scheme(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W001 (``--deploy``): what is issued can be read on its way."""
+    """W001 (``--deploy``): codes and tokens are sent over plain HTTP."""
     settings = get_settings()
     named = {"BASE_URL": settings.base_url, "OAUTH']['ISSUER": settings.oauth.issuer}
     if django_settings.DEBUG:
         return []
     return [
         checks.Warning(
-            f"MCP_DJANGO['{key}'] is {url!r}: codes and tokens go over plain http.",
-            hint="Serve the site by https and write https:// here.",
+            f"MCP_DJANGO['{key}'] is {url!r}, so codes and tokens are sent over plain HTTP.",
+            hint="Serve the site over HTTPS and write https:// here.",
             id="mcp_oauth.W001",
         )
         for key, url in named.items()
@@ -416,14 +417,14 @@ def check_scheme(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @_when_ready
 def check_hosts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W003: whoever calls decides what the issuer is."""
+    """W003: the Host header of a request determines the issuer."""
     hosts = [one for one in django_settings.ALLOWED_HOSTS if one.startswith(("*", "."))]
     if not hosts or get_settings().base_url:
         return []
     return [
         checks.Warning(
-            f"ALLOWED_HOSTS has {hosts[0]!r} and BASE_URL is not set, so the issuer and the "
-            "resources are called what the Host header of a request says.",
+            f"ALLOWED_HOSTS has {hosts[0]!r} and BASE_URL is not set, so the Host header of "
+            "a request determines the issuer and the URLs of the resources.",
             hint="Set MCP_DJANGO = {'BASE_URL': 'https://shop.example'}.",
             id="mcp_oauth.W003",
         )
@@ -432,16 +433,16 @@ def check_hosts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @_when_ready
 def check_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E016: a page that users are shown cannot be loaded."""
+    """E016: the template of a page cannot be loaded."""
     found: list[CheckMessage] = []
     for name in PAGES:
         try:
             get_template(name)
         except (TemplateDoesNotExist, TemplateSyntaxError, ImproperlyConfigured) as exc:
-            problem = "is not found" if isinstance(exc, TemplateDoesNotExist) else f"fails: {exc}"
+            problem = "does not exist" if isinstance(exc, TemplateDoesNotExist) else f"fails: {exc}"
             hint = (
-                "Let TEMPLATES have Django's engine with APP_DIRS = True, and mend what the site "
-                "has in its place."
+                "Configure Django's template engine with APP_DIRS = True in TEMPLATES, and fix the "
+                "site's own version of the template if it has one."
             )
             found.append(Error(f"The template {name} {problem}.", hint=hint, id="mcp_oauth.E016"))
     return found
@@ -449,7 +450,7 @@ def check_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @_when_ready
 def check_use(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W004: no server takes the tokens that are issued. W011: none of those has an address."""
+    """W004: no server accepts the tokens that are issued. W011: none of those has a URL."""
     taking = [server for server in all_servers() if "oauth" in server.auth]
     mounted = list(_mounted(get_resolver().url_patterns))
     if any(server.resource_url or server in mounted for server in taking):
@@ -457,16 +458,16 @@ def check_use(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     if taking:
         return [
             checks.Warning(
-                f"The server {taking[0].name!r} takes tokens and no URL leads to it, so none can "
-                "be issued for it.",
-                hint='Add path("mcp", mcp.urls) to the URLconf; for a mount elsewhere, say '
-                "MCPServer(resource_url=…).",
+                f"The server {taking[0].name!r} accepts tokens, but no URL leads to it, so no "
+                "token can be issued for it.",
+                hint='Add path("mcp", mcp.urls) to the URLconf; for a server mounted elsewhere, '
+                "set MCPServer(resource_url=…).",
                 id="mcp_oauth.W011",
             )
         ]
     return [
         checks.Warning(
-            "mcp_django.oauth is installed, and no server takes its tokens.",
+            "mcp_django.oauth is installed, but no server accepts its tokens.",
             hint="Add \"oauth\" to MCP_DJANGO['AUTH'], or leave AUTH out.",
             id="mcp_oauth.W004",
         )
@@ -474,7 +475,7 @@ def check_use(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _mounted(patterns: Iterable[Any]) -> Iterator[Any]:
-    """The servers whose endpoints the URLconf has, and None for every other view."""
+    """Yield the server of each view in the URLconf, ``None`` for views without one."""
     for one in patterns:
         if isinstance(one, URLResolver):
             yield from _mounted(one.url_patterns)
@@ -487,16 +488,16 @@ def _mounted(patterns: Iterable[Any]) -> Iterator[Any]:
 
 @_when_ready
 def check_field_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E012: there is nothing to encrypt a third party's tokens with."""
+    """E012: ``FIELD_KEYS`` is empty, so upstream tokens cannot be encrypted."""
     oauth = get_settings().oauth
     if not oauth.upstream or oauth.field_keys:
         return []
     return [
         Error(
-            "MCP_DJANGO['OAUTH'] has UPSTREAM and no FIELD_KEYS, so there is nothing to encrypt "
-            "the third party's tokens with.",
+            "MCP_DJANGO['OAUTH'] has UPSTREAM but no FIELD_KEYS, so the tokens of the upstream "
+            "providers cannot be encrypted.",
             hint="python -c 'from cryptography.fernet import Fernet; "
-            "print(Fernet.generate_key().decode())' makes a key; keep it where SECRET_KEY is.",
+            "print(Fernet.generate_key().decode())' makes a key; store it like SECRET_KEY.",
             id="mcp_oauth.E012",
         )
     ]
@@ -504,23 +505,23 @@ def check_field_keys(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @_when_ready
 def check_providers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E014: a provider, or a key, that cannot be used."""
+    """E014: an upstream provider or a key is not valid."""
     configured = get_settings().oauth.upstream
     if not configured:
         return []
     if find_spec("authlib") is None:
         return [
             Error(
-                "MCP_DJANGO['OAUTH']['UPSTREAM'] needs a client library that is not installed.",
+                "MCP_DJANGO['OAUTH']['UPSTREAM'] needs Authlib, which is not installed.",
                 hint="pip install 'django-mcp-provider[upstream]'",
                 id="mcp_oauth.E014",
             )
         ]
-    # An extra of its own.
+    # Needs an optional dependency.
     from mcp_django.oauth.upstream.conf import problems
 
     keys = get_settings().oauth.field_keys
-    # Their absence is told by E012.
+    # Missing keys are reported by E012.
     return [
         Error(what, hint=hint, id="mcp_oauth.E014")
         for what, hint in problems()
@@ -530,13 +531,13 @@ def check_providers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 @_when_ready
 def check_servers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E015: a server stands on a provider that is not configured, so nobody could use it."""
+    """E015: a server needs an upstream provider that is not configured."""
     configured = get_settings().oauth.upstream
     known = ", ".join(map(repr, configured))
     return [
         Error(
-            f"The server {server.name!r} has upstream={server.upstream!r}, which "
-            "MCP_DJANGO['OAUTH']['UPSTREAM'] does not have.",
+            f"The server {server.name!r} has upstream={server.upstream!r}, which is not "
+            "in MCP_DJANGO['OAUTH']['UPSTREAM'].",
             hint=f"Configure it{known and f', or use one of: {known}'}.",
             id="mcp_oauth.E015",
         )
@@ -572,7 +573,7 @@ ALL = (
 
 
 def register_all() -> None:
-    """Register every check; called when the app is ready."""
+    """Register all system checks; called by ``AppConfig.ready``."""
     for check in ALL:
         checks.register(check, TAG)
     checks.register(check_scheme, TAG, deploy=True)

@@ -1,9 +1,9 @@
-"""Clients that are a document: the client id is its address (Client ID Metadata Documents).
+"""Client ID Metadata Documents: the client id is the URL of the client's metadata document.
 
-The toolkit keeps the clients; this module fetches their documents and says who may have that done.
-It happens only while a signed-in user is at our authorization endpoint: anybody else could make the
-site call addresses of their choice (SSRF, and load), and no other endpoint needs a client that
-nobody has seen. A stored client is good for those, however old its document.
+The toolkit stores the clients; this module fetches and validates their documents. A document is
+fetched only while a signed-in user is at the authorization endpoint. Otherwise, anonymous callers
+could make the site request URLs of their choice (SSRF, load). The other endpoints use the stored
+client, however old its document is.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from mcp_django.conf import get_settings
 from mcp_django.oauth import redirects
 from mcp_django.oauth.clients import printable
 
-# Set by the authorization endpoint for as long as it answers, to whether its user is signed in;
-# ``None`` everywhere else.
+# Whether the user is signed in, set by the authorization endpoint during a request; ``None``
+# elsewhere.
 signed_in: ContextVar[bool | None] = ContextVar("mcp_django.oauth.signed_in", default=None)
-# Set by it too: why documents were not taken, by the id of their client. The toolkit answers no
-# more than that such a client is unknown.
+# Why documents were rejected, by client id; set by the authorization endpoint too. The toolkit
+# reports only that such a client is unknown.
 problems: ContextVar[dict[str, str] | None] = ContextVar("mcp_django.oauth.problems", default=None)
 
 MAX_URL_LENGTH = 255
@@ -42,10 +42,10 @@ _MAX_AGE = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,10})", re.IGNORECASE)
 
 
 class SignedInOnly:
-    """Permits a fetch while a signed-in user authorizes, from hosts of ``OAUTH["CIMD_HOSTS"]``."""
+    """Allow fetching a document of ``OAUTH["CIMD_HOSTS"]`` while a signed-in user authorizes."""
 
     def has_permission(self, request: Any, client_id: str) -> bool:
-        """Whether the document may be fetched now; asked before anything is."""
+        """Return whether the document may be fetched now; called before any request is sent."""
         if not signed_in.get():
             return False
         try:
@@ -57,9 +57,9 @@ class SignedInOnly:
 
 
 class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
-    """Fetches a document and reduces it to what a client of an MCP server may be.
+    """Fetch a document and reduce it to the metadata that an MCP client may have.
 
-    ``resolve`` and ``transport`` stand for the network; a test gives its own.
+    ``resolve`` and ``transport`` access the network; tests replace them.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         self.transport = transport
 
     def fetch(self, client_id: str) -> tuple[dict[str, Any], int]:
-        """The document and for how many seconds it is good.
+        """Return the document and its lifetime in seconds.
 
         Raises:
-            CIMDError: the address, the answer or the document is not acceptable.
+            CIMDError: if the URL, the response or the document is not acceptable.
         """
         try:
             return self._fetch(client_id)
         except CIMDError as exc:
             _note(client_id, str(exc))
-            # For as long as the toolkit does not try again.
+            # Kept until the toolkit tries again.
             seconds = oauth2_settings.CIMD_FAILURE_BACKOFF_SECONDS
             cache.set(_cache_key(client_id), str(exc), seconds)
             raise
@@ -97,7 +97,7 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
         host, port = url.hostname or "", url.port or 443
         deadline = time.monotonic() + oauth2_settings.CIMD_FETCH_TIMEOUT_SECONDS
         path = url.path + (f"?{url.query}" if url.query else "")
-        problem = FetchFailed("The host does not answer in time.")
+        problem = FetchFailed("The host did not respond in time.")
         for address in outbound.public_addresses(host, port, self.resolve):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -111,15 +111,15 @@ class Fetcher(SafeMetadataFetcher):  # type: ignore[misc]  # has no types
 
 
 def problem_of(client_id: str) -> str:
-    """Why the document of this client was not taken, now or shortly before; else empty."""
+    """Return why the client's document was rejected, now or recently, or an empty string."""
     noted = (problems.get() or {}).get(client_id)
     return noted or str(cache.get(_cache_key(client_id), ""))
 
 
 def find_problem(client_id: str) -> str:
-    """Why the document of this client cannot be taken, by fetching it; empty if it can.
+    """Fetch the client's document and return why it is rejected, or an empty string.
 
-    For the owner of the site, at a shell: nobody else has an address called without signing in.
+    Only for management commands of the site owner: other callers have to be signed in.
     """
     try:
         _permitted(client_id)
@@ -140,29 +140,29 @@ def _cache_key(client_id: str) -> str:
 
 
 def _permitted(client_id: str) -> None:
-    """Refuse an address that this site does not call.
+    """Reject a URL that this site does not request.
 
     Raises:
-        CIMDError: it is none, or its host is not among ``OAUTH["CIMD_HOSTS"]``.
+        CIMDError: if it is not a valid client id, or its host is not in ``OAUTH["CIMD_HOSTS"]``.
     """
     oauth = get_settings().oauth
     if not oauth.cimd:
-        raise CIMDError("This site takes no metadata documents of clients.")
+        raise CIMDError("This site does not accept client metadata documents.")
     if not validate_host(_checked(client_id).hostname or "", list(oauth.cimd_hosts)):
-        raise CIMDError("The host is not one that this site takes documents from.")
+        raise CIMDError("This site does not accept documents from this host.")
 
 
 def _checked(client_id: str) -> SplitResult:
-    """The parts of a client id that is an address: https, a host, a path, nothing hidden."""
+    """Return the parts of a client id that is an https URL with host and path, without tricks."""
     if len(client_id) > MAX_URL_LENGTH or not _URL.fullmatch(client_id):
-        raise CIMDError("The client id is too long, or has characters that no address has.")
+        raise CIMDError("The client id is too long, or has characters that a URL cannot have.")
     try:
         url = urlsplit(client_id)
         port = url.port
     except ValueError as exc:
-        raise CIMDError("The client id is no address.") from exc
+        raise CIMDError("The client id is not a valid URL.") from exc
     if url.scheme != "https" or not url.hostname or port == 0 or "@" in url.netloc:
-        raise CIMDError("The client id is no https address of a host.")
+        raise CIMDError("The client id is not an https URL with a host.")
     segments = url.path.lower().replace("%2e", ".").split("/")
     if not url.path or {".", ".."} & set(segments):
         raise CIMDError("The client id has no path, or one with dot segments.")
@@ -171,39 +171,40 @@ def _checked(client_id: str) -> SplitResult:
 
 def _document(answer: Answer) -> dict[str, Any]:
     if answer.status != 200:
-        raise CIMDError(f"The document was answered with {answer.status}.")
+        raise CIMDError(f"The host responded with HTTP {answer.status}.")
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not re.fullmatch(r"application/(?:[a-z0-9!#$&^_.-]+\+)?json", kind):
-        raise CIMDError("The document is not JSON by its content type.")
+        raise CIMDError("The content type of the document is not JSON.")
     if answer.headers.get("content-encoding", "identity").lower() != "identity":
-        raise CIMDError("The document is compressed, which was not asked for.")
+        raise CIMDError("The document is compressed, although that was not requested.")
     if len(answer.body) > oauth2_settings.CIMD_MAX_DOCUMENT_SIZE:
         raise CIMDError("The document is too large.")
     try:
         document = json.loads(answer.body)
     except (ValueError, RecursionError) as exc:
-        raise CIMDError("The document is not JSON.") from exc
+        raise CIMDError("The document is not valid JSON.") from exc
     if not isinstance(document, dict):
-        raise CIMDError("The document is no JSON object.")
+        raise CIMDError("The document is not a JSON object.")
     return document
 
 
 def accepted(document: dict[str, Any], client_id: str) -> dict[str, Any]:
-    """A document as far as this site goes along with it.
+    """Return the document reduced to what this site accepts.
 
-    A client may say that it prefers ``private_key_jwt``; if its list of methods has ``none``, that
-    is what it gets. Grants other than codes, and addresses that the policy refuses, are left out.
+    A client may prefer ``private_key_jwt``; if ``none`` is in its list of methods, it gets
+    ``none``. Grant types other than codes and refresh tokens, and redirect URIs that the policy
+    rejects, are left out.
 
     Raises:
-        CIMDError: what is left is no client.
+        CIMDError: if the rest is not a usable client.
     """
     if document.get("client_id") != client_id:
-        raise CIMDError("The document is of another client.")
+        raise CIMDError("The client_id in the document is another one.")
     name = document.get("client_name")
     if not isinstance(name, str) or not printable(name):
         raise CIMDError("The document has no client_name.")
     if {"client_secret", "client_secret_expires_at"} & document.keys():
-        raise CIMDError("The document has a secret, which everybody could read.")
+        raise CIMDError("The document has a client secret, which would be public.")
     return document | {
         "client_name": printable(name),
         "token_endpoint_auth_method": _auth_method(document),
@@ -217,13 +218,13 @@ def _auth_method(document: dict[str, Any]) -> str:
     methods = document.get("token_endpoint_auth_methods_supported")
     if method == "none" or (isinstance(methods, list) and "none" in methods):
         return "none"
-    raise CIMDError("The client does not authenticate by 'none'.")
+    raise CIMDError("The client does not support the authentication method 'none'.")
 
 
 def _grant_types(grants: object) -> list[str]:
     kept = [one for one in grants if one in GRANTS] if isinstance(grants, list) else []
     if GRANTS[0] not in kept:
-        raise CIMDError("The client does not use authorization codes.")
+        raise CIMDError("The client does not use the grant type 'authorization_code'.")
     return list(dict.fromkeys(kept))
 
 
@@ -237,7 +238,7 @@ def _redirect_uris(uris: object) -> list[str]:
 
 
 def _seconds(answer: Answer) -> int:
-    """For how long the document is good by ``Cache-Control``, within the toolkit's bounds."""
+    """Return the document's lifetime by ``Cache-Control``, within the toolkit's bounds."""
     least = int(oauth2_settings.CIMD_METADATA_MIN_AGE_SECONDS)
     most = int(oauth2_settings.CIMD_METADATA_MAX_AGE_SECONDS)
     control = answer.headers.get("cache-control", "").lower()

@@ -1,8 +1,7 @@
-"""Expired rows and unused clients of the authorization server, for the cleanup of the site.
+"""Querysets of expired rows and unused clients of the authorization server.
 
-``storage.cleanup`` deletes them. Of the toolkit's own rows only those are listed that are for a
-server of this site: the toolkit's ``cleartokens`` deletes what a site's other clients leave
-behind, when the site wants it.
+``storage.cleanup`` deletes them. Rows of the toolkit are listed only if they are bound to an MCP
+server; the toolkit's ``cleartokens`` command deletes the rows of the site's other clients.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from mcp_django.oauth.models import (
 )
 from mcp_django.storage.databases import before
 
-# A code is good for a minute, and told from one that nobody ever had for a day.
+# A code is valid for a minute; its reuse is detected for a day.
 REDEEMED_SECONDS = 24 * 3600
 _UNBOUND: list[str] = []
 
 
 def due() -> dict[str, QuerySet[Any]]:
-    """What may be deleted now, by name; each a table of its own."""
+    """Return the rows that may be deleted now, by name; each queryset has its own table."""
     return {"clients": _unused_clients(), **_used_up(), **_of_the_toolkit(), **_upstream()}
 
 
@@ -52,7 +51,7 @@ def _used_up() -> dict[str, QuerySet[Any]]:
 def _of_the_toolkit() -> dict[str, QuerySet[Any]]:
     expired = Q(expires__lt=Now()) & ~Q(resource=_UNBOUND)
     found = {
-        # An expired access token that still carries a refresh token goes with that one.
+        # An expired access token with a refresh token is deleted together with it.
         "codes": get_grant_model()._default_manager.filter(expired),
         "access_tokens": get_access_token_model()._default_manager.filter(
             expired, refresh_token__isnull=True
@@ -61,8 +60,8 @@ def _of_the_toolkit() -> dict[str, QuerySet[Any]]:
     lifetime = refresh_token_expire_timedelta()
     if lifetime is not None:
         since = before(lifetime.total_seconds())
-        # A refresh token that was replaced is kept as long as it could have lived, so that its
-        # reuse is noticed. One whose access token is gone cannot be used at all.
+        # A rotated refresh token is kept for its full lifetime, so that its reuse is detected. One
+        # without an access token cannot be used.
         over = (
             Q(revoked__lt=since)
             | Q(revoked=None, access_token__expires__lt=since)
@@ -89,23 +88,23 @@ def _upstream() -> dict[str, QuerySet[Any]]:
 
 # Unused clients -----------------------------------------------------------------------------------
 
-# Hosts register a new client for each connection, and forget the old one.
+# Some assistants register a new client for each connection, and forget the old one.
 
 UNUSED_SECONDS = 24 * 3600
 IDLE_SECONDS = 90 * 24 * 3600
 
 
 def never_used_clients() -> QuerySet[Any]:
-    """Clients that no token was ever issued to, and that no user is letting in at the moment."""
+    """Return clients that never got a token and have no pending authorization code."""
     found: QuerySet[Any] = get_application_model()._default_manager.filter(_Uses().never())
     return found
 
 
 def _unused_clients() -> QuerySet[Any]:
-    """Clients that registered themselves and got no token in a day, or none for 90 days.
+    """Return self-registered clients without any token after a day, or unused for 90 days.
 
-    A client registered by hand is never among them. A document that is deleted here is fetched
-    again when its client comes back.
+    Manually registered clients are excluded. The metadata document of a deleted client is fetched
+    again when the client returns.
     """
     model = get_application_model()
     sources = model.RegistrationSource
@@ -126,7 +125,7 @@ def _unused_clients() -> QuerySet[Any]:
 
 
 class _Uses:
-    """What the use of a client leaves, within a query of clients."""
+    """Subqueries for the traces of a client's use, in a query of clients."""
 
     def __init__(self) -> None:
         mine = Q(application=OuterRef("pk"))
@@ -136,7 +135,7 @@ class _Uses:
         self.profiles = ClientProfile._default_manager.filter(client_id=OuterRef("client_id"))
 
     def never(self) -> Q:
-        """Nothing at all."""
+        """Return the condition that a client was never used."""
         return (
             ~Exists(self.tokens)
             & ~Exists(self.refreshes)

@@ -1,6 +1,6 @@
-"""OAuth clients: how they authenticate, how users see them, their scopes, and their last use.
+"""OAuth clients: authentication, display to users, allowed scopes and time of last use.
 
-Authentication is for the grants and endpoints that the toolkit does not serve.
+Authentication here is for the grants and endpoints that the toolkit does not provide.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from mcp_django.server import all_servers
 
 
 def identify(request: HttpRequest) -> Any:
-    """The client of a form: one that has a secret or keys has proven so, a public one is believed.
+    """Authenticate the client of a form; a public client only has to name itself.
 
     Raises:
-        Refused: it is unknown, or did not prove who it is (401, ``invalid_client``).
+        Refused: if the client is unknown or not authenticated (401, ``invalid_client``).
     """
     asked = _as_oauthlib(request)
     validator = oauth2_settings.OAUTH2_VALIDATOR_CLASS()
@@ -50,10 +50,10 @@ def identify(request: HttpRequest) -> Any:
 
 
 def identify_confidential(request: HttpRequest) -> Any:
-    """The client of a form, which has proven who it is.
+    """Authenticate the confidential client of a form.
 
     Raises:
-        Refused: it is unknown, public, or did not prove who it is.
+        Refused: if the client is unknown, public or not authenticated.
     """
     client = identify(request)
     if client.client_type != client.CLIENT_CONFIDENTIAL:
@@ -62,7 +62,7 @@ def identify_confidential(request: HttpRequest) -> Any:
 
 
 class HandedOn(HttpRequest):
-    """The part of a Django request that the toolkit hands to its validator: the environment."""
+    """A Django request made of an oauthlib request, with ``META`` and method only."""
 
     def __init__(self, request: Any) -> None:
         super().__init__()
@@ -70,12 +70,12 @@ class HandedOn(HttpRequest):
         self.method = request.http_method
 
     def _get_scheme(self) -> str:
-        # The toolkit says so in a header that it takes from nobody else.
+        # The toolkit sets this header and drops any that a client sends.
         return "https" if self.META.get("X_DJANGO_OAUTH_TOOLKIT_SECURE") else "http"
 
 
 def _as_oauthlib(request: HttpRequest) -> Request:
-    """A request as the toolkit's validator takes it."""
+    """Return the request as an oauthlib request for the toolkit's validator."""
     pairs = [(name, value) for name, values in request.POST.lists() for value in values]
     headers = {name: value for name, value in request.META.items() if isinstance(value, str)}
     if request.is_secure():
@@ -87,15 +87,15 @@ def _as_oauthlib(request: HttpRequest) -> Request:
 
 # Client and destination in words ------------------------------------------------------------------
 
-# Which client asks for access and where the answer goes, in words that a user can judge (AUT-26,
-# AUT-28). A client chooses its own name, so the name is cleaned and never stands without how the
-# client is known.
+# The client and the redirect host, as users see them on the consent page. A client chooses its own
+# name, so the name is cleaned and always shown with a badge that tells how the site knows the
+# client.
 
 NAME_LENGTH = 120
 
 
 def printable(text: str, *, limit: int = NAME_LENGTH) -> str:
-    """Text in one line, without control characters, changes of direction and invisible ones."""
+    """Return text as one line, without control, bidirectional and invisible characters."""
     spaced = " ".join(unicodedata.normalize("NFC", text).split())
     line = "".join(one for one in spaced if one.isprintable()).strip()
     return line if len(line) <= limit else line[: limit - 1] + "…"
@@ -103,7 +103,7 @@ def printable(text: str, *, limit: int = NAME_LENGTH) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A client as the pages show it; ``source`` says how the site came to know it."""
+    """A client as the pages show it; ``source`` is how it was registered."""
 
     client_id: str
     name: str
@@ -111,12 +111,12 @@ class Party:
 
     @property
     def host(self) -> str:
-        """The host that published the client's document, empty for other clients."""
+        """Return the host of the client's metadata document, empty for other clients."""
         return (urlsplit(self.client_id).hostname or "") if self.source == "cimd" else ""
 
     @property
     def badge(self) -> str:
-        """How far the name can be believed."""
+        """Return a label that tells users how far they can trust the name."""
         if self.source == "cimd":
             return _("Published by %(host)s") % {"host": self.host}
         if self.source == "manual":
@@ -129,12 +129,12 @@ class Party:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether nobody of this site has looked at the client."""
+        """Return whether the client was not approved by the site."""
         return self.source != "manual"
 
 
 def party_of(application: Any) -> Party:
-    """How the pages show a registered client."""
+    """Return a registered client as the pages show it."""
     source = application.registration_source
     client_id = application.client_id
     name = printable(application.name)
@@ -148,7 +148,7 @@ def party_of(application: Any) -> Party:
 
 
 def _source(application: Any) -> Literal["cimd", "dcr", "user", "manual"]:
-    """How the site came to know a client; on the toolkit's pages any user can register one."""
+    """Return how a client was registered; on the toolkit's pages any user can register one."""
     source = application.registration_source
     if source == "cimd":
         return "cimd"
@@ -159,7 +159,7 @@ def _source(application: Any) -> Literal["cimd", "dcr", "user", "manual"]:
 
 
 def parties(client_ids: set[str]) -> dict[str, Party]:
-    """The clients of these ids, also those that are not registered any more. One query."""
+    """Return the clients by id, including those no longer registered, with one query."""
     applications = (
         get_application_model().objects.filter(client_id__in=client_ids).select_related("user")
     )
@@ -173,14 +173,14 @@ def _gone(client_id: str) -> Party:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where the answer of an authorization goes: a host, this computer, or an app on it."""
+    """Where an authorization response is sent: a web host, this computer, or an app on it."""
 
     shown: str
     kind: Literal["web", "loopback", "app"]
 
 
 def destination_of(redirect_uri: str) -> Destination:
-    """Where a redirect URI leads; the host in ASCII, so that no letter looks like another."""
+    """Return the destination of a redirect URI; the host in ASCII, against lookalike letters."""
     parts = urlsplit(redirect_uri)
     scheme, host = parts.scheme.lower(), parts.hostname or ""
     if scheme not in ("http", "https"):
@@ -202,92 +202,92 @@ def _ascii(host: str) -> str:
 
 # Scopes -------------------------------------------------------------------------------------------
 
-# Which scopes exist, and which of them a client may ask for (RFC 6749, section 3.3). Clients that
-# registered themselves see the scopes of ``MCP_DJANGO["SCOPES"]`` alone; clients that were
-# registered by hand may also have what the site's other APIs use. ``offline_access`` is known to
-# the authorization server, because hosts add it unasked, and grants nothing.
+# Which scopes exist, and which of them a client may request (RFC 6749, section 3.3). Clients that
+# registered themselves get only the scopes of ``MCP_DJANGO["SCOPES"]``; manually registered clients
+# may also have the scopes of the site's other APIs. ``offline_access`` is accepted, because
+# assistants request it by default, but grants nothing.
 
 OFFLINE_ACCESS = "offline_access"
 MANUAL = "manual"
 
 
 class Scopes(BaseScopes):  # type: ignore[misc]  # has no types
-    """What the toolkit asks about scopes; the value of ``SCOPES_BACKEND_CLASS``."""
+    """The toolkit's scopes backend; the value of ``SCOPES_BACKEND_CLASS``."""
 
     def get_all_scopes(self) -> dict[str, str]:
-        """Every scope of the site with its description."""
+        """Return every scope of the site with its description."""
         inert = {OFFLINE_ACCESS: "Stay connected"}
         return inert | site_scopes() | dict(get_settings().scopes)
 
     def get_available_scopes(
         self, application: Any = None, request: Any = None, *args: Any, **kwargs: Any
     ) -> list[str]:
-        """What a client may ask for without being refused."""
+        """Return the scopes that a client may request."""
         return [*requestable(application), OFFLINE_ACCESS]
 
     def get_default_scopes(
         self, application: Any = None, request: Any = None, *args: Any, **kwargs: Any
     ) -> list[str]:
-        """What a client gets that asks for nothing: what the servers of the site need of everybody.
+        """Return the scopes for a request without any: those that the site's servers require.
 
-        A client of the site's other APIs that names no server (RFC 8707) gets what the toolkit is
-        configured to give.
+        A client of the site's other APIs that names no server (RFC 8707) gets the toolkit's
+        ``DEFAULT_SCOPES``.
         """
         is_other = is_manual(application) and not getattr(request, "resource", None)
         return _site_defaults() if is_other and site_scopes() else baseline(all_servers())
 
 
 def requestable(application: Any) -> dict[str, str]:
-    """What a client may be granted, with the descriptions; never ``offline_access``."""
+    """Return the scopes that a client may be granted, with descriptions; no ``offline_access``."""
     declared = dict(get_settings().scopes)
     return site_scopes() | declared if is_manual(application) else declared
 
 
 def granted(asked: Iterable[str], application: Any) -> list[str]:
-    """What a client gets of what it asks for: each known scope once, in the order asked.
+    """Return the requested scopes that the client may have, without duplicates, in order.
 
-    Unknown ones are dropped rather than refused (RFC 6749, section 3.3), since hosts ask for every
-    scope that they have ever seen.
+    Unknown scopes are dropped and cause no error (RFC 6749, section 3.3), since assistants request
+    every scope that they have ever seen.
     """
     known = requestable(application)
     return [scope for scope in dict.fromkeys(asked) if scope in known]
 
 
 def baseline(servers: Iterable[Any]) -> list[str]:
-    """What some servers need of every caller, as far as it is declared."""
+    """Return the declared scopes that these servers require of every caller."""
     declared = get_settings().scopes
     needed = (scope for server in servers for scope in server.scopes)
     return [scope for scope in dict.fromkeys(needed) if scope in declared]
 
 
 def is_manual(application: Any) -> bool:
-    """Whether somebody registered the client by hand, and so knows it."""
+    """Return whether the client was registered manually, by the site or one of its users."""
     return application is not None and application.registration_source == MANUAL
 
 
 def site_scopes() -> dict[str, str]:
-    """The scopes of the site's other APIs: its own ``OAUTH2_PROVIDER["SCOPES"]``."""
+    """Return the scopes of the site's other APIs, if it sets ``OAUTH2_PROVIDER["SCOPES"]``."""
     scopes = oauth2_settings.SCOPES
     return {} if isinstance(scopes, DeclaredScopes) else dict(scopes)
 
 
 def _site_defaults() -> list[str]:
-    # Not by the toolkit's own property, which keeps what it saw first.
+    # The toolkit's own property caches its first value.
     names, scopes = oauth2_settings.DEFAULT_SCOPES, site_scopes()
     return list(scopes) if "__all__" in names else [name for name in names if name in scopes]
 
 
 # When clients were last used ----------------------------------------------------------------------
 
-# Noted so that unused clients can be deleted. It is noted where tokens are issued, which every
-# client that is in use asks for at least once an hour. Calls are noted in the token that they
-# came with (``oauth.backend``).
+# Stored so that unused clients can be deleted. It is updated when a token is issued, which happens
+# at least once an hour for a client in use. The time of the last call is stored in the access
+# token (``oauth.backend``).
 
 RESOLUTION = timedelta(minutes=1)
 
 
 def note_use(client_id: str) -> None:
-    """Note that a client got a token, at most once a minute."""
+    """Store that a client got a token now; written at most once a minute."""
     now = timezone.now()
     profile, created = ClientProfile._default_manager.get_or_create(
         client_id=client_id, defaults={"last_used_at": now}

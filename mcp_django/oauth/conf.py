@@ -1,8 +1,8 @@
-"""The settings of the toolkit that this app needs, as ``settings.py`` imports them.
+"""``provider_settings()``: the toolkit settings that this app needs, for ``settings.py``.
 
-``MCP_DJANGO`` cannot be read yet while ``settings.py`` runs. What depends on it, the scopes and the
-schemes of redirect addresses, is therefore handed to the toolkit as containers that look there when
-they are asked, so that each of both is written down once.
+``MCP_DJANGO`` cannot be read while ``settings.py`` runs. The scopes and the redirect URI schemes
+depend on it, so the toolkit gets them as lazy containers that read ``MCP_DJANGO`` on access. Each
+is thus configured only once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RedirectSchemes(Sequence[str]):
     """
 
     def _names(self) -> list[str]:
-        # Not urlsplit(), which raises for some that are not addresses: a check of ours says so.
+        # Not urlsplit(), which raises for some invalid URIs; the system check E011 reports them.
         uris = _read_settings().oauth.app_redirects
         apps = (uri.partition(":")[0].lower() for uri in uris if ":" in uri)
         return list(dict.fromkeys(["https", "http", *apps]))
@@ -34,7 +34,7 @@ class RedirectSchemes(Sequence[str]):
 
 
 class DeclaredScopes(Mapping[str, str]):
-    """``MCP_DJANGO["SCOPES"]``: each scope and what it lets a client do."""
+    """``MCP_DJANGO["SCOPES"]``: each scope with its description."""
 
     def _declared(self) -> dict[str, str]:
         return _read_settings().scopes
@@ -50,13 +50,13 @@ class DeclaredScopes(Mapping[str, str]):
 
 
 def provider_settings(**overrides: Any) -> dict[str, Any]:
-    """The value of ``OAUTH2_PROVIDER``; what is given replaces what is here, key by key.
+    """Return the value of ``OAUTH2_PROVIDER``; keyword arguments override single keys.
 
-    Codes need PKCE with S256, refresh tokens rotate and their reuse ends the family, no token is
-    stored as it is (RFC 9700), and the toolkit's own registration is off, since this app has its
-    own. Its admin classes check who acts as whom. The one gate that stays open,
-    ``COMPLIANT_BCP_RFC9700_REDIRECT_URI_SCHEME``, would refuse the loopback addresses of
-    native clients (RFC 8252).
+    Codes require PKCE with S256, refresh tokens rotate and their reuse revokes the token family,
+    tokens are stored as digests (RFC 9700), and the toolkit's own client registration is off, since
+    this app has its own. The admin classes check for whom a staff user may create access. One
+    RFC 9700 option stays off: ``COMPLIANT_BCP_RFC9700_REDIRECT_URI_SCHEME`` would reject the
+    loopback redirect URIs of native clients (RFC 8252).
     """
     return {
         "APPLICATION_ADMIN_CLASS": "mcp_django.oauth.toolkit_admin.ApplicationAdmin",
@@ -104,6 +104,6 @@ def provider_settings(**overrides: Any) -> dict[str, Any]:
 
 
 def _read_settings() -> Settings:
-    # The toolkit asks in its checks. When it serves, ``Scopes`` asks for what is in force.
+    # Also called by the toolkit's system checks, where ``MCP_DJANGO`` may not be valid.
     with defaults_while_wrong():
         return get_settings()

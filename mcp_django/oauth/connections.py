@@ -1,4 +1,4 @@
-"""“Connected assistants”: the page where users see and disconnect the clients with access."""
+"""The "Connected assistants" page, where users see and disconnect clients with access."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mcp_django.oauth.upstream.grants import live
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """One line of the page."""
+    """One connected assistant on the page."""
 
     pk: int
     client: Party
@@ -45,7 +45,7 @@ class Connection:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def connections(request: HttpRequest) -> HttpResponse:
-    """The assistants of the signed-in user; a POST disconnects all of them."""
+    """Show the connected assistants of the signed-in user; a POST disconnects all of them."""
     if request.method != "POST":
         context = {"connections": connections_of(request), "accounts": _accounts_of(request.user)}
         return show(request, "connections.html", context)
@@ -60,7 +60,7 @@ def connections(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def disconnect(request: HttpRequest, pk: int) -> HttpResponse:
-    """Disconnect one assistant from one server; another user's is not found."""
+    """Disconnect one assistant from one server; 404 for that of another user."""
     user: Any = request.user
     row = Consent.objects.filter(user=user, pk=pk).first()
     if row is None:
@@ -70,7 +70,7 @@ def disconnect(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def connections_of(request: HttpRequest) -> list[Connection]:
-    """The connections of the signed-in user, the newest first. Four queries at most."""
+    """Return the connections of the signed-in user, newest first, with at most four queries."""
     user: Any = request.user
     rows = list(Consent.objects.filter(user=user).order_by("-updated_at"))
     clients = parties({row.client_id for row in rows})
@@ -100,9 +100,9 @@ def _server_title(resource: str, request: HttpRequest) -> str:
 
 
 def _last_used(user: Any) -> dict[tuple[str, str], datetime]:
-    """When each client last called each server, or got a token for it.
+    """Return when each client last called each server, or got a token for it.
 
-    The verifier notes calls in the access token (``OAuthBackend``), which goes with each refresh.
+    ``OAuthBackend`` stores the time of a call in the access token, which each refresh replaces.
     """
     found: dict[tuple[str, str], datetime] = {}
     noted = ((get_access_token_model(), "updated"), (get_refresh_token_model(), "created"))
@@ -118,7 +118,7 @@ def _last_used(user: Any) -> dict[tuple[str, str], datetime]:
 
 
 def _back(request: HttpRequest, text: str) -> HttpResponse:
-    # A site without the messages app sees by the list what happened.
+    # Without the messages app, the list itself shows the result.
     messages.success(request, text, fail_silently=True)
     return redirect("mcp_oauth:connections")
 
@@ -128,7 +128,7 @@ def _back(request: HttpRequest, text: str) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Account:
-    """One provider of this site, and whether the user has let the site in there."""
+    """An upstream provider, and whether the user has connected an account there."""
 
     name: str
     label: str
@@ -136,9 +136,9 @@ class _Account:
 
 
 def _accounts_of(user: Any) -> list[_Account]:
-    """An account for each provider; one query, and none where no provider is configured."""
+    """Return an account per provider, with one query, or without a query if there are none."""
     configured = get_settings().oauth.upstream
-    # Without the extra there are no addresses to connect them at; a system check says so.
+    # Without Authlib there are no URLs to connect accounts; the system check E014 reports it.
     if not configured or not find_spec("authlib"):
         return []
     held = UpstreamGrant.objects.filter(live(), user=user)

@@ -1,7 +1,6 @@
-"""Consent: what a user is shown before agreeing, what is kept of it, and when that is enough.
+"""User consent: the data of the consent page, stored consents, and when they suffice.
 
-With the pages of the authorization server, and the one that lets a user sign in with another
-account.
+Also renders the pages of the authorization server, such as the one to sign in with another account.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from mcp_django.oauth.revoking import revoke_access
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedServer:
-    """A server as the page shows it to one user."""
+    """A server as the consent page shows it to one user."""
 
     title: str
     resource: str
@@ -49,7 +48,7 @@ class OfferedServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedScope:
-    """A scope the client asks for; a fixed one is part of any access."""
+    """A requested scope; the user cannot deselect a fixed one."""
 
     name: str
     description: str
@@ -59,7 +58,7 @@ class OfferedScope:
 
     @property
     def unlocks(self) -> str:
-        """How many tools need it, in words; empty for none."""
+        """Return the number of tools that need the scope, as text; empty for none."""
         if not self.tools:
             return ""
         return ngettext("Needed by %(n)d tool", "Needed by %(n)d tools", self.tools) % {
@@ -68,7 +67,7 @@ class OfferedScope:
 
 
 def servers_of(asked: AuthorizationRequest, request: HttpRequest) -> list[tuple[str, Any]]:
-    """The resources of a request with the server behind each, as it is offered now."""
+    """Return the resources of a request, each with its server and its current catalog."""
     found: list[tuple[str, Any]] = [(one, find_server(one, request)) for one in asked.resources]
     for _one, server in found:
         server.refresh()
@@ -76,13 +75,13 @@ def servers_of(asked: AuthorizationRequest, request: HttpRequest) -> list[tuple[
 
 
 def title_of(server: Any) -> str:
-    """What people call a server."""
+    """Return the title of a server, or its name."""
     identity = server.identity()
     return str(identity.get("title") or identity["name"])
 
 
 def offered_servers(asked: AuthorizationRequest, request: HttpRequest) -> list[OfferedServer]:
-    """The servers of a request, with what each offers this user."""
+    """Return the servers of a request, with what each makes available to this user."""
     principal = principal_for(request.user)
     found = []
     for resource, server in servers_of(asked, request):
@@ -103,7 +102,7 @@ def offered_servers(asked: AuthorizationRequest, request: HttpRequest) -> list[O
 def offered_scopes(
     asked: AuthorizationRequest, application: Any, request: HttpRequest
 ) -> list[OfferedScope]:
-    """The scopes of a request, those that cannot be left out first."""
+    """Return the scopes of a request, the fixed ones first."""
     servers = [server for _, server in servers_of(asked, request)]
     described = requestable(application)
     fixed, before = _fixed_scopes(asked, request), granted_before(asked, request.user)
@@ -130,13 +129,13 @@ def offered_scopes(
 def chosen_scopes(
     asked: AuthorizationRequest, request: HttpRequest, ticked: Iterable[str]
 ) -> tuple[str, ...]:
-    """What the user agreed to: the fixed scopes and the ticked ones, of those that were asked."""
+    """Return the approved scopes: of the requested ones, those that are fixed or ticked."""
     kept = _fixed_scopes(asked, request) | set(ticked)
     return tuple(one for one in asked.scopes if one in kept)
 
 
 def granted_before(asked: AuthorizationRequest, user: Any) -> frozenset[str]:
-    """The scopes that the client has for every resource of the request."""
+    """Return the scopes that the client already has for every resource of the request."""
     rows = _rows(asked, user)
     if not rows or len(rows) < len(asked.resources or ("",)):
         return frozenset()
@@ -144,10 +143,11 @@ def granted_before(asked: AuthorizationRequest, user: Any) -> frozenset[str]:
 
 
 def is_remembered(asked: AuthorizationRequest, application: Any, user: Any) -> bool:
-    """Whether the user has agreed to this lately, and the client can be told from an impostor.
+    """Return whether a recent consent covers the request, so no consent page is needed.
 
-    ``REMEMBER_CONSENT`` seconds long, for the same servers, the same or fewer scopes and the same
-    redirect host, over https, for clients that are more than a name they gave themselves.
+    A consent counts for ``REMEMBER_CONSENT`` seconds, for the same servers, the same or fewer
+    scopes, and the same redirect host over https. Public clients that registered themselves are
+    excluded, since another client could impersonate them.
     """
     seconds = get_settings().oauth.remember_consent
     if not seconds or urlsplit(asked.redirect_uri).scheme.lower() != "https":
@@ -159,7 +159,7 @@ def is_remembered(asked: AuthorizationRequest, application: Any, user: Any) -> b
     host = destination_of(asked.redirect_uri).shown
     same = all(row.redirect_host == host and row.updated_at >= oldest for row in rows.values())
     implies: Mapping[str, Iterable[str]] = get_settings().scope_implies or {}
-    # What was agreed to before that, or for another host, is not renewed by a smaller approval.
+    # Only the last approval counts: it does not renew scopes approved earlier or for another host.
     agreed = (closure(row.agreed, implies) for row in rows.values())
     is_whole = len(rows) == len(asked.resources or ("",))
     return is_whole and same and all(set(asked.scopes) <= one for one in agreed)
@@ -168,10 +168,10 @@ def is_remembered(asked: AuthorizationRequest, application: Any, user: Any) -> b
 def keep_consent(
     asked: AuthorizationRequest, scopes: tuple[str, ...], request: HttpRequest
 ) -> None:
-    """Remember an approval, for each server it is for.
+    """Store the user's consent for each server of the request.
 
-    A scope that the client had and the user has now unticked is taken away from what the client
-    holds already, so that the page said the truth.
+    If the user has unticked a scope that the client already had, the existing tokens are revoked,
+    so that the result is what the page showed.
     """
     unticked = set(asked.scopes) - set(scopes)
     user: Any = request.user
@@ -196,7 +196,7 @@ def keep_consent(
 
 
 def log(kind: str, asked: AuthorizationRequest, request: HttpRequest, **details: Any) -> None:
-    """Put a decision of the user into the security log."""
+    """Record the user's decision in the security log."""
     names = [server.name for _, server in servers_of(asked, request)]
     security_log.record(
         kind,
@@ -210,7 +210,7 @@ def log(kind: str, asked: AuthorizationRequest, request: HttpRequest, **details:
 
 
 def _fixed_scopes(asked: AuthorizationRequest, request: HttpRequest) -> frozenset[str]:
-    """The asked scopes without which the access would be of no use."""
+    """Return the requested scopes that the servers require of every caller."""
     baseline = {"openid"}
     for _, server in servers_of(asked, request):
         baseline |= set(server.scopes)
@@ -230,7 +230,7 @@ def _rows(asked: AuthorizationRequest, user: Any) -> dict[str, Consent]:
 def show(
     request: HttpRequest, template: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
-    """A page made of a template of ``mcp_django/oauth/``."""
+    """Render a template of ``mcp_django/oauth/``."""
     return render(request, f"mcp_django/oauth/{template}", context, status=status)
 
 
@@ -243,21 +243,21 @@ def show_error(
     hint: str = "",
     status: int = 400,
 ) -> HttpResponse:
-    """The page for what cannot go on and may be told to nobody but the user."""
+    """Render the error page, for errors that only the user may see."""
     context = {"title": title, "message": message, "detail": detail, "hint": hint}
     return show(request, "error.html", context, status=status)
 
 
 # Sign in with another account ---------------------------------------------------------------------
 
-# For users who are signed in with an account that may not do what is asked, while another account
-# of theirs may. A client that got the error at once would only send the user here again.
+# For users whose current account may not do what the client requests, but who may have another
+# account. If the client got the error immediately, it would send the user here again.
 
 
 def offer_another_account(request: HttpRequest, refusal: Refused) -> HttpResponse | None:
-    """A page of 403: sign in with another account, or go back to the client with the error.
+    """Return a page (403) to sign in with another account or to return to the client.
 
-    ``None`` where another account would not help, for ``prompt=none``, and after the user's answer.
+    Return ``None`` if another account would not help, for ``prompt=none``, and for POST requests.
     """
     silently = "none" in request.GET.get("prompt", "").split()
     if silently or request.method != "GET" or not isinstance(refusal, WrongAccount):
@@ -267,6 +267,6 @@ def offer_another_account(request: HttpRequest, refusal: Refused) -> HttpRespons
 
 
 def switch_account(request: HttpRequest, path: str) -> HttpResponse:
-    """Sign the user out and send him to the site's login page, which leads to ``path``."""
+    """Sign the user out and redirect to the login page, which then returns to ``path``."""
     logout(request)
     return redirect_to_login(path)

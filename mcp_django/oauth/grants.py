@@ -1,7 +1,6 @@
-"""Grants that the toolkit does not have: client credentials, and JWT bearer (ID-JAG).
+"""Grants that the toolkit does not provide: client credentials and JWT bearer (ID-JAG).
 
-Both issue a single access token without a refresh token: the client that holds the grant asks
-again.
+Both issue one access token without a refresh token; the client repeats the grant instead.
 """
 
 from __future__ import annotations
@@ -36,18 +35,17 @@ from mcp_django.oauth.validator import note_issue, seconds_left
 
 # Client credentials -------------------------------------------------------------------------------
 
-# RFC 6749, section 4.4, which is the extension
-# ``io.modelcontextprotocol/oauth-client-credentials``: programs that act as a service account,
-# without a user who signs in. Only a client that was registered by hand, with a grant for it and a
-# ``ClientProfile``, is such a machine client; the user in the toolkit's own row is the owner of the
-# registration, and never the user that the client acts as.
+# RFC 6749, section 4.4, and the extension ``io.modelcontextprotocol/oauth-client-credentials``: a
+# machine client acts as a service account, without a user who signs in. It has to be registered
+# manually, with this grant type and a ``ClientProfile``. The user of the toolkit's application owns
+# the registration and is never the user that the client acts as.
 
 
 def issue_client_credentials(request: HttpRequest) -> dict[str, Any]:
-    """A token for the service account of a machine client.
+    """Issue a token for the service account of a machine client.
 
     Raises:
-        Refused: the client is no machine client, or asks for what it may not have.
+        Refused: if the client is not a machine client, or requests what it may not have.
     """
     client = clients.identify_confidential(request)
     profile = _profile_of(client)
@@ -66,7 +64,7 @@ def issue_client_credentials(request: HttpRequest) -> dict[str, Any]:
 
 
 def end_tokens(client_id: str) -> None:
-    """End the tokens that a machine client holds."""
+    """Revoke the access tokens of a machine client."""
     tokens = get_access_token_model()._default_manager.filter(
         application__client_id=client_id,
         application__authorization_grant_type="client-credentials",
@@ -77,10 +75,10 @@ def end_tokens(client_id: str) -> None:
 
 
 def _profile_of(client: Any) -> ClientProfile:
-    """The profile of a machine client, whose service account is active.
+    """Return the profile of a machine client with an active service account.
 
     Raises:
-        Refused: the client is none (``unauthorized_client``).
+        Refused: if the client is not a machine client (``unauthorized_client``).
     """
     profile = ClientProfile._default_manager.select_related("service_user").filter(
         client_id=client.client_id
@@ -99,10 +97,10 @@ def _profile_of(client: Any) -> ClientProfile:
 
 
 def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
-    """The resources a token is to be good for: those asked for, or the only one there is.
+    """Return the resources of the token: the requested ones, or the only allowed one.
 
     Raises:
-        Refused: one is not allowed, several are possible, or the account may not connect
+        Refused: if one is not allowed, several are possible, or the account may not connect
             (``invalid_target``).
     """
     allowed = {canonical(one) for one in profile.allowed_resources} or {*all_resources(request)}
@@ -110,7 +108,10 @@ def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
     if not asked:
         asked = [one for one in allowed if one and find_server(one, request)]
         if len(asked) != 1:
-            raise Refused("invalid_target", "Send the resource: there is not exactly one.")
+            raise Refused(
+                "invalid_target",
+                "Send resource: the client does not have exactly one allowed server.",
+            )
     for one in asked:
         server = find_server(one, request)
         if (
@@ -125,10 +126,10 @@ def _resources_for(profile: ClientProfile, request: HttpRequest) -> list[str]:
 def _scopes_for(
     profile: ClientProfile, client: Any, resources: list[str], request: HttpRequest
 ) -> list[str]:
-    """The scopes of a token: what is asked for as far as it is allowed, all that is without asking.
+    """Return the scopes of the token: the requested ones that are allowed, or all allowed ones.
 
     Raises:
-        Refused: nothing of what is asked for is allowed (``invalid_scope``).
+        Refused: if none of the requested scopes is allowed (``invalid_scope``).
     """
     servers = [server for one in resources if (server := find_server(one, request)) is not None]
     allowed = profile.allowed_scopes or clients.baseline(servers)
@@ -141,12 +142,11 @@ def _scopes_for(
 
 # JWT bearer: identity assertions ------------------------------------------------------------------
 
-# The word of a company's identity provider in place of a user's consent. An Identity Assertion
-# JWT Authorization Grant ("ID-JAG", RFC 7523, section 2.1) says that a user of the company may
-# use a client at a server of this site
-# (``io.modelcontextprotocol/enterprise-managed-authorization``). It is good once, for one client
-# and one resource, and the token that it gives is short-lived: the company decides anew each
-# time.
+# An Identity Assertion JWT Authorization Grant ("ID-JAG", RFC 7523, section 2.1) replaces the
+# user's consent: with it, a company's identity provider authorizes one of its users to use a client
+# at a server of this site (``io.modelcontextprotocol/enterprise-managed-authorization``). It can be
+# used once, for one client and one resource. The issued token is short-lived, so the identity
+# provider has to authorize the user again for the next one.
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -157,10 +157,10 @@ MAX_ASSERTION_SECONDS = 600
 
 
 def issue_for_assertion(request: HttpRequest) -> dict[str, Any]:
-    """A token of five minutes for the user whom an assertion is about, and no refresh token.
+    """Issue an access token of five minutes for the subject of an identity assertion.
 
     Raises:
-        Refused: the assertion does not hold, or is not for this client, server or user.
+        Refused: if the assertion is not valid, or not for this client, server or user.
     """
     client = clients.identify_confidential(request)
     claims, entry = _claims(request, client)
@@ -171,7 +171,7 @@ def issue_for_assertion(request: HttpRequest) -> dict[str, Any]:
         if not can_connect(user, find_server(one, request), client.client_id):
             raise Refused("invalid_grant")
     _see_upstream(user, resources)
-    # Last, so that what is refused for another reason can be put right and sent again.
+    # Last, so that a request rejected for another reason can be corrected and sent again.
     if not import_signed().use(claims):
         security_log.record(
             AuthEvent.Kind.REPLAY,
@@ -195,7 +195,7 @@ def issue_for_assertion(request: HttpRequest) -> dict[str, Any]:
 
 @sensitive_variables("assertion")
 def _claims(request: HttpRequest, client: Any) -> tuple[dict[str, Any], TrustedIssuer]:
-    """What the assertion says, and who says it."""
+    """Return the claims of the assertion and its trusted issuer."""
     signed = import_signed()
     assertion = request.POST.get("assertion", "")
     if not assertion:
@@ -215,32 +215,34 @@ def _claims(request: HttpRequest, client: Any) -> tuple[dict[str, Any], TrustedI
             typ=TYP,
             leeway=entry.leeway,
         )
-        signed.see(_is_us(claims["aud"], request), "It is for another authorization server.")
-        signed.see(claims["client_id"] == client.client_id, "It was given to another client.")
-        signed.see("cnf" not in claims, "It is bound to a key (DPoP), which is not asked for here.")
-        # A subject is unique within its tenant alone.
-        signed.see(claims.get("tenant", "") == entry.tenant, "It is of another tenant.")
+        signed.see(_is_us(claims["aud"], request), "Its audience is another authorization server.")
+        signed.see(claims["client_id"] == client.client_id, "It was issued to another client.")
+        signed.see("cnf" not in claims, "It is bound to a key (DPoP), unsupported here.")
+        # A subject is unique only within its tenant.
+        signed.see(claims.get("tenant", "") == entry.tenant, "It is from another tenant.")
     except signed.NotAccepted as exc:
-        logger.info("An identity assertion for %r is not accepted: %s", client.client_id, exc)
+        logger.info("Identity assertion for %r rejected: %s", client.client_id, exc)
         raise Refused("invalid_grant") from exc
     return claims, entry
 
 
 def _is_us(audience: Any, request: HttpRequest) -> bool:
-    """Whether the audience is our issuer, and nobody else besides."""
+    """Return whether the audience is the issuer of this site and nothing else."""
     named = audience if isinstance(audience, list) else [audience]
     ours = issuer_of(request)
     return len(named) == 1 and isinstance(named[0], str) and canonical(named[0]) == canonical(ours)
 
 
 def _vouched_resources(claims: dict[str, Any], request: HttpRequest) -> list[str]:
-    """The resources of the assertion; the request may name fewer, and none besides."""
+    """Return the resources of the assertion; the request may name a subset of them."""
     named = claims["resource"]
     listed = [named] if isinstance(named, str) else named
     is_text = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
     vouched = known(listed, request) if is_text else None
     if not vouched:
-        raise Refused("invalid_grant", "The resource of the assertion is no MCP server here.")
+        raise Refused(
+            "invalid_grant", "The resource of the assertion is not a server of this site."
+        )
     asked = request.POST.getlist("resource")
     if not {*asked} <= {*vouched}:
         raise Refused("invalid_target")
@@ -250,9 +252,9 @@ def _vouched_resources(claims: dict[str, Any], request: HttpRequest) -> list[str
 def _vouched_scopes(
     claims: dict[str, Any], client: Any, resources: list[str], request: HttpRequest
 ) -> list[str]:
-    """What the company vouches for, as far as it is asked for and exists here.
+    """Return the scopes of the assertion that are requested and exist here.
 
-    Without a word of either it is what the servers need of every caller.
+    If neither names any, these are the scopes that the servers require of every caller.
     """
     vouched, asked = claims.get("scope"), request.POST.get("scope", "").split()
     if vouched is None:
@@ -267,18 +269,18 @@ def _vouched_scopes(
 
 
 def _user(entry: TrustedIssuer, claims: dict[str, Any]) -> Any:
-    """The active user of the assertion's subject."""
+    """Return the active user of the assertion's subject."""
     if entry.email_authoritative:
         _link_by_email(entry, claims)
     try:
         return user_of(entry.people, claims)
     except AuthenticationRequired as exc:
-        logger.info("A subject of %s has no active account here.", entry.issuer)
+        logger.info("A subject of the issuer %s has no active user account.", entry.issuer)
         raise Refused("invalid_grant") from exc
 
 
 def _link_by_email(entry: TrustedIssuer, claims: dict[str, Any]) -> None:
-    """Make an unknown subject the one active user who has its email address."""
+    """Link an unknown subject to the active user with its email address, if there is only one."""
     email, subject = claims.get("email"), claims.get("sub")
     usable = isinstance(email, str) and email and claims.get("email_verified") is not False
     if not usable or not isinstance(subject, str):
@@ -298,10 +300,12 @@ def _link_by_email(entry: TrustedIssuer, claims: dict[str, Any]) -> None:
 
 
 def _see_upstream(user: Any, resources: Sequence[str]) -> None:
-    """See that a token for these resources would open them: nobody is there to sign in upstream.
+    """Check that the user has the upstream access that these resources need.
+
+    In these grants, no user is present who could sign in at the provider.
 
     Raises:
-        Refused: a server stands on access that the user has not given (``invalid_target``).
+        Refused: if a server needs an account that the user has not connected (``invalid_target``).
     """
     if missing := bindings.missing(user, resources):
         raise Refused(
@@ -322,7 +326,7 @@ def _issue_token(
     seconds: int,
     grant: str,
 ) -> dict[str, Any]:
-    """A new access token for some seconds, as the token endpoint answers it."""
+    """Create an access token and return the response of the token endpoint."""
     value = secrets.token_urlsafe(32)
     token = get_access_token_model()(
         user=user,

@@ -1,10 +1,9 @@
-"""What clients read first: the metadata of the authorization server (RFC 8414).
+"""Authorization server metadata (RFC 8414), and the same document for OpenID Connect Discovery.
 
-The same document stands where OpenID Connect Discovery would put it, which is where clients look
-third (AUT-18) and the only place inside a prefix. That form carries what OpenID clients insist
-on, with an empty set of keys: no ID token is issued here. A site whose toolkit is an OpenID
-provider keeps its own document there, so these addresses then fall through to it
-(``oauth.responses``).
+The OpenID Connect URL is the third that clients try, and the only one that a site below a path
+prefix can serve. There the document has the members that OpenID clients require, with an empty key
+set, since no ID tokens are issued. If the toolkit is an OpenID provider, its own document is served
+at this URL instead (``oauth.responses``).
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ CODE, REFRESH = "authorization_code", "refresh_token"
 CLIENT_CREDENTIALS = "client_credentials"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ID_JAG = "urn:ietf:params:oauth:grant-profile:id-jag"
-# Clients choose a metadata document over registration only where ``none`` is listed.
+# Clients prefer a metadata document to registration only if ``none`` is listed.
 AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
 
 
 @open_to_browsers("GET", "HEAD")
 def authorization_server(request: HttpRequest, path: str | None = None) -> HttpResponseBase:
-    """The document at the address that belongs to the issuer, 404 at any other (AUT-17)."""
+    """Serve the metadata at the URL derived from the issuer (RFC 8414, section 3), else 404."""
     return _answer(request, path, {})
 
 
 @open_to_browsers("GET", "HEAD")
 def openid_configuration(request: HttpRequest, path: str | None = None) -> HttpResponseBase:
-    """The document where OpenID clients look, with the members that they require."""
+    """Serve the metadata at the OpenID Connect URL, with the members that OpenID requires."""
     required = {
         "jwks_uri": _endpoint(request, "jwks"),
         "subject_types_supported": ["public"],
@@ -48,12 +47,12 @@ def openid_configuration(request: HttpRequest, path: str | None = None) -> HttpR
 
 @open_to_browsers("GET", "HEAD")
 def jwks(request: HttpRequest) -> HttpResponseBase:
-    """No keys (RFC 7517): access tokens are opaque and ID tokens are not issued."""
+    """Serve an empty key set (RFC 7517): access tokens are opaque, ID tokens are not issued."""
     return _kept(JsonResponse({"keys": []}))
 
 
 def metadata(request: HttpRequest) -> dict[str, Any]:
-    """The metadata as RFC 8414, section 2 names it, with the extensions that MCP asks for."""
+    """Return the metadata of RFC 8414, section 2, with the extensions that MCP requires."""
     oauth = get_settings().oauth
     registration = {"registration_endpoint": _endpoint(request, "register")}
     return {
@@ -83,7 +82,7 @@ def _grant_types() -> list[str]:
 
 
 def _assertions() -> dict[str, Any]:
-    """What the token endpoint takes beside secrets, where that is on (RFC 7523, ID-JAG)."""
+    """Return the metadata for assertions at the token endpoint, if enabled (RFC 7523, ID-JAG)."""
     oauth = get_settings().oauth
     found: dict[str, Any] = {}
     if oauth.client_credentials or oauth.trusted_issuers:
@@ -95,9 +94,9 @@ def _assertions() -> dict[str, Any]:
 
 
 def _endpoint(request: HttpRequest, name: str) -> str:
-    """The absolute address of one of our views, on the issuer's own origin."""
+    """Return the absolute URL of a view of this app, on the origin of the issuer."""
     issuer = urlsplit(issuer_of(request))
-    # The script name of the request rather than of the thread, which not every handler sets.
+    # The script name of the request and not of the thread, which not every handler sets.
     route = reverse(f"mcp_oauth:{name}").removeprefix(get_script_prefix())
     prefix = quoted(prefix_of(request))
     return f"{issuer.scheme}://{issuer.netloc}{prefix}/{route}"
@@ -105,14 +104,14 @@ def _endpoint(request: HttpRequest, name: str) -> str:
 
 def _answer(request: HttpRequest, path: str | None, more: dict[str, Any]) -> HttpResponseBase:
     if not _is_issuers(request, path):
-        return error("not_found", "No authorization server has this address.", status=404)
+        return error("not_found", "The URL does not match the issuer of this site.", status=404)
     return _kept(JsonResponse(metadata(request) | more))
 
 
 def _is_issuers(request: HttpRequest, path: str | None) -> bool:
-    """Whether an address was built from the issuer: its path follows the name, or precedes it.
+    """Return whether the URL was derived from the issuer, whose path may precede or follow.
 
-    A script name precedes it without being seen in the URLconf.
+    The script name is part of that path but not of the path in the URLconf.
     """
     wanted = urlsplit(issuer_of(request)).path.strip("/")
     asked = (path or "").strip("/")

@@ -1,7 +1,7 @@
-"""Models of the authorization server: what it stores beside the toolkit's own tables.
+"""Models of the authorization server, in addition to the toolkit's own.
 
-No foreign key leads to the toolkit's models: they are swappable, and ``makemigrations`` would ask
-each site for its own.
+No foreign key refers to the toolkit's models: they are swappable, so ``makemigrations`` would
+create different migrations for each site.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 from django.utils.translation import gettext_lazy as _
 
-# What the site knows of a client ------------------------------------------------------------------
+# Client profiles ----------------------------------------------------------------------------------
 
 
 class ClientProfile(models.Model):
-    """Whom a machine client acts as, how far it may go, and when any client was last used."""
+    """Service account and limits of a machine client, and time of last use of any client."""
 
     client_id = models.CharField(_("client"), max_length=255, unique=True)
     service_user = models.ForeignKey(
@@ -29,27 +29,27 @@ class ClientProfile(models.Model):
         blank=True,
         related_name="+",
         verbose_name=_("service account"),
-        help_text=_("Whom the client acts as when no user signs in (client credentials)."),
+        help_text=_("The account the client acts as when no user signs in (client credentials)."),
     )
     allowed_scopes = models.JSONField(
         _("allowed scopes"),
         default=list,
         blank=True,
-        help_text=_("Empty: what the servers need of every caller."),
+        help_text=_("If empty, the scopes that the servers require of every caller."),
     )
     allowed_resources = models.JSONField(
         _("allowed servers"),
         default=list,
         blank=True,
-        help_text=_("Their addresses. Empty: every server of this site."),
+        help_text=_("URLs of servers. If empty, every server of this site."),
     )
     jwks = models.JSONField(
         _("public keys"),
         null=True,
         blank=True,
-        help_text=_("A JSON Web Key Set. With keys the client proves itself by them alone."),
+        help_text=_("A JSON Web Key Set. A client with keys can authenticate only with them."),
     )
-    jwks_url = models.URLField(_("address of the public keys"), max_length=500, blank=True)
+    jwks_url = models.URLField(_("URL of the public keys"), max_length=500, blank=True)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     last_used_at = models.DateTimeField(_("last used"), null=True, blank=True, editable=False)
 
@@ -62,24 +62,24 @@ class ClientProfile(models.Model):
 
     @property
     def has_keys(self) -> bool:
-        """Whether the client proves itself by keys (``private_key_jwt``)."""
+        """Return whether the client authenticates with keys (``private_key_jwt``)."""
         return bool(self.jwks or self.jwks_url)
 
     def clean(self) -> None:
-        """See that lists are lists and keys are public ones.
+        """Validate the lists, the public keys and their URL.
 
         Raises:
-            ValidationError: they are not, by field.
+            ValidationError: if any is not valid, with the errors by field.
         """
         problems = {}
         for name in ("allowed_scopes", "allowed_resources"):
             value = getattr(self, name)
             if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-                problems[name] = _('Write a list of texts: ["…", "…"].')
+                problems[name] = _('Enter a list of strings: ["…", "…"].')
         if self.jwks and not _is_public(self.jwks):
-            problems["jwks"] = _('Write {"keys": […]} with public RSA, EC or OKP keys alone.')
+            problems["jwks"] = _('Enter {"keys": […]} with only public RSA, EC or OKP keys.')
         if self.jwks_url and not self.jwks_url.startswith("https://"):
-            problems["jwks_url"] = _("Write an https:// address.")
+            problems["jwks_url"] = _("Enter an https:// URL.")
         if problems:
             raise ValidationError(problems)
 
@@ -94,10 +94,10 @@ def _is_public(jwks: Any) -> bool:
 
 @receiver([post_save, post_delete], sender=ClientProfile, dispatch_uid="mcp_oauth.machine_tokens")
 def _end_machine_tokens(sender: Any, instance: ClientProfile, **kwargs: Any) -> None:
-    """Let what was changed hold at once: a machine asks for a new token, or gets none."""
+    """Revoke the tokens of a machine client, so that a changed profile applies immediately."""
     if kwargs.get("created"):
         return
-    # The toolkit's models are not there yet when this module is imported.
+    # The toolkit's models are not loaded yet when this module is imported.
     from mcp_django.oauth import grants
 
     grants.end_tokens(instance.client_id)
@@ -107,7 +107,7 @@ def _end_machine_tokens(sender: Any, instance: ClientProfile, **kwargs: Any) -> 
 
 
 class Consent(models.Model):
-    """A user let a client use one server with these scopes; renewed by each approval."""
+    """A user's consent that a client may use one server with these scopes; updated by each one."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
@@ -117,8 +117,8 @@ class Consent(models.Model):
     scopes = models.JSONField(_("scopes"), default=list)
     agreed = models.JSONField(_("scopes of the last approval"), default=list, editable=False)
     redirect_host = models.CharField(_("redirect host"), max_length=255)
-    created_at = models.DateTimeField(_("first given"), auto_now_add=True)
-    updated_at = models.DateTimeField(_("last given"), auto_now=True)
+    created_at = models.DateTimeField(_("first approved"), auto_now_add=True)
+    updated_at = models.DateTimeField(_("last approved"), auto_now=True)
 
     class Meta:
         verbose_name = _("connected assistant")
@@ -133,13 +133,13 @@ class Consent(models.Model):
         return f"{self.client_id} for {self.resource}"
 
 
-# What may be used once ----------------------------------------------------------------------------
+# Single use ---------------------------------------------------------------------------------------
 
 
 class OnceOnly(models.Model):
-    """Stands for something that one of several, in any process, may use.
+    """Mark a code, token or assertion as used, so that only one process can use it.
 
-    Only its digest is stored, until what it stands for would have expired anyway.
+    Only its digest is stored, until it would have expired.
     """
 
     digest = models.CharField(_("digest"), max_length=64, unique=True)
@@ -148,7 +148,7 @@ class OnceOnly(models.Model):
         abstract = True
 
     def claim(self) -> bool:
-        """Store the row; whether nobody had stored one of this digest before."""
+        """Store the row; return ``False`` if a row with this digest already exists."""
         try:
             with transaction.atomic(using=router.db_for_write(type(self))):
                 self.save(force_insert=True)
@@ -158,9 +158,9 @@ class OnceOnly(models.Model):
 
 
 class RedeemedCode(OnceOnly):
-    """An authorization code that was exchanged, and what came of it."""
+    """An authorization code that was exchanged, with the tokens issued for it."""
 
-    family = models.UUIDField(_("family of tokens"), null=True)
+    family = models.UUIDField(_("token family"), null=True)
     checksum = models.CharField(_("checksum of the access token"), max_length=64, blank=True)
     redeemed_at = models.DateTimeField(_("redeemed"), auto_now_add=True)
 
@@ -169,10 +169,10 @@ class RedeemedCode(OnceOnly):
 
 
 class RefreshReplay(OnceOnly):
-    """The answer to a refresh, encrypted under the refresh token that it was the answer to."""
+    """The response to a refresh request, encrypted with a key derived from its refresh token."""
 
     client_id = models.CharField(_("client"), max_length=255)
-    answer = models.BinaryField(_("answer"))
+    answer = models.BinaryField(_("response"))
     expires_at = models.DateTimeField(_("expires"))
 
     def __str__(self) -> str:
@@ -180,7 +180,7 @@ class RefreshReplay(OnceOnly):
 
 
 class UsedAssertion(OnceOnly):
-    """An identity assertion or client assertion that was accepted once."""
+    """An identity assertion, client assertion or logout token that was accepted."""
 
     expires_at = models.DateTimeField(_("expires"))
 
@@ -195,7 +195,7 @@ class UpstreamGrant(models.Model):
     """A user's access at one upstream provider; its tokens are encrypted."""
 
     class Status(models.TextChoices):
-        """Whether it can be used."""
+        """Whether the access can be used."""
 
         LIVE = "live", _("live")
         REVOKED = "revoked", _("revoked")
@@ -211,20 +211,20 @@ class UpstreamGrant(models.Model):
     access_cipher = models.BinaryField(_("access token, encrypted"))
     refresh_cipher = models.BinaryField(_("refresh token, encrypted"), null=True)
     expires_at = models.DateTimeField(_("expires"), null=True)
-    refresh_expires_at = models.DateTimeField(_("refresh expires"), null=True)
+    refresh_expires_at = models.DateTimeField(_("refresh token expires"), null=True)
     status = models.CharField(
         _("status"), max_length=10, choices=Status.choices, default=Status.LIVE
     )
     checked_at = models.DateTimeField(_("last checked"), null=True)
     last_error = models.CharField(_("last error"), max_length=200, blank=True)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
-    authorized_at = models.DateTimeField(_("last granted by the user"), null=True)
-    # Whoever moves this into the future renews the access; the others wait until it is past.
+    authorized_at = models.DateTimeField(_("last authorized by the user"), null=True)
+    # Lease: the process that sets this to a future time renews the access; the others wait.
     renewing_until = models.DateTimeField(null=True, editable=False)
 
     class Meta:
         verbose_name = _("upstream access")
-        verbose_name_plural = _("upstream accesses")
+        verbose_name_plural = _("upstream access")
         constraints = [
             models.UniqueConstraint(fields=["provider", "user"], name="mcp_oauth_upstream_grant")
         ]
@@ -234,9 +234,9 @@ class UpstreamGrant(models.Model):
 
 
 class UpstreamBinding(models.Model):
-    """Which of our tokens stands on which upstream access; one for each that it needs."""
+    """Binds a token of this site to an upstream access that it depends on."""
 
-    family = models.UUIDField(_("family of tokens"), null=True, db_index=True)
+    family = models.UUIDField(_("token family"), null=True, db_index=True)
     checksum = models.CharField(_("checksum of the access token"), max_length=64)
     grant = models.ForeignKey(
         UpstreamGrant, models.CASCADE, related_name="bindings", verbose_name=_("upstream access")
@@ -254,9 +254,9 @@ class UpstreamBinding(models.Model):
 
 
 class UpstreamTransaction(models.Model):
-    """An authorization request that waits for its user to come back from upstream.
+    """An authorization request whose user is at the upstream provider.
 
-    An empty ``request`` is a user who connects his account by himself, without a client.
+    ``request`` is empty if the user connects the account without a client.
     """
 
     digest = models.CharField(_("digest of the state"), max_length=64, unique=True)

@@ -1,11 +1,11 @@
-"""Dynamic client registration (RFC 7591): what a client may register, and the endpoint for it.
+"""Dynamic client registration (RFC 7591): validation of the metadata, and the endpoint.
 
-Only public and confidential clients of the authorization code grant register themselves. What a
-client asks beyond that is replaced where the standard allows it (section 2), since hosts ask for
-whatever some server may have; what would not work, or reaches further, is refused.
+Public and confidential clients of the authorization code grant can register. Other requested
+metadata is replaced where RFC 7591, section 2, allows it, since assistants request whatever some
+server may support. Metadata that would not work, or would grant more, is rejected.
 
-There is no registration access token, so nothing to read or change a client by (RFC 7592): a
-client that lost its id registers again, and what is not used is deleted (``oauth.cleanup``).
+There is no registration access token and no endpoint to read or change a client (RFC 7592): a
+client that lost its id registers again, and unused clients are deleted (``oauth.cleanup``).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from mcp_django.oauth.responses import error, open_to_browsers
 MAX_REDIRECTS = 10
 MAX_SCOPE_LENGTH = 4000
 GRANTS = ("authorization_code", "refresh_token")
-# The first is what a client has that names none (RFC 7591, section 2).
+# The first is the default (RFC 7591, section 2).
 AUTH_METHODS = ("client_secret_basic", "client_secret_post", "none")
 
 
 class RegistrationError(Exception):
-    """The metadata is not acceptable; ``code`` is one of RFC 7591, section 3.2.2."""
+    """The metadata is rejected; ``code`` is an error code of RFC 7591, section 3.2.2."""
 
     def __init__(self, message: str, *, code: str = "invalid_client_metadata") -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class RegistrationError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """A client as it will be registered."""
+    """The validated metadata of a client to register."""
 
     name: str
     redirect_uris: tuple[str, ...]
@@ -60,11 +60,11 @@ class Registration:
 
     @property
     def is_public(self) -> bool:
-        """Whether the client keeps no secret."""
+        """Return whether the client has no secret."""
         return self.auth_method == "none"
 
     def as_metadata(self) -> dict[str, Any]:
-        """All of it in the words of RFC 7591, for the answer."""
+        """Return the metadata as RFC 7591 names it, for the response."""
         return {
             **({"client_name": self.name} if self.name else {}),
             "redirect_uris": list(self.redirect_uris),
@@ -77,12 +77,12 @@ class Registration:
 
 
 def parse(metadata: Any) -> Registration:
-    """The registration that a JSON document asks for.
+    """Validate a JSON document and return the registration it requests.
 
-    ``null`` stands for a member that is absent.
+    A member that is ``null`` is treated as absent.
 
     Raises:
-        RegistrationError: it cannot be had.
+        RegistrationError: if the metadata is rejected.
     """
     if not isinstance(metadata, dict):
         raise RegistrationError("Send a JSON object.")
@@ -102,7 +102,7 @@ def _string(metadata: dict[str, Any], member: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise RegistrationError(f"{member} is a string.")
+        raise RegistrationError(f"{member} must be a string.")
     return value
 
 
@@ -111,7 +111,7 @@ def _strings(metadata: dict[str, Any], member: str, default: Sequence[str]) -> l
     if values is None or values == []:
         return list(default)
     if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
-        raise RegistrationError(f"{member} is an array of strings.")
+        raise RegistrationError(f"{member} must be an array of strings.")
     return list(dict.fromkeys(values))
 
 
@@ -120,7 +120,7 @@ def _redirect_uris(metadata: dict[str, Any]) -> tuple[str, ...]:
     uris = metadata.get("redirect_uris")
     if not isinstance(uris, list) or not 0 < len(uris) <= MAX_REDIRECTS:
         raise RegistrationError(
-            f"redirect_uris is an array of 1 to {MAX_REDIRECTS} addresses.", code=refused
+            f"redirect_uris must be an array of 1 to {MAX_REDIRECTS} URIs.", code=refused
         )
     for index, uri in enumerate(uris):
         if problem := redirects.problem(uri):
@@ -133,8 +133,8 @@ def _grant_types(metadata: dict[str, Any]) -> tuple[str, ...]:
     kinds = _strings(metadata, "response_types", ["code"])
     if GRANTS[0] not in asked or "code" not in kinds:
         raise RegistrationError(
-            "A client that registers itself uses the grant 'authorization_code' with the response "
-            "type 'code'; ask the site for any other."
+            "A client that registers itself must use the grant type 'authorization_code' and the "
+            "response type 'code'; ask the site owner to register any other client."
         )
     return tuple(one for one in GRANTS if one in asked)
 
@@ -143,22 +143,22 @@ def _auth_method(metadata: dict[str, Any]) -> str:
     method = _string(metadata, "token_endpoint_auth_method") or AUTH_METHODS[0]
     if method not in AUTH_METHODS:
         raise RegistrationError(
-            f"token_endpoint_auth_method is one of {', '.join(sorted(AUTH_METHODS))}."
+            f"token_endpoint_auth_method must be one of {', '.join(sorted(AUTH_METHODS))}."
         )
     return method
 
 
 def _application_type(metadata: dict[str, Any], uris: Sequence[str]) -> str:
-    """What the addresses make of it: some clients say ``web`` and listen on the user's machine."""
+    """Return the type by the redirect URIs: some ``web`` clients listen on the user's machine."""
     asked = _string(metadata, "application_type")
     if asked not in ("", "native", "web"):
-        raise RegistrationError("application_type is 'native' or 'web'.")
+        raise RegistrationError("application_type must be 'native' or 'web'.")
     is_remote = all(uri.startswith("https://") for uri in uris)
     return "web" if is_remote and asked != "native" else "native"
 
 
 def _scopes(metadata: dict[str, Any]) -> tuple[str, ...]:
-    """Those asked for that exist, or all; each authorization says anew which ones it wants."""
+    """Return the requested scopes that exist, or all; each authorization requests its own."""
     known = [*get_settings().scopes, OFFLINE_ACCESS]
     asked = _string(metadata, "scope")[:MAX_SCOPE_LENGTH].split()
     return tuple(scope for scope in known if scope in asked) or tuple(known)
@@ -169,27 +169,27 @@ def _scopes(metadata: dict[str, Any]) -> tuple[str, ...]:
 MAX_BYTES = 32 * 1024
 HOUR = 3600
 PER_ADDRESS_PER_HOUR = 20
-# A part of the site's, so that no owner of a network with many addresses can use that up.
+# Lower than the site's limit, so that one network with many addresses cannot use that up.
 PER_NETWORK_PER_HOUR = 100
 PER_SITE_PER_HOUR = 1000
-# What an access token has to carry to be an initial access token (RFC 7591, section 3).
+# The scope that makes an access token an initial access token (RFC 7591, section 3).
 REGISTER_SCOPE = "register"
 _BEARER = re.compile(rf"bearer +({TOKEN_PREFIX}[A-Za-z0-9\-._~+/]{{1,200}}=*)", re.IGNORECASE)
 
 
 @open_to_browsers("POST")
 def register(request: HttpRequest) -> HttpResponseBase:
-    """Register a client: 201 with all that was registered, else a JSON error.
+    """Register a client: respond with 201 and the registered metadata, or with a JSON error.
 
-    The secret of a confidential client is in this answer and nowhere else. 20 registrations an hour
-    are served for one address, 100 for its network and 1000 for the site, at most 32 KiB each.
+    The response is the only place where the secret of a confidential client is shown. Limits: 20
+    registrations an hour per address, 100 per network, 1000 per site; 32 KiB each.
     """
     mode = get_settings().oauth.dcr
     if mode == "off":
         return error(
             "access_denied",
-            "Clients do not register themselves here. Use a client id metadata document, or ask "
-            "the site for a client id.",
+            "Clients cannot register themselves here. Use a client id metadata document, or ask "
+            "the site owner for a client id.",
             status=404,
         )
     seconds = _limit(request)
@@ -214,10 +214,10 @@ def register(request: HttpRequest) -> HttpResponseBase:
 
 def _document(request: HttpRequest) -> Any:
     try:
-        # Not by ``request.body``, whose own limit raises what Django answers with a page.
+        # Not ``request.body``: if its limit is exceeded, Django responds with an HTML page.
         body = request.read(MAX_BYTES + 1)
     except OSError as exc:
-        raise RegistrationError("The body ended before its end.") from exc
+        raise RegistrationError("The request body is incomplete.") from exc
     if len(body) > MAX_BYTES:
         raise RegistrationError(f"Send at most {MAX_BYTES} bytes.")
     try:
@@ -236,14 +236,14 @@ def _create(request: HttpRequest, registration: Registration, owner: Any) -> dic
         authorization_grant_type=model.GRANT_AUTHORIZATION_CODE,
         registration_source=model.RegistrationSource.DCR,
     )
-    # Readable until it is saved, which hashes it.
+    # Saving the client hashes the secret.
     secret = client.client_secret
     try:
         client.full_clean()
     except ValidationError as exc:
         members = ", ".join(exc.message_dict)
         code = "invalid_redirect_uri" if "redirect_uris" in members else "invalid_client_metadata"
-        raise RegistrationError(f"The site does not accept this: {members}.", code=code) from exc
+        raise RegistrationError(f"The site rejects the values of: {members}.", code=code) from exc
     client.save()
     record(
         AuthEvent.Kind.REGISTER,
@@ -264,14 +264,14 @@ def _create(request: HttpRequest, registration: Registration, owner: Any) -> dic
 
 
 def _initial_token(request: HttpRequest) -> AccessToken | None:
-    """The access token that lets its bearer register clients, which are then its user's."""
+    """Return the initial access token of the request; its user will own the client."""
     found = _BEARER.fullmatch(request.headers.get("Authorization", "").strip())
     if found is None:
         return None
     token = AccessToken.objects.select_related("user").filter(digest=digest(found[1])).first()
     if token is None or not token.is_usable or REGISTER_SCOPE not in token.scopes:
         return None
-    # It is for no server; where it may come from counts here as well.
+    # Registration is not for a server; the address limits of the token apply here as well.
     server = next(iter(token.servers), "")
     return token if token.allows(server=server, address=client_ip(request)) else None
 
@@ -280,7 +280,7 @@ def _token_needed(request: HttpRequest) -> JsonResponse:
     presented = "Authorization" in request.headers
     response = error(
         "invalid_token" if presented else "access_denied",
-        f"Registering needs an access token of this site with the scope '{REGISTER_SCOPE}'.",
+        f"Registration requires an access token of this site with the scope '{REGISTER_SCOPE}'.",
         status=401,
     )
     response.headers["WWW-Authenticate"] = 'Bearer realm="register"' + (
@@ -290,7 +290,7 @@ def _token_needed(request: HttpRequest) -> JsonResponse:
 
 
 def _limit(request: HttpRequest) -> int:
-    """Seconds to wait, 0 for none."""
+    """Count the registration and return the seconds to wait, 0 if it is within the limits."""
     source, limit = counted_for(request, limit=PER_ADDRESS_PER_HOUR)
     counted = {source: limit}
     if source != UNKNOWN:
@@ -298,12 +298,12 @@ def _limit(request: HttpRequest) -> int:
     for key, limit in counted.items():
         seconds = take("register", key, limit=limit, seconds=HOUR)
         if seconds:
-            # One row an hour tells it; more would let the caller fill the table.
+            # Logged once an hour; otherwise the caller could fill the table.
             if not take("register:told", key, limit=1, seconds=HOUR):
                 record(AuthEvent.Kind.RATE_LIMIT, request=request, limit="register")
             return seconds
-    # Counted in the table, since the cache may be each process's own. A client that a user has let
-    # in since does not count: those of an attacker are not let in.
+    # Counted in the database, since each process may have its own cache. Clients that a user has
+    # authorized are not counted, since users do not authorize an attacker's clients.
     recent = never_used_clients().filter(
         registration_source=get_application_model().RegistrationSource.DCR,
         created__gte=timezone.now() - timedelta(seconds=HOUR),
@@ -314,7 +314,7 @@ def _limit(request: HttpRequest) -> int:
 def _too_many(seconds: int) -> JsonResponse:
     response = error(
         "temporarily_unavailable",
-        f"Too many registrations; try again in {seconds} seconds.",
+        f"Too many registrations. Try again in {seconds} seconds.",
         status=429,
     )
     response.headers["Retry-After"] = str(seconds)

@@ -1,4 +1,4 @@
-"""What OAuth endpoints share: errors, CORS, the issuer, and path converters of the URLs."""
+"""Shared by the OAuth endpoints: errors, CORS, the issuer and URL path converters."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from mcp_django.auth.endpoints import origin_of
 from mcp_django.conf import get_settings
 
 DESCRIPTIONS = {
-    "invalid_request": "The request lacks a parameter, or one is malformed.",
-    "invalid_client": "The client is unknown, or did not prove who it is.",
+    "invalid_request": "A parameter is missing or malformed.",
+    "invalid_client": "The client is unknown, or client authentication failed.",
     "invalid_grant": (
-        "The code, refresh token or assertion is unknown, expired, used up or another client's; "
-        "or its user may not connect."
+        "The code, refresh token or assertion is unknown, expired, already used or issued to "
+        "another client; or its user may not connect."
     ),
     "unauthorized_client": "The client may not use this grant type.",
-    "unsupported_grant_type": "This server does not offer this grant type.",
-    "invalid_scope": "A scope is unknown, or goes beyond what was granted.",
+    "unsupported_grant_type": "This server does not support this grant type.",
+    "invalid_scope": "A scope is unknown, or exceeds what was granted.",
     "invalid_target": (
-        "The resource is no MCP server of this site, or goes beyond what was granted. "
-        "Send the resource of the protected resource metadata."
+        "The resource is not an MCP server of this site, or exceeds what was granted. "
+        "Send the resource from the protected resource metadata."
     ),
-    "unsupported_token_type": "Tokens of this kind cannot be revoked here.",
-    "temporarily_unavailable": "A provider behind this server does not answer; try again soon.",
-    "server_error": "The server made a mistake; its log says which.",
-    "slow_down": "Too many requests failed; wait before the next one.",
+    "unsupported_token_type": "Tokens of this type cannot be revoked here.",
+    "temporarily_unavailable": "A provider that this server needs does not respond; try later.",
+    "server_error": "The server failed; the error was logged.",
+    "slow_down": "Too many failed requests; wait before the next one.",
 }
 
 
 class Refused(Exception):
     """An error of the token and revocation endpoints (RFC 6749, section 5.2; RFC 8707, section 2).
 
-    What it says is ours alone, so nothing of a request gets into an answer.
+    The error codes and descriptions are fixed, so a response never repeats values of the request.
     """
 
     def __init__(
@@ -54,50 +54,50 @@ class Refused(Exception):
 
     @classmethod
     def too_many(cls, wait: int) -> Self:
-        """The refusal of a client that failed too often; ``wait`` in seconds."""
+        """Return the error for too many failed requests; ``wait`` is in seconds."""
         return cls("slow_down", status=429, retry_after=wait)
 
     @classmethod
     def client(cls) -> Self:
-        """The refusal of a client that is unknown or did not prove who it is."""
+        """Return the error for a client that is unknown or not authenticated."""
         return cls("invalid_client", status=401)
 
     def as_dict(self) -> dict[str, str]:
-        """The body of the answer."""
+        """Return the body of the response."""
         return {"error": self.error, "error_description": self.description}
 
 
 def error(code: str, description: str, *, status: int = 400) -> JsonResponse:
-    """An OAuth error (RFC 6749, section 5.2) that no cache keeps."""
+    """Return an OAuth error response (RFC 6749, section 5.2) with ``no-store``."""
     response = JsonResponse({"error": code, "error_description": description}, status=status)
     response.headers["Cache-Control"] = "no-store"
     return response
 
 
 def issuer_of(request: HttpRequest) -> str:
-    """The issuer identifier (RFC 8414, section 2): ``OAUTH["ISSUER"]``, else the site's origin.
+    """Return the issuer (RFC 8414, section 2): ``OAUTH["ISSUER"]`` or the site's origin.
 
-    It is the same in every document, answer and check.
+    It is the same in all metadata, responses and checks.
     """
     return get_settings().oauth.issuer or origin_of(request)
 
 
 # Path converters ----------------------------------------------------------------------------------
 
-# They leave addresses that the authorization server does not answer to the other URLs of the
-# site.
+# They do not match paths that the authorization server does not serve, so that the site's other URL
+# patterns can match them.
 
 
 class OIDCPath(StringConverter):
-    """What follows the address of OpenID Connect's discovery, unless the toolkit serves that."""
+    """The path after the OpenID Connect discovery URL, unless the toolkit serves that URL."""
 
     regex = "(?:/.*)?"
 
     def to_python(self, value: str) -> str:
-        """The path.
+        """Return the path.
 
         Raises:
-            ValueError: the site is an OpenID provider by the toolkit, whose own document it is.
+            ValueError: if the toolkit is an OpenID provider and serves its own document.
         """
         if _is_openid_provider():
             raise ValueError(value)
@@ -105,13 +105,13 @@ class OIDCPath(StringConverter):
 
 
 class IssuerPath(PathConverter):
-    """The path of the issuer and no other, ``o`` for ``https://shop.example/o``; else as above."""
+    """The path of the issuer only, such as ``o`` for ``https://shop.example/o``."""
 
     def to_python(self, value: str) -> str:
-        """The path.
+        """Return the path.
 
         Raises:
-            ValueError: the issuer has another one, or the toolkit serves it.
+            ValueError: if it is not the issuer's path, or the toolkit is an OpenID provider.
         """
         if _is_openid_provider() or value != urlsplit(get_settings().oauth.issuer).path.strip("/"):
             raise ValueError(value)
@@ -119,14 +119,14 @@ class IssuerPath(PathConverter):
 
 
 def _is_openid_provider() -> bool:
-    """Whether the site gives out ID tokens by the toolkit (``OIDC_ENABLED``)."""
+    """Return whether the toolkit issues ID tokens (``OIDC_ENABLED``)."""
     return bool(oauth2_settings.OIDC_ENABLED)
 
 
 # Endpoints for any origin (CORS) ------------------------------------------------------------------
 
 View = Callable[..., HttpResponseBase]
-# What the official clients send while they discover and register.
+# The headers that the official clients send during discovery and registration.
 REQUEST_HEADERS = (
     "Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, "
     "Mcp-Name, Last-Event-ID"
@@ -135,9 +135,9 @@ MAX_AGE_SECONDS = 600
 
 
 def open_to_browsers(*methods: str) -> Callable[[View], View]:
-    """Let pages of any origin call a view by these methods; refuse other methods.
+    """Return a decorator that allows cross-origin requests with these methods only.
 
-    Cookies do not count there. Preflights are answered here. A refused method gets 405 with
+    The view must not use cookies. Preflight requests are handled here. Other methods get 405 with
     ``Allow`` and a JSON error.
     """
     allowed = ", ".join((*methods, "OPTIONS"))
@@ -163,7 +163,7 @@ def open_to_browsers(*methods: str) -> Callable[[View], View]:
 
 
 def with_cors(response: HttpResponseBase, methods: str) -> HttpResponseBase:
-    """The answer, readable by pages of any origin; never with credentials."""
+    """Add CORS headers that let any origin read the response, without credentials."""
     response.headers["Access-Control-Allow-Origin"] = "*"
     response.headers["Access-Control-Allow-Methods"] = methods
     response.headers["Access-Control-Allow-Headers"] = REQUEST_HEADERS

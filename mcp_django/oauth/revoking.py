@@ -1,6 +1,6 @@
-"""Revoking access: one function for the user's own page, the admin and the revocation endpoint.
+"""Revoke access, for the user's own page, the admin and the revocation endpoint.
 
-Whatever ends here is announced after the commit, so that open streams end as well.
+Each revocation is published after the commit, so that open streams are closed as well.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def revoke_access(
     request: HttpRequest | None = None,
     by: str = "",
 ) -> int:
-    """End what a client may do for a user, everywhere or at one server; how much ended.
+    """Revoke a client's access for a user, at all servers or one; return how much was revoked.
 
-    Consent, authorization codes, refresh tokens and access tokens go, in one transaction; open
-    streams are told after it. A token that is good for several servers ends with any of them.
-    Calling it again ends nothing and is no error. ``by`` is the name of who did it, where that is
-    not the user.
+    Deletes or revokes the consent, authorization codes, refresh tokens and access tokens in one
+    transaction; open streams are notified afterwards. A token for several servers is revoked with
+    any of them. Calling it again has no effect. ``by`` is the name of the user who revokes, if it
+    is another one.
     """
     consents = Consent.objects.filter(user=user, client_id=client_id)
     if resource is not None:
@@ -56,12 +56,12 @@ def revoke_access(
 
 
 def revoke_everything(user: Any, *, request: HttpRequest | None = None, by: str = "") -> int:
-    """End what every client may do for a user; how much ended."""
+    """Revoke the access of every client for a user; return how much was revoked."""
     return sum(revoke_access(user, one, request=request, by=by) for one in _clients_of(user))
 
 
 def revoke_client(client_id: str, *, request: HttpRequest | None = None, by: str = "") -> int:
-    """End what a client may do for anybody; how much ended."""
+    """Revoke the access of a client for all users; return how much was revoked."""
     users = {
         row.user
         for model in (get_refresh_token_model(), get_access_token_model())
@@ -76,7 +76,7 @@ def revoke_client(client_id: str, *, request: HttpRequest | None = None, by: str
 
 
 def _clients_of(user: Any) -> set[str]:
-    """The ids of the clients that have, or may get, access for a user."""
+    """Return the ids of the clients that have access for a user, or can get it."""
     held = {
         client_id
         for model in (get_refresh_token_model(), get_access_token_model(), get_grant_model())
@@ -88,7 +88,7 @@ def _clients_of(user: Any) -> set[str]:
 
 
 def _end_tokens(user: Any, client_id: str, resource: str | None) -> int:
-    """End codes and tokens; how many sign-ins they came of."""
+    """Revoke codes and tokens; return how many token families and single tokens there were."""
     theirs = {"user": user, "application__client_id": client_id}
     for code in get_grant_model().objects.filter(**theirs):
         if _is_for(code, resource):
@@ -102,7 +102,7 @@ def _end_tokens(user: Any, client_id: str, resource: str | None) -> int:
     for one in refreshes:
         if one.token_family is None:
             one.revoke()
-    # What is left came without a refresh token, or outlived it.
+    # The remaining tokens were issued without a refresh token, or outlived it.
     rest = get_access_token_model().objects.filter(**theirs)
     checksums = {one.token_checksum for one in rest if _is_for(one, resource)}
     bindings.release(checksums=checksums)
@@ -117,17 +117,17 @@ def _is_for(row: Any, resource: str | None) -> bool:
 
 # Token families -----------------------------------------------------------------------------------
 
-# A family is every token that came of one sign-in.
+# A token family is all tokens issued from one authorization, across refreshes.
 
 
 def is_live(family: uuid.UUID | None) -> bool:
-    """Whether a family can still be refreshed."""
+    """Return whether a family can still be refreshed."""
     tokens = get_refresh_token_model()._default_manager
     return bool(family and tokens.filter(token_family=family, revoked=None).exists())
 
 
 def end_family(family: uuid.UUID) -> bool:
-    """End every token of a family; whether one could still be refreshed."""
+    """Revoke every token of a family; return whether it could still be refreshed."""
     was_live = is_live(family)
     get_refresh_token_model().revoke_family(family)
     _after_commit(partial(announce_revoked, f"family:{family}"))
@@ -135,14 +135,14 @@ def end_family(family: uuid.UUID) -> bool:
 
 
 def end_token(checksum: str) -> bool:
-    """End an access token without a family, by the SHA-256 of its value; whether there was one."""
+    """Delete an access token without a family by its SHA-256; return whether it existed."""
     found, _ = get_access_token_model()._default_manager.filter(token_checksum=checksum).delete()
     _after_commit(partial(announce_revoked, f"checksum:{checksum}"))
     return bool(found)
 
 
 def family_of(access_token: Any) -> uuid.UUID | None:
-    """The family that an access token belongs to, ``None`` for one that cannot be refreshed."""
+    """Return the family of an access token, ``None`` if it has no refresh token."""
     refresh = getattr(access_token, "refresh_token", None)
     found: uuid.UUID | None = refresh.token_family if refresh is not None else None
     return found

@@ -1,7 +1,7 @@
 """The token endpoint (RFC 6749, section 3.2; RFC 8707; OAuth 2.1) and the revocation endpoint.
 
-Every answer is JSON that no cache may keep, also for a wrong HTTP method or a server error, and
-repeats nothing of the request. Any origin may ask, since cookies are not read.
+Every response is JSON with ``no-store``, even for a wrong HTTP method or a server error, and never
+repeats values of the request. Any origin may call the endpoints, since cookies are not read.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from mcp_django.oauth.revoking import end_family, end_token, family_of
 from mcp_django.oauth.upstream import bindings
 from mcp_django.oauth.validator import digest
 
-# What both endpoints have in common ---------------------------------------------------------------
+# Base class of both endpoints ---------------------------------------------------------------------
 
 logger = logging.getLogger("mcp_django.security")
 
 MAX_BODY_BYTES = 32 * 1024
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 METHODS = "POST, OPTIONS"
-# What does not work out, from one address by one client, and from one address in all.
+# Allowed failures in a window: of one client from one address, and of one address in total.
 MAX_FAILURES = 30
 MAX_FAILURES_OF_ADDRESS = 300
 WINDOW_SECONDS = 60
-# RFC 8707, section 2, lets a client repeat this one.
+# RFC 8707, section 2, allows this parameter several times.
 REPEATABLE = frozenset({"resource"})
-# What Django says of a form that it cannot read, when it is first looked into.
+# The errors that Django raises on first access to a form that it cannot parse.
 UNREADABLE = (BadRequest, SuspiciousOperation, MultiPartParserError)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -66,27 +66,27 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 @method_decorator(sensitive_post_parameters(), name="dispatch")
 @method_decorator(transaction.non_atomic_requests, name="dispatch")
 class _FormEndpoint(View):
-    """Takes a form and answers in JSON (RFC 6749, sections 3.2 and 5).
+    """A view that takes a form and responds with JSON (RFC 6749, sections 3.2 and 5).
 
-    A subclass says what by ``answer``. Not within a transaction of the request: what a refusal ends
-    has to stay ended.
+    Subclasses implement ``answer``. ``ATOMIC_REQUESTS`` does not apply, so that an error response
+    does not roll back a revocation.
     """
 
     limit: ClassVar[str] = ""
-    """The name that failures are counted under."""
+    """The name under which failures are counted."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """The answer, whatever comes."""
+        """Respond with JSON in every case, including errors."""
         response = self._respond(request)
         response["Cache-Control"] = "no-store"
         response["Pragma"] = "no-cache"
         return with_cors(response, METHODS)
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """The answer to a form that is well-formed.
+        """Return the response to a well-formed form.
 
         Raises:
-            Refused: there is none but an error of RFC 6749, section 5.2.
+            Refused: if the response is an error of RFC 6749, section 5.2.
         """
         return JsonResponse({})
 
@@ -110,8 +110,8 @@ class _FormEndpoint(View):
                 request, Refused("temporarily_unavailable", status=503, retry_after=wait)
             )
         except UNREADABLE:
-            return self._refuse(request, Refused("invalid_request", "The form cannot be read."))
-        except Exception:  # a client has to read the answer, and a debug page has the form in it
+            return self._refuse(request, Refused("invalid_request", "The form cannot be parsed."))
+        except Exception:  # clients need JSON, and a debug page shows the form
             logger.exception("A request to %s failed.", request.path)
             return _refusal(Refused("server_error", status=500))
 
@@ -131,15 +131,15 @@ class _FormEndpoint(View):
         if refused.retry_after:
             headers["Retry-After"] = str(refused.retry_after)
         if refused.status == 401 and "Authorization" in request.headers:
-            # RFC 6749, section 5.2: in the scheme that the client has tried.
+            # RFC 6749, section 5.2: the challenge has the scheme that the client used.
             headers["WWW-Authenticate"] = 'Basic realm="oauth"'
         return _refusal(refused, headers=headers)
 
     def _counted(self, request: HttpRequest) -> list[tuple[str, int]]:
-        """What failures are counted for, with how many may be."""
+        """Return the keys that failures are counted for, each with its limit."""
         address = limits.limited_address(request)
         if address is None:
-            # Not by the client as well: one caller could shut out a client that all may name.
+            # Not by client as well: any caller could then block a client by naming it.
             return [limits.counted_for(request, limit=MAX_FAILURES_OF_ADDRESS)]
         try:
             claimed = request.POST.get("client_id", "") or request.headers.get("Authorization", "")
@@ -149,13 +149,13 @@ class _FormEndpoint(View):
 
 
 def _check_form(request: HttpRequest) -> None:
-    """See that a form is well-formed, before anything is done with it.
+    """Check that a form is well-formed, before it is processed.
 
     Raises:
-        Refused: it is not.
+        Refused: if it is not.
     """
     if request.GET:
-        raise Refused("invalid_request", "Send the parameters in the body, none in the address.")
+        raise Refused("invalid_request", "Send all parameters in the body and none in the URL.")
     if request.content_type not in FORMS:
         raise Refused("invalid_request", f"Send the form as {FORMS[0]}.")
     if not _is_bounded(request):
@@ -165,18 +165,20 @@ def _check_form(request: HttpRequest) -> None:
     if "Authorization" in request.headers and {"client_secret", "client_assertion"} & {
         *request.POST
     }:
-        raise Refused("invalid_request", "Authenticate the client in one way.")
+        raise Refused("invalid_request", "Use only one client authentication method.")
     if _CONTROLS.search(_basic_credentials(request)):
-        raise Refused("invalid_request", "The Authorization header holds a control character.")
+        raise Refused("invalid_request", "The Authorization header contains a control character.")
     for name, values in request.POST.lists():
         if len(values) > 1 and name not in REPEATABLE:
-            raise Refused("invalid_request", "Send each parameter once; only resource may repeat.")
+            raise Refused(
+                "invalid_request", "Send each parameter once; only resource may be repeated."
+            )
         if any(_CONTROLS.search(value) for value in (name, *values)):
-            raise Refused("invalid_request", "A parameter holds a control character.")
+            raise Refused("invalid_request", "A parameter contains a control character.")
 
 
 def _basic_credentials(request: HttpRequest) -> str:
-    """What a client presents by HTTP Basic, as the toolkit reads it; empty where it does not."""
+    """Return the HTTP Basic credentials, decoded as by the toolkit, or an empty string."""
     scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return ""
@@ -187,12 +189,12 @@ def _basic_credentials(request: HttpRequest) -> str:
 
 
 def _is_bounded(request: HttpRequest) -> bool:
-    """Whether the body is no larger than it may be; a larger one is not read to its end."""
+    """Return whether the body is within ``MAX_BODY_BYTES``, without reading more than that."""
     try:
         if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY_BYTES:
             return False
         if not hasattr(request, "_body"):
-            # A chunked body says no length, and Django would take all of it into memory.
+            # A chunked body has no length, and Django would read all of it into memory.
             request._body = request.read(MAX_BODY_BYTES + 1)
         return len(request.body) <= MAX_BODY_BYTES
     except (RequestDataTooBig, ValueError):
@@ -209,12 +211,12 @@ Grant = Callable[[HttpRequest], dict[str, Any]]
 
 
 class TokenView(_FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it has no types
-    """Exchanges codes, refresh tokens and, where they are on, what machines and companies have."""
+    """Exchange codes, refresh tokens and, if enabled, client credentials and assertions."""
 
     limit = "token"
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """The token of a grant."""
+        """Return the token response for the grant type of the form."""
         grant_type = request.POST.get("grant_type", "")
         if not grant_type:
             raise Refused("invalid_request", "Send grant_type.")
@@ -225,7 +227,7 @@ class TokenView(_FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it ha
         return JsonResponse(grant(request))
 
     def _grants(self) -> Mapping[str, Grant]:
-        """The grants in force."""
+        """Return the enabled grants by grant type."""
         settings = get_settings().oauth
         found: dict[str, Grant] = {
             "authorization_code": self._exchange,
@@ -238,15 +240,15 @@ class TokenView(_FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it ha
         return found
 
     def _exchange(self, request: HttpRequest) -> dict[str, Any]:
-        """What the toolkit answers.
+        """Return the toolkit's token response.
 
         Raises:
-            Refused: it answers an error; what it says about it may repeat values, and is dropped.
+            Refused: if that is an error; its description is dropped, as it may repeat values.
         """
         try:
             response = self.authorization_flow_token_response(request)
         except get_grant_model().DoesNotExist as exc:
-            # The code was used by somebody else, or withdrawn, since the toolkit looked first.
+            # The code was used or revoked by another request after the toolkit first read it.
             raise Refused("invalid_grant") from exc
         answer: dict[str, Any] = json.loads(response.content)
         if response.status_code != 200:
@@ -254,16 +256,16 @@ class TokenView(_FormEndpoint, ToolkitTokenView):  # type: ignore[misc]  # it ha
         return answer
 
     def _refresh(self, request: HttpRequest) -> dict[str, Any]:
-        # Before the transaction, since what is found to have ended has to stay so.
+        # Before the transaction, so that a revocation found here is not rolled back.
         bindings.look_before_refresh(request.POST.get("refresh_token", ""))
         return _once(request, self._exchange)
 
 
 def _name_resources(request: HttpRequest) -> None:
-    """Put the canonical names of the resources into the form.
+    """Replace the resources in the form by their canonical URLs.
 
     Raises:
-        Refused: one of them is no resource of this site.
+        Refused: if one of them is not a resource of this site.
     """
     asked = request.POST.getlist("resource")
     if not asked:
@@ -280,15 +282,15 @@ def _name_resources(request: HttpRequest) -> None:
 
 
 class RevokeView(_FormEndpoint):
-    """Ends what a client no longer needs: with either token of a sign-in all of that sign-in.
+    """Revoke the token family of an access or refresh token, or a token without a family.
 
-    What the user let the same client do elsewhere, with another sign-in, goes on.
+    Other token families of the same user and client stay valid.
     """
 
     limit = "revoke"
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """An empty answer, whether or not there was such a token (RFC 7009, section 2.2)."""
+        """Return an empty response, even if the token does not exist (RFC 7009, section 2.2)."""
         token = request.POST.get("token", "")
         if not token:
             raise Refused("invalid_request", "Send token.")
@@ -326,28 +328,28 @@ def _end(token: str, client: Any, request: HttpRequest) -> None:
 
 # Retries of a refresh -----------------------------------------------------------------------------
 
-# Hosts run several processes with one refresh token, and connections break after the answer was
-# made. Within ``OAUTH["REFRESH_REPLAY_SECONDS"]`` the same client gets the pair that was issued
-# for the same refresh token; later the token counts as stolen, and its family ends (RFC 9700,
-# section 4.14.2). The pair is kept encrypted under the refresh token itself, so the table reveals
-# nothing.
+# Assistants run several processes with one refresh token, and a connection can break before the
+# response arrives. Within ``OAUTH["REFRESH_REPLAY_SECONDS"]``, a client that repeats a refresh
+# token gets the same pair of tokens again; after that, the token counts as stolen and its family
+# is revoked (RFC 9700, section 4.14.2). The stored pair is encrypted with a key derived from the
+# refresh token, so the table reveals no token.
 
 
 @sensitive_variables()
 def _once(request: HttpRequest, exchange: Grant) -> dict[str, Any]:
-    """What ``exchange`` answers, or has answered a moment ago for the same refresh token.
+    """Return the response of ``exchange``, or its recent response for the same refresh token.
 
-    Of several requests at once one exchanges and the others wait for its answer: only one can
-    insert the row of a digest, and the database holds back the rest until it is committed.
+    Of concurrent requests, one exchanges the token and the others wait for its response: only one
+    can insert the row of a digest, and the database blocks the others until it is committed.
 
     Raises:
-        Refused: the token cannot be used, by this client or for this.
+        Refused: if the token is not valid, for this client or this request.
     """
     refresh_token = request.POST.get("refresh_token", "")
     checksum = digest(refresh_token)
     tokens = get_refresh_token_model()._default_manager
     seconds = get_settings().oauth.refresh_replay_seconds
-    # Nobody is to write rows for tokens that he made up.
+    # Unknown tokens must not create rows.
     if not seconds or not tokens.filter(token_checksum=checksum).exists():
         return exchange(request)
     row = RefreshReplay(
@@ -355,7 +357,7 @@ def _once(request: HttpRequest, exchange: Grant) -> dict[str, Any]:
     )
     refused: Refused | None = None
     answer: dict[str, Any] = {}
-    # A refusal is no rollback: what ended because of it has ended.
+    # An error does not roll back: a revocation caused by it is committed.
     with transaction.atomic(using=router.db_for_write(RefreshReplay)):
         is_first = row.claim()
         if is_first:
@@ -389,10 +391,12 @@ def _again(request: HttpRequest, checksum: str, exchange: Grant) -> dict[str, An
         raise Refused("invalid_grant")
     kept = json.loads(_cipher(request).decrypt(bytes(row.answer)))
     if kept["asked"] != _asked(request):
-        raise Refused("invalid_grant", "The refresh token was used a moment ago, for other things.")
+        raise Refused(
+            "invalid_grant", "The refresh token was just used with other scopes or resources."
+        )
     token = _issued(kept["answer"])
     if token is None:
-        # It was replaced again or withdrawn meanwhile; the validator knows which.
+        # It has since been refreshed again or revoked; the validator handles both.
         return exchange(request)
     if token.user is None or not token.user.is_active:
         raise Refused("invalid_grant")
@@ -407,7 +411,7 @@ def _issued(answer: dict[str, Any]) -> Any:
 
 
 def _asked(request: HttpRequest) -> dict[str, list[str]]:
-    """What the token is to be good for, which a second answer has to be the answer to as well."""
+    """Return the requested resources and scopes, which a retry has to repeat."""
     return {
         "resource": sorted(request.POST.getlist("resource")),
         "scope": sorted(request.POST.get("scope", "").split()),

@@ -1,10 +1,10 @@
 """Admin classes for the toolkit's models, with the permission checks of ``ActingAdmin``.
 
-With the toolkit's own classes a staff user who may change access tokens can assign one to a
+With the toolkit's own classes, a staff user who may change access tokens can assign one to a
 superuser, and one who may change applications can set the secret of a machine client.
 
-``provider_settings()`` names these classes. Only the toolkit imports this module, while it
-registers its models; importing it first would be a circular import.
+``provider_settings()`` configures these classes. Only the toolkit imports this module, when it
+registers its models; importing it earlier would be a circular import.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mcp_django.oauth.models import ClientProfile
 
 
 class _UserAdmin(ActingAdmin):
-    """Rows that act as their user; revoking takes the permission to change them."""
+    """Rows that act as their user; revoking them requires the change permission."""
 
     acts_as = "user"
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        """Without the toolkit's revocation for users who may only view the rows."""
-        # Django 6.1 says where they are to be offered, and takes the omission for an old signature.
+        """Return the actions, without the toolkit's revocation if the user may only view rows."""
+        # Django 6.1 passes ``action_location``; without it, it assumes the old signature.
         where = {} if action_location is None else {"action_location": action_location}
         actions: dict[str, Any] = super().get_actions(request, **where)
         if not self.has_change_permission(request):
@@ -51,29 +51,29 @@ class IDTokenAdmin(_UserAdmin, toolkit.IDTokenAdmin):  # type: ignore[misc]  # h
 
 
 class ApplicationAdmin(Base, toolkit.ApplicationAdmin):  # type: ignore[misc]  # likewise
-    """Clients; a machine client takes the permission to give access to its service account."""
+    """Clients; changing a machine client requires the right to give access to its account."""
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Whether the user may change clients, and give access to the account of this one."""
+        """Return whether the user may change clients and give access to this one's account."""
         may: bool = super().has_change_permission(request, obj)
         return may and (obj is None or _may_manage_client(request.user, obj.client_id))
 
     def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """The form, with the requesting user."""
+        """Return the form class, with the requesting user as ``by``."""
         base = super().get_form(request, obj, *args, **kwargs)
         return type(base.__name__, (_ApplicationForm, base), {"by": request.user})
 
 
 class _ApplicationForm:
-    """Refuses a client id whose service account the user may not give access to."""
+    """Reject a client id whose service account the user may not give access to."""
 
     by: Any
 
     def clean(self) -> Any:
-        cleaned = super().clean()  # type: ignore[misc]  # that of a model's form
+        cleaned = super().clean()  # type: ignore[misc]  # of the model form
         named = self.cleaned_data.get("client_id")  # type: ignore[attr-defined]
         if named and not _may_manage_client(self.by, named):
-            text = _("This client acts as an account that may do what you may not.")
+            text = _("This client acts as an account with permissions that you do not have.")
             self.add_error("client_id", text)  # type: ignore[attr-defined]
         return cleaned
 

@@ -1,8 +1,8 @@
-"""Everything the authorization server serves: ``path("", include("mcp_django.oauth.urls"))``.
+"""URLs of the authorization server: ``path("", include("mcp_django.oauth.urls"))``.
 
-Include it at the root of the site, since clients look for the metadata at the root of the host; the
-endpoints are below ``/oauth/``. Each address works with and without a slash at its end, since
-nothing may redirect a POST.
+Include them at the root of the site, since clients look for the metadata at the root of the host;
+the endpoints are below ``/oauth/``. Each endpoint URL works with and without a trailing slash,
+since a POST must not be redirected.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ try:
     from mcp_django.oauth.responses import IssuerPath, OIDCPath
     from mcp_django.oauth.token import RevokeView, TokenView
 except RuntimeError as exc:
-    # The toolkit's models complain of something else.
+    # The error of the toolkit's models does not name the cause.
     if not apps.is_installed("oauth2_provider"):
         raise ImproperlyConfigured(
-            'The authorization server stands on django-oauth-toolkit: add "oauth2_provider" to '
-            "INSTALLED_APPS, or take mcp_django.oauth.urls out of the URLs."
+            'mcp_django.oauth.urls needs django-oauth-toolkit: add "oauth2_provider" to '
+            "INSTALLED_APPS, or remove mcp_django.oauth.urls from the URLconf."
         ) from exc
     raise
 if not apps.is_installed("mcp_django.oauth"):
     raise ImproperlyConfigured(
-        'mcp_django.oauth.urls needs its app: add "mcp_django.oauth" to INSTALLED_APPS, or take '
-        "the include out of the URLs."
+        'mcp_django.oauth.urls needs its app: add "mcp_django.oauth" to INSTALLED_APPS, or '
+        "remove it from the URLconf."
     )
 
 register_converter(IssuerPath, "mcp_issuer")
 register_converter(OIDCPath, "mcp_oidc")
 
-# Not `app_name`: include() would put the whole module under it, the metadata of resources too.
+# Not `app_name`, which would apply to the whole module, including the metadata of resources.
 NAMESPACE = "mcp_oauth"
 
 endpoints = [
@@ -56,11 +56,11 @@ well_known = [
         name="metadata",
     ),
     path(".well-known/openid-configuration<mcp_oidc:path>", openid_configuration, name="openid"),
-    # Inside a prefix, where a site cannot serve the root of its host.
+    # Below a path prefix, where the site cannot serve the root of its host.
     path("<mcp_issuer:path>/.well-known/openid-configuration", openid_configuration),
 ]
 upstream_pages: list[URLPattern] = []
-# The client of a third party is an extra of its own: mcp_django[upstream].
+# Upstream providers need Authlib, an optional dependency: django-mcp-provider[upstream].
 if find_spec("authlib"):
     from mcp_django.oauth.upstream import flow
 

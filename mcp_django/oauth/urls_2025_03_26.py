@@ -1,4 +1,4 @@
-"""``/authorize``, ``/token``, ``/register`` at the root, where clients of 2025-03-26 guess them."""
+"""``/authorize``, ``/token`` and ``/register``, the default URLs of protocol 2025-03-26."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the toolkit's validator lets pass and a site with MCP servers does not (OAuth 2.1).
+"""The toolkit's validator with stricter rules for MCP servers (OAuth 2.1).
 
-Users have to be active and allowed to connect each time a token is issued, a code or refresh token
-that is used twice ends all that came of it, and no token of a client that registered itself is
-without an audience. Codes are stored as digests. What other clients of the site do with the
-toolkit's own views stays as it is.
+Users have to be active and allowed to connect each time a token is issued. A code or refresh token
+that is used twice revokes all tokens issued from it. Every token of a self-registered client has an
+audience. Codes are stored as digests. The toolkit's own views do not change for the site's other
+clients.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REFRESH = "refresh_token"
 
 
 def digest(secret: str) -> str:
-    """The SHA-256 of a code or token, in hexadecimal: what the tables hold of it."""
+    """Return the SHA-256 of a code or token in hexadecimal, as stored in the database."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
@@ -43,16 +43,16 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     # Clients
 
     def client_authentication_required(self, request: Any, *args: Any, **kwargs: Any) -> bool:
-        """Whether the client has to prove who it is; also when it offers to, by an assertion."""
+        """Return whether the client has to authenticate; always, if it sends an assertion."""
         if assertions.is_present(request):
             return True
         return bool(super().client_authentication_required(request, *args, **kwargs))
 
     def authenticate_client(self, request: Any, *args: Any, **kwargs: Any) -> bool:
-        """Whether the client proved who it is: by an assertion (RFC 7523), or by its secret.
+        """Authenticate the client by an assertion (RFC 7523) or its secret; return the result.
 
-        A client whose keys are known here proves itself with them alone, and none asks in the name
-        of another: oauthlib 3 would go by the name in the form.
+        A client with keys can authenticate only with them. A client id in the form has to be that
+        of the authenticated client, since oauthlib 3 uses the one in the form.
         """
         claimed = request.client_id
         if assertions.is_present(request):
@@ -64,10 +64,10 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         return claimed in (None, "", client_id) and not assertions.has_keys(client_id)
 
     def validate_client_id(self, client_id: str, request: Any, *args: Any, **kwargs: Any) -> bool:
-        """Whether a client may ask a user; one that registered itself only on our own page.
+        """Return whether the client may send an authorization request.
 
-        The toolkit's, which a site may serve beside it, names no server and can be told to skip the
-        question.
+        A self-registered client may use only the authorization endpoint of this app. The toolkit's
+        own consent page, which a site may serve too, names no server and can be skipped.
         """
         if not super().validate_client_id(client_id, request, *args, **kwargs):
             return False
@@ -76,7 +76,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     def validate_grant_type(
         self, client_id: str, grant_type: str, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
-        """Whether the client may use a grant; one that registered itself only needs a user."""
+        """Return whether the client may use the grant; self-registered ones need user consent."""
         if _is_dynamic(client) and grant_type not in (CODE, REFRESH):
             return False
         return bool(
@@ -92,7 +92,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     def get_authorization_code_scopes(
         self, client_id: str, code: str, redirect_uri: str, request: Any
     ) -> list[str]:
-        """The scopes of a code that is not validated yet: whether an ID token is asked for too."""
+        """Return the scopes of a code before its validation, to detect requests for an ID token."""
         scopes: list[str] = super().get_authorization_code_scopes(
             client_id, digest(code), redirect_uri, request
         )
@@ -101,8 +101,8 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     def validate_code(
         self, client_id: str, code: str, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
-        """Whether a code can be exchanged; one that already was ends what came of it."""
-        # All that comes after looks the code up by this.
+        """Return whether the code is valid; if it was used before, revoke its tokens."""
+        # Everything after this looks the code up by its digest.
         request.code = digest(code)
         if super().validate_code(client_id, request.code, client, request, *args, **kwargs):
             grant = get_grant_model()._default_manager.get(code=request.code)
@@ -115,7 +115,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         if redeemed is None:
             return
         ended = end_family(redeemed.family) if redeemed.family else end_token(redeemed.checksum)
-        # Once there is nothing left to end, whoever repeats it only fills the table.
+        # If nothing was left to revoke, repeated attempts must not fill the table.
         note = security_log.record if ended else security_log.record_some
         note(
             AuthEvent.Kind.REPLAY,
@@ -130,7 +130,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     def validate_refresh_token(
         self, refresh_token: str, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
-        """Whether a refresh token can be used; one that was replaced ends its whole family."""
+        """Return whether the refresh token is valid; a rotated one revokes its token family."""
         tokens = get_refresh_token_model()._default_manager
         known = tokens.filter(token_checksum=digest(refresh_token))
         found = known.order_by("-pk").first()
@@ -141,7 +141,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
                 used.user, client, used.resource
             ) and bindings.check_for_refresh(used.token_family)
         if was_live:
-            # The toolkit has revoked the rows; streams are told, and so is the log.
+            # The toolkit has revoked the rows; this notifies open streams and logs the reuse.
             end_family(found.token_family)
             security_log.record(
                 AuthEvent.Kind.REUSE,
@@ -154,10 +154,10 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
     # Tokens
 
     def validate_bearer_token(self, token: str, scopes: list[str], request: Any) -> bool:
-        """Whether a token opens an API of the site; an assistant's is for servers alone.
+        """Return whether the token is valid for an API of the site; MCP tokens are not.
 
-        The toolkit takes all that is below the address of one for a part of it, which for a server
-        at the root of the site is everything.
+        The toolkit accepts a token for all URLs below its audience, which for an MCP server at the
+        root of the site is every URL.
         """
         if not super().validate_bearer_token(token, scopes, request):
             return False
@@ -171,7 +171,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         if granted is None:
             return
         request.granted_resource = granted
-        # The toolkit narrows what was bound; to bind what was not is to widen.
+        # The toolkit only reduces resources that were bound; binding others would extend the grant.
         wider = {canonical(one) for one in request.resource} - {canonical(one) for one in granted}
         if wider or (_is_dynamic(request.client) and not request.resource):
             raise errors.CustomOAuth2Error(error="invalid_target", request=request)
@@ -196,11 +196,11 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
             note_issue(issued, HandedOn(request), grant=request.grant_type)
 
     def _claim(self, request: Any) -> RedeemedCode:
-        """The mark that a code was exchanged, which only one of several at once can make.
+        """Mark the code as exchanged, which only one of several concurrent requests can do.
 
         Raises:
-            InvalidGrantError: somebody else made it. No family ends: whoever gets here at the same
-                time has proven the same verifier, and is one client that asked twice.
+            InvalidGrantError: if another request did. No family is revoked: a concurrent request
+                with the same PKCE verifier is a retry of the same client.
         """
         redeemed = RedeemedCode(digest=request.code)
         if not redeemed.claim():
@@ -213,20 +213,20 @@ class Validator(OAuth2Validator):  # type: ignore[misc]  # the toolkit has no ty
         refresh = super()._create_refresh_token(request, refresh_token_code, access_token, previous)
         granted = getattr(request, "granted_resource", None)
         if granted is not None and refresh.resource != granted:
-            # What was narrowed is this access token, not the grant (RFC 8707, section 2.2).
+            # Only the access token has fewer resources, not the grant (RFC 8707, section 2.2).
             refresh.resource = granted
             refresh.save(update_fields=["resource"])
         return refresh
 
 
 def seconds_left(access_token: Any) -> int:
-    """How long a new token is good: what it stands on may end before it would."""
+    """Return the lifetime of a new token; upstream access that it depends on may shorten it."""
     left: float = (access_token.expires - timezone.now()).total_seconds()
     return round(left)
 
 
 def note_issue(access_token: Any, request: HttpRequest, *, grant: str) -> None:
-    """Put an issued token into the security log."""
+    """Record an issued token in the security log."""
     security_log.record(
         AuthEvent.Kind.ISSUE,
         request=request,
@@ -239,7 +239,7 @@ def note_issue(access_token: Any, request: HttpRequest, *, grant: str) -> None:
 
 
 def _granted(request: Any) -> list[str] | None:
-    """What the code or refresh token is bound to; ``None`` for a grant that has neither."""
+    """Return the resources of the code or refresh token, ``None`` for other grants."""
     if request.grant_type == CODE:
         grant = get_grant_model()._default_manager.get(code=request.code)
         return list(grant.resource or ())
@@ -250,7 +250,7 @@ def _granted(request: Any) -> list[str] | None:
 
 
 def _may_still_connect(user: Any, client: Any, resources: list[str]) -> bool:
-    """Whether the user is active and ``CAN_CONNECT`` says yes to each server a token would open."""
+    """Return whether the user is active and ``CAN_CONNECT`` allows each server of the token."""
     if user is None or not user.is_active:
         return False
     servers = [server_of(one) for one in resources]

@@ -150,14 +150,14 @@ def test_a_document_that_the_site_cannot_fetch_stops_its_host() -> None:
     assert address in step(examined()["claude-code"], "registration")["found"]
     del documents.published[address]
     found = broken("claude-code", "registration")
-    assert found["found"] == f"{address}: The document was answered with 404."
+    assert found["found"] == f"{address}: The host responded with HTTP 404."
     assert "https" in found["fix"]
 
 
 def test_a_host_that_documents_are_not_taken_from_stops_it(settings: Any) -> None:
     settings.MCP_DJANGO = {**settings.MCP_DJANGO, "OAUTH": {"CIMD_HOSTS": ["other.example"]}}
     found = broken("claude-code", "registration")
-    assert "not one that this site takes documents from" in found["found"]
+    assert "does not accept documents from this host" in found["found"]
     assert "CIMD_HOSTS" in found["fix"]
 
 

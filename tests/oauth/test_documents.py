@@ -537,15 +537,15 @@ def test_a_signed_in_user_has_the_document_of_a_client_fetched(client: Client, u
 @pytest.mark.parametrize(
     ("published", "oauth", "reason"),
     [
-        (None, {}, "The document was answered with 404."),
+        (None, {}, "The host responded with HTTP 404."),
         ({"client_name": None}, {}, "The document has no client_name."),
-        ({"client_secret": "x"}, {}, "The document has a secret, which everybody could read."),
+        ({"client_secret": "x"}, {}, "The document has a client secret, which would be public."),
         (
             {},
             {"CIMD_HOSTS": ["other.example"]},
-            "The host is not one that this site takes documents from.",
+            "This site does not accept documents from this host.",
         ),
-        ({}, {"CIMD": False}, "This site takes no metadata documents of clients."),
+        ({}, {"CIMD": False}, "This site does not accept client metadata documents."),
     ],
 )
 def test_a_document_that_is_not_taken_is_told(
@@ -565,7 +565,7 @@ def test_a_document_that_is_not_taken_is_told(
     for _ in range(2):
         response = client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
         assert response.status_code == 400
-        assert f"Its document {CLIENT} was not taken: {reason}" in response.content.decode()
+        assert f"Its metadata document {CLIENT} was rejected: {reason}" in response.content.decode()
     event = AuthEvent.objects.filter(kind=AuthEvent.Kind.DOCUMENT).last()
     assert event is not None
     assert (event.user, event.client_id, event.details) == (user, CLIENT, {"reason": reason})
@@ -580,7 +580,7 @@ def test_addresses_that_an_attacker_chooses_do_not_fill_the_log(client: Client, 
     for number in range(security_log.SOME_OF_ONE + 3):
         address = f"https://client.example/{number}?access_token={'s' * 40}"
         page = client.get(f"/oauth/authorize?{authorize_query(address)}").content.decode()
-        assert "was not taken" in page
+        assert "was rejected" in page
     longest = f"https://client.example/{'<b>' * 200}"
     page = client.get(f"/oauth/authorize?{authorize_query(longest)}").content.decode()
     assert "too long" in page
@@ -599,7 +599,7 @@ def test_a_document_that_is_gone_locks_nobody_out(client: Client, user: Any) -> 
     assert response.status_code == 200
     assert len(documents.asked) == 1
     event = AuthEvent.objects.get(kind=AuthEvent.Kind.DOCUMENT)
-    assert event.details == {"reason": "The document was answered with 404."}
+    assert event.details == {"reason": "The host responded with HTTP 404."}
     # It is not asked for again at once.
     client.get(f"/oauth/authorize?{authorize_query(CLIENT)}")
     assert len(documents.asked) == 1

@@ -139,7 +139,7 @@ def test_threat_25_an_assertion_that_does_not_hold_is_worth_nothing(
 def test_the_log_says_what_an_assertion_lacks(assistant: Any, known: Any, caplog: Any) -> None:
     caplog.set_level("INFO", logger="mcp_django.security")
     bring(assistant, word(assistant, resource=None))
-    assert "There is no resource." in caplog.text
+    assert "The claim resource is missing." in caplog.text
 
 
 def test_threat_25_a_public_key_is_no_shared_secret(assistant: Any, known: Any) -> None:

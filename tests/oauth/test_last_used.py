@@ -71,4 +71,4 @@ def test_threat_29_a_call_is_noted_every_ten_minutes_at_most(
 
 def test_the_page_shows_no_other_accounts_where_there_are_none(client: Client, user: Any) -> None:
     client.force_login(user)
-    assert b"Accounts elsewhere" not in client.get("/oauth/connections/").content
+    assert b"Accounts at other providers" not in client.get("/oauth/connections/").content

@@ -314,7 +314,7 @@ def test_pages_that_cannot_be_shown_are_found(settings: Any, tmp_path: Path) -> 
     settings.TEMPLATES = [{**engine, "APP_DIRS": False, "OPTIONS": {}}]
     found = checks.check_templates(None)
     assert ids(found) == ["E016"] * 3
-    assert "mcp_django/oauth/authorize.html is not found" in found[0].msg
+    assert "mcp_django/oauth/authorize.html does not exist" in found[0].msg
     own = tmp_path / "mcp_django" / "oauth" / "error.html"
     own.parent.mkdir(parents=True)
     own.write_text("{% nothing %}")
@@ -423,7 +423,7 @@ def test_urls_without_their_app_say_so() -> None:
     result = started("oauth2_provider")
     assert result.stderr.rstrip().endswith(
         'ImproperlyConfigured: mcp_django.oauth.urls needs its app: add "mcp_django.oauth" to '
-        "INSTALLED_APPS, or take the include out of the URLs."
+        "INSTALLED_APPS, or remove it from the URLconf."
     )
 
 
@@ -432,8 +432,8 @@ def test_the_urls_say_what_is_missing_before_anything_else_does() -> None:
     result = started("mcp_django.oauth")
     assert result.stdout == "['mcp_oauth.E001']\n"
     assert result.stderr.rstrip().endswith(
-        "ImproperlyConfigured: The authorization server stands on django-oauth-toolkit: add "
-        '"oauth2_provider" to INSTALLED_APPS, or take mcp_django.oauth.urls out of the URLs.'
+        "ImproperlyConfigured: mcp_django.oauth.urls needs django-oauth-toolkit: add "
+        '"oauth2_provider" to INSTALLED_APPS, or remove mcp_django.oauth.urls from the URLconf.'
     )
 
 

@@ -167,7 +167,7 @@ def test_the_id_of_a_machine_client_with_more_permissions_cannot_be_taken(
     machine.delete()
     address = f"{ADMIN}application/add/" if way == "add" else address_of(own)
     answer = client.post(address, taken)
-    assert "acts as an account that may do what you may not" in str(answer.context["errors"])
+    assert "an account with permissions that you do not have" in str(answer.context["errors"])
     assert ask(machine, client_secret=SECRET).status_code == 401
     client.force_login(boss)
     assert client.post(address, taken).status_code == 302

@@ -99,8 +99,8 @@ def test_every_text_of_the_templates_is_marked_for_translation() -> None:
 @pytest.mark.parametrize(
     ("resource", "text"),
     [
-        (parties.RESOURCE, "to use this site in your name"),
-        ([parties.RESOURCE, parties.OTHER_RESOURCE], "to use these servers in your name"),
+        (parties.RESOURCE, "to use this site on your behalf"),
+        ([parties.RESOURCE, parties.OTHER_RESOURCE], "to use these servers on your behalf"),
         (None, "did not say which server"),
     ],
 )

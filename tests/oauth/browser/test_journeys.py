@@ -270,7 +270,7 @@ def test_a_call_sends_its_own_user_to_the_provider(
     other = visit()
     other.open(url)
     other.sign_in("grace")
-    other.page.get_by_text("Somebody else was asked").wait_for()
+    other.page.get_by_text("Another user was asked").wait_for()
     other.expect_statuses(403)
     other.press("Use another account")
     other.sign_in("ada")

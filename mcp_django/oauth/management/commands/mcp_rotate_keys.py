@@ -1,4 +1,4 @@
-"""``manage.py mcp_rotate_keys``: encrypt upstream access anew under the first of ``FIELD_KEYS``."""
+"""``manage.py mcp_rotate_keys``: re-encrypt upstream access with the first of ``FIELD_KEYS``."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from mcp_django.oauth.upstream.grants import reseal
 
 
 class Command(BaseCommand):
-    """Re-encrypts every row; the old keys can be removed afterwards."""
+    """Re-encrypt every row; the old keys can be removed afterwards."""
 
-    help = "Encrypt upstream access anew under the first of OAUTH['FIELD_KEYS']."
+    help = "Re-encrypt upstream access with the first key of OAUTH['FIELD_KEYS']."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Re-encrypt, and say how many rows no key in force opens."""
+        """Re-encrypt, and report how many rows cannot be decrypted with any key."""
         done = lost = 0
         for pk in UpstreamGrant.objects.exclude(access_cipher=b"").values_list("pk", flat=True):
             if _reseal(pk):
                 done += 1
             else:
                 lost += 1
-        # They live for ten minutes, and their users can begin again.
+        # They live for ten minutes, and their users can start again.
         UpstreamTransaction.objects.all().delete()
-        self.stdout.write(f"Encrypted {done} upstream accesses under the first key.")
+        self.stdout.write(f"Upstream access re-encrypted with the first key: {done}.")
         if lost:
-            self.stderr.write(f"{lost} cannot be opened with any key; their users connect again.")
+            self.stderr.write(
+                f"Not decryptable with any key: {lost}. These users have to connect again."
+            )
 
 
 def _reseal(pk: int) -> bool:
-    """Whether the row could be opened. It is held, since it may be renewed at this moment."""
+    """Re-encrypt a row, locked against a concurrent renewal; return whether it was decryptable."""
     with transaction.atomic(using=router.db_for_write(UpstreamGrant)):
         grant = UpstreamGrant.objects.select_for_update().get(pk=pk)
         try:
