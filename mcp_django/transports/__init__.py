@@ -1,1 +1,1 @@
-"""Bytes in, bytes out: one HTTP core and the mounts that decide where its parts run."""
+"""The transports: Streamable HTTP, HTTP+SSE, stdio and in-memory; all mounts share an HTTP core."""

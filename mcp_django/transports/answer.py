@@ -1,8 +1,8 @@
-"""From an authorized call to its reply or its stream: run in a thread or on the loop, in time.
+"""Run an authorized call, in a thread or on the event loop, and build its reply or its stream.
 
-A call that reports something before its answer is a stream of messages; any other is one reply. A
-thread cannot be stopped: a call that is not finished by its deadline is answered as timed out,
-and its own answer is dropped.
+A call that sends messages before its response is answered with a stream, any other with one
+reply. A thread cannot be stopped: a call that is not finished by its deadline is answered with a
+timeout error, and its own result is discarded.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from mcp_django.transports.outgoing import (
 )
 from mcp_django.transports.request_checks import first_done
 
-# The calls of sessions, which nothing else holds once their clients have gone.
+# Tasks of calls in sessions; nothing else references them after their clients disconnect.
 _detached: set[asyncio.Task[Reply | Stream]] = set()
 
 
 def finish(work: Work) -> Reply | Stream:
-    """Run a call in this thread and answer it."""
+    """Run a call in this thread and return its reply or stream."""
     invocation = work.invocation
     try:
         if invocation.incoming.revision.stateless:
@@ -61,10 +61,10 @@ def finish(work: Work) -> Reply | Stream:
 
 
 async def afinish(work: Work) -> Reply | Stream:
-    """Run a call from the event loop and answer it."""
+    """Run a call from the event loop and return its reply or stream."""
     if work.invocation.incoming.revision.stateless:
         return await _afinish(work)
-    # A client that went away has cancelled nothing (HTTP-16).
+    # A client that disconnects does not cancel its call in a session.
     task = asyncio.get_running_loop().create_task(_watched(work))
     _detached.add(task)
     task.add_done_callback(_detached.discard)
@@ -83,7 +83,7 @@ async def _afinish(work: Work) -> Reply | Stream:
         result = await invoke.execute(work.invocation)
         if work.ask is None or result.get("resultType") != "input_required":
             return _answered(work, result)
-        # Opening the stream writes its row.
+        # Opening the stream writes a database row, so it needs a thread.
         ask = partial(with_request_signals, partial(work.ask, result))
         return await pool("desk").run(ask)
     except MCPError as exc:
@@ -109,13 +109,13 @@ def _failed(work: Work, exc: MCPError) -> Reply:
 
 
 def _is_cancelled(work: Work) -> bool:
-    """Whether the client of a session has cancelled the call; what it comes to is discarded."""
+    """Return whether the client of a session cancelled the call; its result is then discarded."""
     call = work.invocation
     return call.cancellation.is_wish and not call.incoming.revision.stateless
 
 
 def _cancelled(work: Work) -> Reply:
-    """The answer to a call that its client has cancelled, which needs one over HTTP (CAN-8)."""
+    """Return the error reply to a cancelled call; over HTTP, every request needs a reply."""
     return _failed(work, RequestCancelled())
 
 
@@ -123,27 +123,29 @@ def _cancelled(work: Work) -> Reply:
 
 
 def stream(invocation: Invocation) -> AsyncGenerator[bytes, None]:
-    """The messages of a call as events: what was reported, then the response, then the end."""
+    """Return a call's messages as server-sent events: its notifications, then its response."""
     return as_events(invocation.incoming, messages(invocation))
 
 
 async def messages(
     invocation: Invocation, *, answers: Answers | None = None, first: Result | None = None
 ) -> Messages:
-    """The messages of a call, as they come.
+    """Run a call and yield its messages as they are sent.
 
-    ``answers`` is where a client of a handshake revision answers questions, ``first`` the result
-    of a call that has asked its first ones already.
+    ``answers`` receives the responses of a client of a handshake revision to the call's client
+    requests (elicitation, sampling, roots). ``first`` is the result of a call that already ran
+    and returned its first client requests.
 
-    Closing the generator is how the client cancels (HTTP-26): an async function is cancelled, a
-    synchronous one finds ``ctx.cancelled`` raised and its answer is dropped.
+    Closing the generator cancels the call, as a client does by closing the response stream: an
+    async function is cancelled; for a synchronous one ``ctx.cancelled`` is set and its result is
+    discarded.
 
     Raises:
-        MCPError: the call means a JSON-RPC error, or the end of the process cut it off.
+        MCPError: the call results in a JSON-RPC error, or was cancelled because the process stops.
     """
     mailbox = Mailbox()
     sent_away = asyncio.Event()
-    # Proxies and hosts give up on a stream whose first byte is late.
+    # Proxies and hosts time out on a stream whose first byte is late.
     yield SILENCE
     running = asyncio.ensure_future(_response(invocation, mailbox, answers, first))
     running.add_done_callback(lambda _: mailbox.wake())
@@ -157,9 +159,9 @@ async def messages(
         for message in mailbox.take():
             yield _outgoing(message)
         if running.cancelled() and sent_away.is_set():
-            raise InvalidRequest("Your access was taken away; the call was stopped.")
+            raise InvalidRequest("Your access was revoked; the call was cancelled.")
         if running.cancelled():
-            raise InternalError("The server is stopping; call again.")
+            raise InternalError("The server is shutting down; send the request again.")
         yield Outgoing(running.result(), is_response=True)
     finally:
         invocation.cancellation.expire()
@@ -170,7 +172,7 @@ async def messages(
 def _ended_with_caller(
     invocation: Invocation, sent_away: asyncio.Event, running: asyncio.Future[bytes]
 ) -> Iterator[None]:
-    """Stop a call whose caller is sent away; it may outlast its credential's own time."""
+    """Cancel the call if the caller's access is revoked, but not if the credential expires."""
 
     def end() -> None:
         sent_away.set()
@@ -214,32 +216,33 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Ticket:
-    """Goes with a request into a thread, which notes on it what it begins to run.
+    """State of one request, shared between the event loop and the thread that serves it.
 
-    By that the event loop knows when to stop waiting for the thread.
+    The thread records the call that it starts and its deadline, so the event loop knows when to
+    stop waiting for the thread.
     """
 
     cancellation: Cancellation = field(default_factory=Cancellation)
     work: Work | None = None
     deadline: float | None = None
     view: object = None
-    """For which view ``LaneHandler`` had a look at the head."""
+    """The view for which ``LaneHandler`` has already checked the request's head."""
     refusal: Reply | None = None
-    """What the request is answered whose body was not read to its end."""
+    """The reply to a request that was rejected before its body was read completely."""
     body: bytes = b""
     message: Message | None = None
-    """What this body says; middleware may have put another in its place."""
+    """The decoded ``body``; valid only while middleware has not replaced the body."""
 
     def start(self, work: Work) -> None:
-        """Note that this call begins now; for the thread."""
+        """Record that this call starts now and set its deadline; called in the thread."""
         self.deadline = time.monotonic() + time_limit(work.invocation)
         self.work = work
 
 
 async def in_time(ticket: Ticket, running: Awaitable[T]) -> T | Reply:
-    """What the thread gives, or the answer to a call that it did not finish in time.
+    """Return the thread's result, or a timeout reply if it misses the call's deadline.
 
-    The thread goes on, since nothing can stop it; its answer is dropped.
+    A thread cannot be stopped, so it keeps running; its result is discarded.
     """
     task = asyncio.ensure_future(running)
     try:
@@ -254,7 +257,7 @@ async def in_time(ticket: Ticket, running: Awaitable[T]) -> T | Reply:
 
 
 async def _timed_out(work: Work) -> Reply:
-    """The answer to a call whose thread did not come back in time."""
+    """Return the reply to a call whose thread missed the deadline."""
     try:
         result = await invoke.timed_out(work.invocation)
         body = respond(work.invocation.incoming, result)
@@ -264,7 +267,7 @@ async def _timed_out(work: Work) -> Reply:
 
 
 def _patience(ticket: Ticket) -> float:
-    """Seconds until it is worth looking again."""
+    """Return the seconds to wait before the deadline is checked again."""
     if ticket.deadline is None:
         return 1.0
     return max(0.0, ticket.deadline - time.monotonic())

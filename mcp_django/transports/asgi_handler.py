@@ -1,10 +1,10 @@
-"""The fast ASGI handler: Django's middleware and the view in one thread; and the raw ASGI mount.
+"""The fast ASGI handler, which runs Django's middleware in one thread, and the raw ASGI mount.
 
-Django's own ASGI handler crosses between threads and the loop at every synchronous middleware,
-which costs ten times as much and holds a thread for every open stream. ``LaneHandler`` runs the
-whole chain in one pooled thread, releases the thread, and sends streams on the loop. Middleware
-sees every request, including one that is refused before its body was read, which then has an
-empty body.
+Django's own ASGI handler switches between a thread and the event loop at every synchronous
+middleware, which costs ten times as much and uses a thread for every open stream. ``LaneHandler``
+runs the whole middleware chain and the view in one pooled thread, releases the thread, and sends
+streams from the event loop. Middleware sees every request, including one that is rejected before
+its body was read; the body of such a request is empty.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ from mcp_django.transports.view import DeferredResponse, EventStreamResponse
 
 
 class LaneHandler(BaseHandler):
-    """Serves the requests that the URLconf gives to an endpoint of ours."""
+    """Serves the requests that the URLconf routes to an MCP endpoint."""
 
     def __init__(self) -> None:
         super().__init__()
         self.load_middleware(is_async=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, view: Any) -> None:
-        """Serve one connection, for which the URLconf has this view."""
+        """Serve one request; ``view`` is the view that the URLconf resolved for it."""
         ticket = Ticket(view=view)
         head = exchange_of(scope, ticket.cancellation, view)
         reading = Reading(view.mcp_server, scope, head, receive)
@@ -88,8 +88,8 @@ class LaneHandler(BaseHandler):
         except ClientGone:
             ticket.cancellation.cancel()
         finally:
-            # The request knows its ticket and the work its request: untied, neither is left to
-            # the garbage collector.
+            # The request references its `Ticket`, and `work` references the request. Break this
+            # reference cycle, so that neither has to wait for the garbage collector.
             ticket.work = None
 
     async def _answer(
@@ -103,7 +103,7 @@ class LaneHandler(BaseHandler):
         try:
             response = await in_time(ticket, running)
         except Busy as exc:
-            # Which server it was for only the URLconf knows.
+            # The server is not known here: middleware may change the URLconf.
             call_log.turned_away(None, message, exc, transport="http")
             response = error_reply(exc, request_id_of(message))
         if isinstance(response, Reply):
@@ -116,13 +116,13 @@ class LaneHandler(BaseHandler):
             await send_reply(_reply(response), send)
 
     def _respond(self, scope: Scope, body: bytes, ticket: Ticket) -> HttpResponseBase:
-        """The whole of Django, in this thread, between its signals."""
+        """Run Django's middleware and the view in this thread, with the request signals."""
         request_started.send(sender=type(self), scope=scope)
         end: Callable[[], object] = partial(request_finished.send, sender=type(self))
         try:
             response = self._response(scope, body, ticket)
             if not isinstance(response, (DeferredResponse, EventStreamResponse)):
-                # Sends the signal itself.
+                # `close` sends `request_finished`.
                 end = response.close
         finally:
             end()
@@ -136,12 +136,12 @@ class LaneHandler(BaseHandler):
             return HttpResponseBadRequest()
         request.mcp_ticket = ticket
         response = self.get_response(request)
-        # The sender of the signal at its closing, as in Django's own handlers; not in the stubs.
+        # The sender of `request_finished`, as in Django's own handlers; not in the stubs.
         response._handler_class = type(self)  # type: ignore[attr-defined]
         return response
 
     async def _send_deferred(self, response: DeferredResponse, send: Send) -> None:
-        """Run the async function now and send its answer under the middleware's headers."""
+        """Run the async function and send its reply with the headers that middleware added."""
         answer = await afinish(response.work)
         names = {name.lower() for name, _ in answer.headers}
         added = [pair for pair in _header_list(response) if pair[0].lower() not in names]
@@ -152,7 +152,7 @@ class LaneHandler(BaseHandler):
             await send_reply(answer, send)
 
     async def _send_events(self, response: EventStreamResponse, send: Send) -> None:
-        """Pump the events ourselves: whatever a middleware wrapped around them is left aside."""
+        """Send the stream's own events; an iterator that middleware put around them is unused."""
         stream = response.stream
         await _send_stream(Stream(headers=tuple(_header_list(response)), open=stream.open), send)
 
@@ -164,13 +164,13 @@ async def _decoded(body: bytes) -> Message:
 
 
 def _pool_of(message: Message) -> Any:
-    """The pool that a method belongs to."""
+    """Return the name of the thread pool for a message."""
     works = isinstance(message, Request) and message.method in WORK_METHODS
     return "work" if works else "desk"
 
 
 def _header_list(response: HttpResponseBase) -> list[tuple[str, str]]:
-    """The headers with the cookies; a length or an encoding would not be that of what is sent."""
+    """Return the headers and cookies, but no length or encoding that may not match the body."""
     cookies = [("Set-Cookie", cookie.OutputString()) for cookie in response.cookies.values()]
     dropped = {"content-length"} | ({"content-encoding"} if response.streaming else set())
     kept = [(name, value) for name, value in response.items() if name.lower() not in dropped]
@@ -188,18 +188,20 @@ def _reply(response: HttpResponseBase) -> Reply:
 class RawMount:
     """One server as an ASGI application for a ``URLRouter``, without Django's middleware.
 
-    Host, origin, size and authentication are checked by the core as on every mount. A request that
-    needs the database, or whose function is synchronous, makes one hop to a pooled thread; an
-    anonymous call of an async function makes none.
+    The HTTP core checks host, origin, size and authentication, as for every mount. A request that
+    needs the database, or whose function is synchronous, is run in a pooled thread; an anonymous
+    call of an async function needs no thread.
     """
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
+        """Serve one request."""
         if scope["type"] != "http":
-            raise ValueError(f"An MCP endpoint serves http, not {scope['type']!r}.")
+            raise ValueError(
+                f"An MCP endpoint serves only ASGI scopes of type 'http', not {scope['type']!r}."
+            )
         ticket = Ticket()
         send_at_once(send)
         try:
@@ -214,10 +216,10 @@ class RawMount:
 async def read(
     server: Server, scope: Scope, receive: Receive, send: Send, ticket: Ticket
 ) -> Exchange | None:
-    """The request with its body; ``None`` when it was answered without.
+    """Return the request with its body, or ``None`` if it was answered without the body.
 
     Raises:
-        ClientGone: the client closed before the end.
+        ClientGone: the client disconnected before the body was complete.
     """
     head = exchange_of(scope, ticket.cancellation)
     reading = Reading(server, scope, head, receive)
@@ -229,9 +231,9 @@ async def read(
 
 
 def exchange_of(scope: Scope, cancellation: Cancellation, view: Any = None) -> Exchange:
-    """An ASGI request in the form that the core reads, without its body.
+    """Convert an ASGI request, without its body, to an ``Exchange``.
 
-    The ``view`` is what a URLconf has for it, where one was asked.
+    ``view`` is the view that the URLconf resolved, or ``None`` if there is no URLconf.
     """
     headers = Headers(scope["headers"])
     return Exchange(
@@ -249,7 +251,7 @@ def exchange_of(scope: Scope, cancellation: Cancellation, view: Any = None) -> E
 
 
 def _scheme_of(scope: Scope, headers: Headers) -> str:
-    """The scheme as ``HttpRequest.scheme`` reads it, without a request."""
+    """Return the scheme that ``HttpRequest.scheme`` would, without building a request."""
     trusted: tuple[str, str] | None = settings.SECURE_PROXY_SSL_HEADER
     if trusted is not None:
         name, secure = trusted
@@ -260,7 +262,7 @@ def _scheme_of(scope: Scope, headers: Headers) -> str:
 
 
 def _endpoint_of(path: str) -> Endpoint:
-    """Which endpoint of a mount a path names, where no URLconf has said so."""
+    """Return the endpoint that a path names on a mount without a URLconf."""
     last = path.rstrip("/").rpartition("/")[2]
     return last if last in ("sse", "messages", "health") else "mcp"  # type: ignore[return-value]
 
@@ -271,7 +273,7 @@ def _once(scope: Scope, body: bytes, view: Any = None) -> Callable[[], ASGIReque
     def get() -> ASGIRequest:
         if not built:
             built.append(ASGIRequest(scope, BytesIO(body)))
-            # By its view an endpoint knows the URL that tokens are issued for.
+            # The endpoint derives the URL that tokens are issued for from the resolved view.
             built[0].resolver_match = ResolverMatch(view, (), {}) if view else None
         return built[0]
 
@@ -279,7 +281,7 @@ def _once(scope: Scope, body: bytes, view: Any = None) -> Callable[[], ASGIReque
 
 
 async def respond(server: Server, exchange: Exchange, ticket: Ticket, send: Send) -> None:
-    """Answer one request over ASGI."""
+    """Process one request and send its answer over ASGI."""
     outcome = await _outcome_of(server, exchange, ticket)
     if isinstance(outcome, Stream):
         await _send_stream(outcome, send)
@@ -289,7 +291,7 @@ async def respond(server: Server, exchange: Exchange, ticket: Ticket, send: Send
 
 
 async def _outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Reply | Stream:
-    """What the request comes to, each part run where it belongs."""
+    """Process a request, partly on the event loop and partly in a thread; return its outcome."""
     if len(exchange.body) > MAX_INLINE_BYTES:
         received = await asyncio.to_thread(receive, server, exchange)
     else:
@@ -310,12 +312,15 @@ async def _outcome_of(server: Server, exchange: Exchange, ticket: Ticket) -> Rep
 
 
 def needs_thread(received: Received) -> bool:
-    """Whether finding the caller may touch the database: not for anonymous ones let in by rule."""
+    """Return whether authorizing the request may use the database.
+
+    It does not for an anonymous request to a server that is open to anonymous callers.
+    """
     server, message = received.server, received.message
     if received.exchange.endpoint == "health" or len(received.exchange.body) > MAX_INLINE_BYTES:
         return True
     if isinstance(message, Request) and message.method in LISTS:
-        # What the admin says is asked for each of them.
+        # Each list request checks for overrides from the admin.
         return True
     headers = received.exchange.headers
     if any(name in headers for name in ("authorization", "cookie", SESSION_ID)):
@@ -326,7 +331,7 @@ def needs_thread(received: Received) -> bool:
 
 
 def _admit_here(received: Received) -> Outcome | None:
-    """Admit a request on the loop; ``None`` when anything about it asks the database."""
+    """Authorize a request on the event loop; return ``None`` if that needs the database."""
     try:
         return None if needs_thread(received) else admit(received)
     except SynchronousOnlyOperation:
@@ -334,7 +339,7 @@ def _admit_here(received: Received) -> Outcome | None:
 
 
 def _admit_and_finish(received: Received, ticket: Ticket) -> Outcome:
-    """Admit a request and, if its function is synchronous, run it in this same thread."""
+    """Authorize a request and, if its function is synchronous, run it in the same thread."""
     outcome = admit(received)
     if isinstance(outcome, Work) and not outcome.is_async:
         ticket.start(outcome)
@@ -343,14 +348,14 @@ def _admit_and_finish(received: Received, ticket: Ticket) -> Outcome:
 
 
 async def send_reply(reply: Reply, send: Send) -> None:
-    """Send a finished answer."""
+    """Send a complete reply."""
     headers = (*reply.headers, ("Content-Length", str(len(reply.body))))
     await _start(reply.status, headers, send)
     await send({"type": "http.response.body", "body": reply.body})
 
 
 async def _send_stream(stream: Stream, send: Send) -> None:
-    """Send events as they come."""
+    """Send a stream's events as they are produced."""
     await _start(200, stream.headers, send)
     async with aclosing(stream.open()) as events:
         async for event in events:

@@ -1,4 +1,4 @@
-"""Cancellation of calls in sessions, in this process or another one (CAN-1…CAN-8)."""
+"""Cancel calls in sessions with ``notifications/cancelled``, in this process or another one."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ logger = logging.getLogger("mcp_django")
 
 C = TypeVar("C", Invocation, Awaiting)
 
-# What is put down for calls that nobody is known to run, of one session: the newest count.
+# How many cancellations one session may have stored for other processes; the newest are kept.
 MAX_WAITING: Final = 64
-# A cancellation may have overtaken its request by so much. An older one meant an earlier request
-# that had the same id, which no client should use again.
+# A cancellation may arrive this many seconds before its request. An older one was meant for an
+# earlier request with the same id, which clients should not reuse.
 OVERTAKING_SECONDS: Final = 10
 
 
 class CancelledParams(msgspec.Struct, rename="camel"):
-    """Parameters of a cancellation; ``1.0`` is the integer 1 here as in an id."""
+    """Parameters of a cancellation; ``1.0`` equals the integer 1, as in a request id."""
 
     request_id: str | int | float
     reason: Any = None
 
 
 def tracked(session_pk: int, call: C) -> C:
-    """The call, known by its id for as long as it runs."""
+    """Register a call, so it can be cancelled by its request id while it runs; return the call."""
     _running.add(session_pk, json.dumps(call.incoming.request.id), call.cancellation)
     return call
 
 
 def cancel(session_pk: int, message: Notification) -> None:
-    """Cancel what a notification names, in whatever process it runs; for a thread.
+    """Cancel the request that a notification names, in the process that runs it; blocking.
 
-    What is unknown, over or malformed is ignored (CAN-2).
+    Unknown or finished requests and malformed notifications are ignored.
     """
     try:
         named = read_params(message.params, CancelledParams).request_id
@@ -68,7 +68,7 @@ def cancel(session_pk: int, message: Notification) -> None:
         return
     owner = streams.owner_of_request(session_pk, named)
     if owner is None:
-        # Perhaps another process answers it with one document, which is stored nowhere.
+        # Another process may be answering it with one JSON document, which has no stored owner.
         inbox.put_newest(session_pk, "cancel", _ref(request_id), keep=MAX_WAITING)
     elif owner != worker_id():
         inbox.put_newest(session_pk, "cancel", _ref(request_id), keep=MAX_WAITING)
@@ -76,7 +76,7 @@ def cancel(session_pk: int, message: Notification) -> None:
 
 
 def collect(session_pk: int) -> None:
-    """Cancel what other processes were told to cancel of the calls that run here; for a thread."""
+    """Cancel calls of this process for which another process stored a cancellation; blocking."""
     ages = {
         _ref(request_id): (request_id, age) for request_id, age in _running.of(session_pk).items()
     }
@@ -84,13 +84,13 @@ def collect(session_pk: int) -> None:
         request_id, age = ages[ref]
         since = age + OVERTAKING_SECONDS
         if inbox.refs(session_pk, [ref], since=since):
-            # A function that is at work in a transaction need not wait until the letter is taken.
+            # Cancel first: a function in a transaction need not wait for the message's deletion.
             _running.cancel(session_pk, request_id)
             inbox.take(session_pk, [ref])
 
 
 def _collect_all(session_pks: Iterable[int]) -> None:
-    """``collect`` for several sessions, of which those that are over need no calls any more."""
+    """Run ``collect`` for several sessions; cancel all calls of sessions that have ended."""
     wanted = set(session_pks)
     for session_pk in wanted - sessions.living(wanted):
         for request_id in _running.of(session_pk):
@@ -100,12 +100,12 @@ def _collect_all(session_pks: Iterable[int]) -> None:
 
 
 def _ref(request_id: str) -> str:
-    """Where a cancellation of this request is put down; an id may be longer than a reference."""
+    """Return the inbox reference of a request's cancellation; a hash, since ids may be too long."""
     return f"cancel {hashlib.sha256(request_id.encode()).hexdigest()}"
 
 
 class _Running:
-    """Running calls by session and request id; forgotten when nobody holds them any more."""
+    """Running calls by session and request id, as weak references to their cancellation flags."""
 
     def __init__(self) -> None:
         self._flags: weakref.WeakValueDictionary[tuple[int, str], Cancellation] = (
@@ -128,7 +128,7 @@ class _Running:
         return True
 
     def of(self, session_pk: int) -> dict[str, float]:
-        """The requests of a session that run here, and for how many seconds."""
+        """Return the session's requests that run in this process, and for how many seconds."""
         now = time.monotonic()
         with self._lock:
             return {
@@ -143,16 +143,17 @@ _running = _Running()
 
 # Cancellations from other processes ---------------------------------------------------------------
 
-# How often is looked, and how long a call runs, at least, before anybody looks for it.
+# The polling interval, and how long a call runs, at least, before the first poll for it.
 LOOK_SECONDS = 1
 
 
 class _Lookout:
-    """One thread of a process that finds out which of its calls another process has cancelled.
+    """A polling thread that cancels calls for which another process stored a cancellation.
 
-    It looks after calls that are answered with one document and so have no stream that another
-    process could notify, once they have run for a while: most are over before they could be
-    cancelled. The thread begins with such a call, and ends when there has been none for a moment.
+    It polls for calls that are answered with one JSON document, since these have no stream that
+    another process could notify. It polls only for calls that have run for a while, because most
+    finish before they could be cancelled. The thread starts with the first such call and ends
+    when a poll finds none.
     """
 
     def __init__(self, look: Callable[[set[int]], None]) -> None:
@@ -164,7 +165,7 @@ class _Lookout:
 
     @contextmanager
     def over(self, call: Invocation) -> Iterator[None]:
-        """Look after a call for as long as it runs, if it is one of a stored session."""
+        """Poll for cancellations of a call while it runs, if it belongs to a stored session."""
         session = call.incoming.session
         if not isinstance(session, StoredSession):
             yield
@@ -195,19 +196,19 @@ class _Lookout:
                 if not now:
                     self._thread = None
                     return
-            # Those that were there at the last look have gone on for a while.
+            # Sessions that also had calls at the last poll.
             if lasting := now & before:
                 self.look(lasting)
             before = now
 
     def look(self, sessions: set[int]) -> None:
-        """Look now, in this thread."""
+        """Check for cancellations now, in this thread."""
         try:
             self._look(sessions)
         except DatabaseError as exc:
-            logger.debug("Cancellations could not be looked for (%s); trying again.", exc)
+            logger.debug("Could not check for cancellations (%s); retrying.", exc)
         except Exception:
-            logger.exception("Cancellations could not be looked for; trying again.")
+            logger.exception("Could not check for cancellations; retrying.")
         finally:
             connections.close_all()
 

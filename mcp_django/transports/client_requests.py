@@ -1,8 +1,8 @@
-"""Requests to a client of a handshake revision: questions and their answers, and ``tasks/result``.
+"""Requests to a client of a handshake revision (elicitation, sampling), and ``tasks/result``.
 
-A question is a JSON-RPC request on the call's own stream; the answer is a message of its own,
-which may reach another process. The waiting is done on the event loop: no thread and no database
-connection is held meanwhile.
+A client request is a JSON-RPC request on the stream of the call; the client posts its response
+separately, possibly to another process. Waiting for the response is done on the event loop and
+uses no thread and no database connection.
 """
 
 from __future__ import annotations
@@ -48,28 +48,30 @@ logger = logging.getLogger("mcp_django")
 Answer = dict[str, Any]
 Send = Callable[[dict[str, Any]], None]
 
-# Answers of one session that wait for another process to take them.
+# How many of a session's responses may be stored for another process to take.
 MAX_WAITING: Final = 64
-UNREADABLE: Final[Answer] = {"error": {"code": 0, "message": "the answer cannot be read"}}
+UNREADABLE: Final[Answer] = {
+    "error": {"code": 0, "message": "the answer is not valid JSON or is nested too deeply"}
+}
 _OURS = re.compile(r"ask-([0-9a-f]{1,16})-[0-9]{1,9}")
 
 
 class Answers(Protocol):
-    """Where answers to questions of one session arrive."""
+    """Receives a client's responses to the client requests of one session."""
 
     def new_id(self) -> str:
-        """An id that no other question of the session has, and no request of the client (RPC-3)."""
+        """Return a request id that is unique in the session, also among the client's own ids."""
 
     async def wait(self, ids: Iterable[str], *, seconds: float) -> dict[str, Answer]:
-        """What was answered within so many seconds, by id."""
+        """Wait at most ``seconds`` for responses and return those that arrived, by id."""
 
 
 async def ask_client(
     invocation: Invocation, questions: Mapping[str, Any], answers: Answers, send: Send
 ) -> dict[str, Answer]:
-    """Send questions and return what the client says to them, by their keys.
+    """Send client requests and return the client's answers, by their keys.
 
-    A question that is not answered in time is taken back, and answered with an error (CAN-7).
+    A request that is not answered in time is cancelled, and an error is returned for it.
     """
     assert invocation.interaction is not None
     seconds = get_settings().question_timeout
@@ -86,7 +88,7 @@ async def ask_client(
             send(jsonrpc.request(request_id, method, asked.sent(request_id, method, params)))
         found = await answers.wait(ids.values(), seconds=seconds)
         asked.answered(found)
-    unanswered = f"nobody answered within {seconds:g} seconds"
+    unanswered = f"the client did not answer within {seconds:g} seconds"
     for request_id in ids.values():
         if request_id not in found:
             reason = {"requestId": request_id, "reason": unanswered}
@@ -96,9 +98,9 @@ async def ask_client(
 
 
 def read_answer(response: Response) -> Answer:
-    """The result of a response, or its error as a member of that name.
+    """Return the result of a client's response, or ``{"error": ...}`` for an error.
 
-    One that nobody can read is the error that says so: whoever asked is not left waiting.
+    An unreadable response is returned as an error too, so the call does not keep waiting.
     """
     raw = response.error if response.error is not None else response.result or b"{}"
     try:
@@ -111,24 +113,24 @@ def read_answer(response: Response) -> Answer:
 
 
 class LocalAnswers:
-    """Answers of a session that lives in one connection."""
+    """Responses in a session that exists only as long as its connection."""
 
     def __init__(self) -> None:
         self._serial = count(1)
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
 
     def new_id(self) -> str:
-        """The next id."""
+        """Return the next id."""
         return f"server-{next(self._serial)}"
 
     def give(self, request_id: str | int, answer: Answer) -> None:
-        """Hand an answer to whoever waits for it; nobody may (HTTP-22)."""
+        """Pass a response to the call that waits for it; drop it if no call does."""
         future = self._waiting.get(str(request_id))
         if future is not None and not future.done():
             future.set_result(answer)
 
     async def wait(self, ids: Iterable[str], *, seconds: float) -> dict[str, Answer]:
-        """What was answered within so many seconds."""
+        """Wait at most ``seconds`` for responses and return those that arrived, by id."""
         loop = asyncio.get_running_loop()
         futures = {one: loop.create_future() for one in ids}
         self._waiting.update(futures)
@@ -141,10 +143,10 @@ class LocalAnswers:
 
 
 class StoredAnswers:
-    """Answers of a session that any process may receive.
+    """Responses in a stored session, which any process may receive.
 
-    The id of a question names the stream that it went out on, so that a process which receives an
-    answer can tell whether anybody asked.
+    The id of a client request contains the number of the stream that it was sent on, so the
+    process that receives the response can find the process that waits for it.
     """
 
     def __init__(self, session_pk: int, stream: int) -> None:
@@ -153,11 +155,11 @@ class StoredAnswers:
         self._serial = count(1)
 
     def new_id(self) -> str:
-        """The next id."""
+        """Return the next id."""
         return f"ask-{self._stream:x}-{next(self._serial)}"
 
     async def wait(self, ids: Iterable[str], *, seconds: float) -> dict[str, Answer]:
-        """What was answered within so many seconds, here or elsewhere."""
+        """Wait at most ``seconds`` for responses, posted to any process; return them by id."""
         missing = set(ids)
         found: dict[str, Answer] = {}
         rung = asyncio.Event()
@@ -183,26 +185,26 @@ class StoredAnswers:
         return found
 
     async def _delivered(self, ids: Iterable[str]) -> dict[str, Answer]:
-        """What other processes have put down."""
+        """Return the responses that other processes stored."""
         try:
             letters = await in_thread(inbox.take, self._session_pk, ids)
         except DatabaseError:
-            # What is there still rings again.
-            logger.warning("Answers could not be looked up.", exc_info=True)
+            # The next notification triggers another attempt.
+            logger.warning("Could not load the client's answers.", exc_info=True)
             return {}
         return {letter.ref: msgspec.json.decode(letter.payload) for letter in letters}
 
 
 def stream_of(request_id: str | int) -> int | None:
-    """The stream on which a question was asked, ``None`` for an id that is not ours."""
+    """Return the number of the stream in a client request's id; ``None`` for a foreign id."""
     found = _OURS.fullmatch(str(request_id))
     return int(found[1], 16) if found is not None else None
 
 
 def deliver(session_pk: int, stream: int, request_id: str, answer: Answer) -> None:
-    """Hand an answer to the call that waits for it, in this process or another; for a thread.
+    """Pass a response to the call that waits for it, in this process or another; blocking.
 
-    One that nobody waits for, or not any more, is dropped (ASK-4).
+    A response that no call waits for is dropped.
     """
     if _awaited.give(session_pk, request_id, answer):
         return
@@ -211,14 +213,14 @@ def deliver(session_pk: int, stream: int, request_id: str, answer: Answer) -> No
         return
     payload = jsonrpc.encode(answer).decode()
     if not inbox.has_room(session_pk, "answer", size=len(payload), keep=MAX_WAITING):
-        logger.warning("An answer of a client is dropped: too many of its session are waiting.")
+        logger.warning("A client's answer was dropped: its session has too many waiting.")
         return
     inbox.put(session_pk, "answer", request_id, payload)
     ring(Topic("", "session", str(session_pk)))
 
 
 class _Awaited:
-    """The questions that calls of this process wait for."""
+    """The client requests whose responses calls of this process wait for."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, str], Callable[[Answer], None]] = {}
@@ -249,7 +251,7 @@ class _Awaited:
 
 
 class _Place:
-    """Keeps entries in a table for as long as it is entered."""
+    """Context manager that adds entries to a dictionary and removes them on exit."""
 
     def __init__(self, table: dict[Any, Any], entries: dict[Any, Any], lock: Any) -> None:
         self._table, self._entries, self._lock = table, entries, lock
@@ -269,19 +271,19 @@ _awaited = _Awaited()
 
 # The stream of ``tasks/result`` -------------------------------------------------------------------
 
-# A change rings. That a worker is gone does not: whoever looks finds out.
+# Changes are published. A lost worker publishes nothing, so the row is polled as well.
 LOOK_SECONDS = 5.0
 
 
 async def messages(awaiting: Awaiting, *, answers: Answers | None = None) -> Messages:
-    """Each change of the task, each of its questions as a request, then its outcome (2025-11-25).
+    """Yield a task's status changes, its client requests, then its outcome (2025-11-25).
 
-    Without ``answers`` there is nobody to ask, and a task that asks ends the wait. Between two
-    changes the stream holds a task of the loop and an event. A client that leaves it does not
-    cancel the task (CAN-6).
+    Without ``answers`` the client cannot be asked, and a task that needs input ends the wait with
+    an error. Between two changes the stream uses one asyncio task and an event. A client that
+    closes the stream does not cancel the task.
 
     Raises:
-        MCPError: the call met an error, the task is gone, or nobody answers.
+        MCPError: the call failed, the task no longer exists, or the client does not answer.
     """
     yield SILENCE
     waiting = _Waiting(awaiting, answers)
@@ -307,9 +309,9 @@ async def messages(awaiting: Awaiting, *, answers: Answers | None = None) -> Mes
                 if row.is_terminal:
                     break
                 if waiting.is_sent_away:
-                    raise InvalidRequest("Your access was taken away; the task goes on.")
+                    raise InvalidRequest("Your access was revoked; the task continues.")
                 if draining.is_set():
-                    raise InternalError("The server is stopping; ask for the result again.")
+                    raise InternalError("The server is shutting down; request the result again.")
                 for message in await waiting.ask(row):
                     yield Outgoing(jsonrpc.encode(message))
                 if await waiting.wait():
@@ -324,7 +326,7 @@ async def messages(awaiting: Awaiting, *, answers: Answers | None = None) -> Mes
 
 
 class _Waiting:
-    """What one stream has told and asked of a task so far."""
+    """The state of one ``tasks/result`` stream: the status and client requests sent so far."""
 
     def __init__(self, awaiting: Awaiting, answers: Answers | None) -> None:
         self.rung = asyncio.Event()
@@ -339,35 +341,35 @@ class _Waiting:
         self._failure: BaseException | None = None
 
     def end(self) -> None:
-        """Look at once whether the process stops."""
+        """Wake the stream, so it checks immediately whether the process is stopping."""
         self.rung.set()
 
     def send_away(self) -> None:
-        """The caller would not be let in again."""
+        """Record that the caller's access was revoked, and wake the stream."""
         self.is_sent_away = True
         self.rung.set()
 
     def stop(self) -> None:
-        """Wait for no answer any more."""
+        """Stop waiting for the client's responses."""
         for task in self._asking.values():
             task.cancel()
 
     def look(self) -> Task:
-        """The row as it is now; for a thread.
+        """Return the task's current row; blocking.
 
         Raises:
-            InvalidParams: it is not there any more.
+            InvalidParams: the task no longer exists, or the caller may not read it.
         """
         row = readable_now(self._incoming, self._task_id)
         if row is None:
-            raise InvalidParams("The task is not there any more.")
+            raise InvalidParams("The task no longer exists.")
         return row
 
     def changes(self, row: Task) -> Iterable[dict[str, Any]]:
-        """The notification of a change since the last look.
+        """Yield a notification if the task's status changed since the last call.
 
         Raises:
-            InvalidRequest: a question was not answered in time.
+            InvalidRequest: a client request was not answered in time.
         """
         if self._failure is not None:
             yield from map(self._take_back, [*self._ids])
@@ -383,19 +385,21 @@ class _Waiting:
             self._told = told
 
     async def ask(self, row: Task) -> list[dict[str, Any]]:
-        """The questions that were not asked here yet, as requests that name the task (TKD-8).
+        """Return the client requests not sent here yet, each with the task's id in ``_meta``.
 
         Raises:
-            InvalidRequest: there is nobody to ask.
+            InvalidRequest: the task needs input, and this stream cannot carry client requests.
         """
-        # Another stream of the client may have been quicker, or the task is over.
+        # They may have been answered on another stream of the client, or the task is finished.
         stale = [key for key in self._ids if key not in row.questions]
         for key in stale:
             self._asking[key].cancel()
         messages = [self._take_back(key) for key in stale]
         fresh = {key: one for key, one in row.questions.items() if key not in self._asking}
         if fresh and self._answers is None:
-            raise InvalidRequest("The task waits for answers, which cannot travel here.")
+            raise InvalidRequest(
+                "The task needs input, but this transport cannot send requests to the client."
+            )
         for key, question in fresh.items():
             assert self._answers is not None
             self._ids[key] = request_id = self._answers.new_id()
@@ -405,12 +409,12 @@ class _Waiting:
             self._asking[key] = answering
             answering.add_done_callback(self._note)
         if fresh:
-            # Somebody has to wait for the answers before the questions leave.
+            # Start waiting for the responses before the requests are sent.
             await asyncio.sleep(0)
         return messages
 
     async def wait(self) -> bool:
-        """Wait until it is time to look again; whether a sign of life is due."""
+        """Wait until the row is to be read again; return whether a keep-alive is due."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(LOOK_SECONDS):
@@ -433,16 +437,17 @@ class _Waiting:
         return {**params, "_meta": meta}
 
     async def _answered(self, key: str, request_id: str, answers: Answers) -> None:
-        """Wait for one answer, and give it to the task.
+        """Wait for one response and pass it to the task.
 
         Raises:
-            InvalidRequest: none came in time; the task still waits for it.
+            InvalidRequest: it did not arrive in time; the task keeps waiting for it.
         """
         seconds = get_settings().question_timeout
         found = await answers.wait([request_id], seconds=seconds)
         if request_id not in found:
             raise InvalidRequest(
-                f"Nobody answered within {seconds:g} seconds; the task waits on. Come again."
+                f"The client did not answer within {seconds:g} seconds; the task is still waiting. "
+                "Send tasks/result again."
             )
         self._ids.pop(key, None)
         await at_desk(partial(self._give, {key: found[request_id]}))
@@ -456,6 +461,6 @@ class _Waiting:
         self.rung.set()
 
     def _take_back(self, key: str) -> dict[str, Any]:
-        """A question that nobody needs to answer any more (CAN-7)."""
-        reason = {"requestId": self._ids.pop(key), "reason": "no answer is waited for any more"}
+        """Return the notification that cancels a client request."""
+        reason = {"requestId": self._ids.pop(key), "reason": "an answer is no longer needed"}
         return jsonrpc.notification("notifications/cancelled", reason)

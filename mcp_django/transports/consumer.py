@@ -1,7 +1,7 @@
-"""``MCPConsumer``: the endpoint as a Channels consumer, for sites that want consumer middleware.
+"""``MCPConsumer``: the endpoint as a Channels consumer, for sites that use consumer middleware.
 
-It is driven by messages and never loops inside one of them, so it sees the client leave while it
-streams; Channels' own ``AsyncHttpConsumer`` does not.
+It handles one message at a time and does not loop inside a handler, so it notices when the client
+disconnects while it streams; Channels' own ``AsyncHttpConsumer`` does not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MCPConsumer(AsyncConsumer):
         self._answer: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one connection; an answer that fails ends it, so that the server says 500."""
+        """Serve one request; an exception propagates, so the server answers with 500."""
         send_at_once(send)
         try:
             exchange = await read(self._server, scope, receive, send, self._ticket)
@@ -42,10 +42,10 @@ class MCPConsumer(AsyncConsumer):
             await first_of(tasks.create_task(super().__call__(scope, receive, send)))
 
     async def http_request(self, message: MutableMapping[str, Any]) -> None:
-        """Nothing: the body was read before, and of other verbs than POST none is."""
+        """Do nothing: the body of a POST is already read, and other methods have none."""
 
     async def http_disconnect(self, message: MutableMapping[str, Any]) -> None:
-        """The client has gone, or has its answer: end what still runs."""
+        """Cancel what still runs: the client disconnected, or its answer is complete."""
         self._ticket.cancellation.cancel()
         if self._answer is not None:
             self._answer.cancel()

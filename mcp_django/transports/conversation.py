@@ -1,8 +1,8 @@
-"""The requests that one client has open on a channel that they all share, such as stdio.
+"""Serve the concurrent requests of one client on one shared channel, such as stdio.
 
-Nothing is kept from one request to the next: each names its revision in its own envelope, and the
-caller is looked up anew for each (IO-8). What is shared is the channel, so a request is known by
-its id while it is open, is cancelled by naming it, and its messages wait their turn.
+Stateless requests share no state: each names its revision in its own envelope, and the caller is
+authenticated again for each. Only the channel is shared, so an open request is identified by its
+id, is cancelled by that id, and messages are written one at a time.
 """
 
 from __future__ import annotations
@@ -51,17 +51,18 @@ from mcp_django.transports.outgoing import Messages
 
 logger = logging.getLogger("mcp_django")
 
-# One client's open requests, subscriptions included; beyond, it is told to wait.
+# One client's open requests, including subscriptions; more are rejected as busy.
 MAX_OPEN = 256
 CANCELLED = "notifications/cancelled"
 
 
 class Conversation:
-    """What one client has open; ``send`` writes a line or several, and waits until they are taken.
+    """One client's open requests; ``send`` writes lines and returns once they are written.
 
-    ``admitted`` is the caller as the server let it in at the beginning, ``None`` if it did not.
-    ``end`` is called when the client of a session is not there any more. Without
-    ``is_stateless_spoken`` requests with an envelope are refused. The call log has ``transport``.
+    ``admitted`` is the caller that the server authorized when the channel was opened, or ``None``
+    if it was rejected. ``end`` is called when the client of a session does not answer pings or
+    may not stay. Without ``is_stateless_spoken``, requests with an envelope are rejected.
+    ``transport`` is the name in the call log.
     """
 
     def __init__(
@@ -91,13 +92,13 @@ class Conversation:
         self._standing: Standing | None = None
         self._batches: set[asyncio.Task[None]] = set()
 
-    # What comes in ----------------------------------------------------------------------------
+    # Incoming messages ------------------------------------------------------------------------
 
     async def receive(self, line: Line) -> None:
-        """Take one line, and return as soon as the next one may come.
+        """Process one line; return when the next one may be read.
 
-        A refusal is written before that, so whoever does not read what is written is not read
-        from any further.
+        An error response is written first, so no more is read from a client that does not read
+        what the server writes.
         """
         if line is TOO_LONG:
             await self._refuse(ParseError("The message is too long"))
@@ -105,7 +106,7 @@ class Conversation:
             await self.take(jsonrpc.decode(line))
 
     async def take(self, message: Decoded) -> None:
-        """Take one message."""
+        """Process one message."""
         if isinstance(message, Request):
             begun = await self._begin(message, partial(self._send, closes=message.id))
             if isinstance(begun, bytes):
@@ -121,7 +122,7 @@ class Conversation:
             self._local.answers.give(message.id, read_answer(message))
 
     def _hear(self, message: Notification) -> None:
-        """Do what a notification says; others mean nothing and are never answered (RPC-8)."""
+        """Process a notification; unknown ones are ignored, and none is answered."""
         with self._local.notified(message):
             if message.method == CANCELLED:
                 self._cancel(message)
@@ -129,7 +130,7 @@ class Conversation:
             self._stand()
 
     def _stand(self) -> None:
-        """Tell the client of changes, and see that it is there, from now on (VER-16)."""
+        """Start to notify the client of changes and to ping it; not before it is initialized."""
         if self._local.agreed is None or self._standing is not None:
             return
         self._standing = Standing(
@@ -137,7 +138,7 @@ class Conversation:
         )
 
     async def _take_batch(self, batch: Batch) -> None:
-        """Serve the members of a batch, if the session has batches (BAT-1, BAT-5)."""
+        """Serve the members of a batch, if the session's revision has batches."""
         try:
             self._local.check_batch(batch)
         except InvalidRequest as exc:
@@ -151,7 +152,7 @@ class Conversation:
             elif not isinstance(member, Request):
                 await self.take(member)
             elif self._local.is_initialize(member):
-                alone = InvalidRequest("initialize stands alone.")
+                alone = InvalidRequest("initialize must not be part of a batch.")
                 muster.here(member)
                 await entries.add(self._refusal(alone, member.id))
             else:
@@ -169,11 +170,16 @@ class Conversation:
     async def _begin(
         self, request: Request, respond: Respond, muster: _Muster | None = None
     ) -> asyncio.Task[None] | bytes:
-        """Begin to serve a request, or refuse it."""
+        """Start a task that serves a request, or return the error response that rejects it."""
         if request.id in self._open:
-            refusal: MCPError = InvalidRequest(f"A request with the id {clip(request.id)} is open")
+            refusal: MCPError = InvalidRequest(
+                f"A request with the id {clip(request.id)} is already open"
+            )
         elif len(self._tasks) >= MAX_OPEN:
-            refusal = Busy(f"{MAX_OPEN} requests are open.", data={"retryAfter": 1})
+            refusal = Busy(
+                f"{MAX_OPEN} requests are already open; wait for one to finish.",
+                data={"retryAfter": 1},
+            )
         else:
             task = asyncio.create_task(self._serve(request, respond, muster))
             if muster is not None:
@@ -182,7 +188,7 @@ class Conversation:
             self._open[request.id] = task
             task.add_done_callback(self._forget)
             if self._local.opens_session(request):
-                # What was written right behind it belongs to the session that it opens.
+                # Messages right after initialize already belong to the session that it opens.
                 await asyncio.wait([task])
             return task
         if muster is not None:
@@ -195,7 +201,7 @@ class Conversation:
             del self._open[request.id]
 
     def _cancel(self, notification: Notification) -> None:
-        """Stop a request; nothing that belongs to it is written from now on (IO-5)."""
+        """Cancel a request; none of its messages is written from now on."""
         try:
             params = jsonrpc.read_params(notification.params, CancelledParams)
         except InvalidParams:
@@ -212,13 +218,13 @@ class Conversation:
         error = error_object(exc, self._local.revision)
         return jsonrpc.encode(jsonrpc.error_message(request_id, error))
 
-    # What goes out ----------------------------------------------------------------------------
+    # Outgoing messages ------------------------------------------------------------------------
 
     async def _serve(self, request: Request, respond: Respond, muster: _Muster | None) -> None:
-        """Answer a request, with an error if need be."""
+        """Answer a request with its result or an error."""
         try:
             await self._answer(request, respond, muster)
-        except Exception as exc:  # noqa: BLE001 - a permission or backend of the site's own, too
+        except Exception as exc:  # noqa: BLE001 - e.g. from the site's own permission or backend
             agreed = self._local.revision
             error = _error_of(request, exc, session=agreed, transport=self._transport)
             await respond(jsonrpc.encode(jsonrpc.error_message(request.id, error)))
@@ -242,7 +248,7 @@ class Conversation:
     async def _send_all(
         self, respond: Respond, messages: Messages, *, farewell: bytes = b""
     ) -> None:
-        """Write messages as they come; ``farewell`` goes with the response, in one piece."""
+        """Write messages as they are produced; ``farewell`` is written with the response."""
         async with aclosing(messages):
             async for message in messages:
                 if message.is_response:
@@ -252,15 +258,15 @@ class Conversation:
 
     async def _send(self, body: bytes, *, closes: RequestId | None = None) -> None:
         async with self._turn:
-            # Whoever reads the response may use the id again before we hear of it.
+            # The client may reuse the id as soon as it has read the response.
             if closes is not None:
                 self._open.pop(closes, None)
             await self._write(body + b"\n")
 
-    # The end ----------------------------------------------------------------------------------
+    # Shutdown ---------------------------------------------------------------------------------
 
     def end_subscriptions(self) -> None:
-        """Drop the subscriptions, whose client is not there to hear of anything."""
+        """Cancel the subscriptions; the client has disconnected."""
         for task, request in tuple(self._tasks.items()):
             if request.method == "subscriptions/listen":
                 task.cancel()
@@ -268,12 +274,12 @@ class Conversation:
             self._standing.end()
 
     async def finish(self, *, seconds: float) -> None:
-        """Wait for what is open, at most so long."""
+        """Wait at most ``seconds`` for the open requests."""
         if going := (*self._tasks, *self._batches):
             await asyncio.wait(going, timeout=seconds)
 
     def cancel_all(self) -> None:
-        """Stop whatever is still open, and with it the session."""
+        """Cancel all open requests and end the session."""
         self._local.end()
         for task in (*self._tasks, *self._batches):
             task.cancel()
@@ -287,16 +293,17 @@ Opened: TypeAlias = bytes | Invocation | Listening | Awaiting
 
 
 class Caller(Protocol):
-    """Who is calling; ``mcp_django.auth.authentication.LocalCaller`` is one."""
+    """Provides the principal; ``mcp_django.auth.authentication.LocalCaller`` implements it."""
 
     def principal(self) -> Principal:
-        """The caller as of now; may use the database."""
+        """Return the current principal; may query the database."""
 
 
 class _Opening:
-    """Lets the caller of one channel in, anew for each request (IO-8).
+    """Authorizes the caller of one channel, again for each request, and dispatches the request.
 
-    ``admitted`` is the caller as the server let it in at the beginning, ``None`` if it did not.
+    ``admitted`` is the caller that the server authorized when the channel was opened, or ``None``
+    if it was rejected.
     """
 
     def __init__(
@@ -315,10 +322,10 @@ class _Opening:
         self._transport = transport
 
     def caller(self) -> Principal:
-        """The caller as of now; may use the database.
+        """Authorize the caller again and return the principal; may query the database.
 
         Raises:
-            AccessRefused: the server does not let it in, or not any more.
+            AccessRefused: the caller may not, or no longer, use the server.
         """
         self._server.refresh()
         principal = self._caller.principal()
@@ -327,15 +334,15 @@ class _Opening:
         return principal
 
     async def open(self, request: Request, muster: _Muster | None) -> Opened:
-        """The response, or what is left to run for it.
+        """Return the response, or the call, subscription or task that remains to be run for it.
 
         Raises:
-            MCPError: it cannot be served.
-            AccessRefused: the caller is not let in.
+            MCPError: the request is rejected.
+            AccessRefused: the caller is not authorized.
         """
         if request.method == "server/discover" and self._admitted is not None:
-            # A client that probes is answered at once, without the database (IO-11), unless what
-            # the site says of itself is kept there.
+            # A probing client is answered immediately, without the database, unless the server's
+            # description itself needs a query.
             with suppress(SynchronousOnlyOperation):
                 return self._open_for(self._admitted, request)
         is_work = request.method in WORK_METHODS
@@ -368,7 +375,7 @@ class _Opening:
             principal = self.caller()
         if self._session.is_initialize(request):
             welcome = self._session.initialize(request)
-            # Whoever reads it may change something before anybody listens for that.
+            # Lists may change after the client reads this and before the server subscribes.
             self._session.baseline.note_lists()
             return welcome
         return self._open_for(principal, request, tally)
@@ -390,9 +397,9 @@ Respond = Callable[[bytes], Awaitable[None]]
 
 
 class _BatchAnswer:
-    """The answer to several messages that came in one line or one event (2025-03-26, BAT-4).
+    """The answer to a batch: several messages in one line or one event (2025-03-26).
 
-    It is one array with an entry for each request; they are served side by side.
+    It is one array with an entry for each request. The requests are served concurrently.
     """
 
     def __init__(self) -> None:
@@ -400,20 +407,20 @@ class _BatchAnswer:
         self._running: list[asyncio.Task[None]] = []
 
     async def add(self, entry: bytes) -> None:
-        """Take an entry."""
+        """Add an entry."""
         self._entries.append(entry)
 
     def wait_for(self, task: asyncio.Task[None]) -> None:
-        """Wait for a task that adds an entry; one that is cancelled adds none (CAN-1)."""
+        """Wait for a task that adds an entry; a cancelled one adds none."""
         self._running.append(task)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether an entry is still to come."""
+        """Whether entries are still being produced."""
         return bool(self._running)
 
     async def send(self, write: Respond) -> None:
-        """Write the array when the last entry is there; without entries there is none."""
+        """Write the array when all entries are complete; write nothing if there are none."""
         if self._running:
             await asyncio.wait(self._running)
         if self._entries:
@@ -421,7 +428,7 @@ class _BatchAnswer:
 
 
 class _Muster:
-    """Holds the members of a batch back until the uses of all of them are counted."""
+    """Batch barrier: members wait until the quota usage of the whole batch is counted."""
 
     def __init__(self, requests: Iterable[Request]) -> None:
         self.tally = Tally()
@@ -430,22 +437,22 @@ class _Muster:
         self._counting: asyncio.Task[TooManyRequests | None] | None = None
 
     def here(self, request: Request) -> None:
-        """Note that a request is admitted, or that it never will be; more than once is once."""
+        """Mark a request as authorized or rejected; idempotent."""
         self._awaited.discard(id(request))
         if not self._awaited:
             self._is_complete.set()
 
     async def all_counted(self, request: Request) -> None:
-        """Wait for the others.
+        """Wait until the usage of all members is counted.
 
         Raises:
-            TooManyRequests: together they are more than may be, so none of them is to run.
+            TooManyRequests: the batch exceeds a quota, so none of its members may run.
         """
         self.here(request)
         await self._is_complete.wait()
         if self._counting is None:
             self._counting = asyncio.create_task(at_desk(self._count))
-        # Whoever is cancelled meanwhile leaves the others their answer.
+        # Shielded: if one member is cancelled, the others still need the result.
         refusal = await asyncio.shield(self._counting)
         if refusal is not None:
             raise refusal
@@ -473,30 +480,30 @@ HINTS = {
 def _error_of(
     request: Request, exc: Exception, *, session: Revision | None, transport: str
 ) -> dict[str, Any]:
-    """The error object that an exception comes to, in a session of this revision, if in any.
+    """Return the JSON-RPC error object for an exception; ``session`` is the agreed revision.
 
-    A channel has neither statuses nor challenges, so the message has to help.
+    A channel has neither HTTP statuses nor challenges, so the message says what to do.
     """
     if isinstance(exc, AccessRefused):
         return _access_error(exc, HINTS.get(transport, HINT))
     if not isinstance(exc, MCPError):
-        logger.error("%s could not be answered.", request.method, exc_info=exc)
-        exc = InternalError("The request failed for a reason that is no fault of its own.")
+        logger.error("Answering %s failed.", request.method, exc_info=exc)
+        exc = InternalError("The request failed because of a server error.")
     return error_object(exc, revision_of(request, session))
 
 
 def _access_error(exc: AccessRefused, hint: str) -> dict[str, Any]:
-    """What HTTP says by its status and its challenge."""
+    """Return the error object that replaces HTTP's 401 or 403 and its challenge."""
     is_unknown = isinstance(exc, AuthenticationRequired)
     error: dict[str, Any] = {"code": UNAUTHORIZED if is_unknown else FORBIDDEN}
-    # Without an error nothing was presented, and the caller is nobody.
+    # Without `exc.error` the caller presented no credentials.
     error["message"] = hint if is_unknown and not exc.error else exc.message
     if exc.scopes:
         error["data"] = {"scopes": list(exc.scopes)}
     return error
 
 
-# Bytes to lines -----------------------------------------------------------------------------------
+# Splitting bytes into lines -----------------------------------------------------------------------
 
 
 class _Mark(Enum):
@@ -504,19 +511,19 @@ class _Mark(Enum):
 
 
 TOO_LONG: Final = _Mark.TOO_LONG
-"""Stands for a line over the limit, none of which was kept."""
+"""Replaces a line over the size limit; its content is discarded."""
 
 Line: TypeAlias = bytes | Literal[_Mark.TOO_LONG]
 
 
 class LineSplitter:
-    r"""Cuts a stream of bytes at each ``\n``, and drops a ``\r`` before it.
+    r"""Splits a stream of bytes into lines at ``\n`` and removes a ``\r`` before it.
 
-    The chunks may be cut anywhere. Other characters that some readers take for line ends, such as
+    Chunks may end anywhere. Other characters that some readers treat as line ends, such as
     U+2028, are text.
 
-    A line of more than ``limit`` bytes is given as ``TOO_LONG`` when it ends; what came of it is
-    dropped as it comes, so no more than the limit is ever held.
+    A line of more than ``limit`` bytes is yielded as ``TOO_LONG`` when it ends; its bytes are
+    discarded as they arrive, so the buffer never exceeds the limit.
     """
 
     def __init__(self, limit: int) -> None:
@@ -525,7 +532,7 @@ class LineSplitter:
         self._is_dropping = False
 
     def feed(self, chunk: bytes) -> Iterator[Line]:
-        """The lines that the chunk completes; blank ones are left out."""
+        """Yield the lines that the chunk completes, without blank ones."""
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             self._add(end)
@@ -533,11 +540,11 @@ class LineSplitter:
         self._add(rest)
 
     def end(self) -> Iterator[Line]:
-        """What stood after the last newline, at the end of the stream."""
+        """Yield what follows the last newline, at the end of the stream."""
         yield from self._finish()
 
     def _add(self, part: bytes) -> None:
-        # One byte more than the limit may be the return that is no part of the line.
+        # One byte over the limit may be the carriage return, which is not part of the line.
         if self._is_dropping or len(self._begun) + len(part) > self._limit + 1:
             self._is_dropping = True
             self._begun.clear()

@@ -1,8 +1,8 @@
-"""SIGTERM: open streams end, so that the server can.
+"""Graceful shutdown: end open streams on SIGTERM or SIGINT, so that the server can stop.
 
-ASGI servers wait for their connections and would wait for an idle stream for ever. The signal is
-chained at the first request, in the main thread, since servers install their own handlers late;
-nothing depends on the lifespan protocol, which not every server speaks.
+ASGI servers wait for their connections and would wait forever for an idle stream. The signal
+handlers are installed at the first request, in the main thread, because servers install their own
+handlers late. The lifespan protocol is not used, since not every server supports it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from mcp_django.storage.call_rows import call_log
 
 logger = logging.getLogger("mcp_django")
 
-# How often a process that is held looks whether it still is.
+# How often a process that waits for running work checks whether it is done.
 HELD_SECONDS = 0.05
 
 
 class Drain:
-    """What has to end, by event loop, when the process is told to stop."""
+    """Ends streams and calls on their event loops when the process is told to stop."""
 
     def __init__(self) -> None:
         self.draining = False
         self._held: set[object] = set()
         self._wakers: dict[asyncio.Event, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
-        # Signals are handled in the main thread, which may hold the lock at that moment.
+        # Reentrant: a signal handler runs in the main thread, which may already hold the lock.
         self._lock = threading.RLock()
 
     def chain(self) -> None:
-        """Put ourselves before the server's own signal handlers, once, in the main thread."""
+        """Wrap the server's own signal handlers, once; does nothing outside the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -46,7 +46,7 @@ class Drain:
                 signal.signal(number, _Chained(self, previous))
 
     def begin(self) -> None:
-        """End what is idle now and set a deadline for what is running; for any thread."""
+        """End idle streams now and set a deadline for running calls; thread-safe."""
         if not self.draining:
             self.draining = True
             self._see_calls_written()
@@ -57,14 +57,14 @@ class Drain:
                 loop.call_soon_threadsafe(_end, event, wake)
 
     def _see_calls_written(self) -> None:
-        """Let the process live until the call log has what waits."""
+        """Keep the process alive until pending call records are written."""
         holder = object()
         self._held.add(holder)
         call_log.hurry(lambda: self._held.discard(holder))
 
     @contextmanager
     def watch(self, wake: Callable[[], None]) -> Iterator[asyncio.Event]:
-        """An event that is set, and a function that is called, when the process has to stop."""
+        """Yield an event; set it and call ``wake`` when the process has to stop."""
         self.chain()
         event = asyncio.Event()
         with self._lock:
@@ -79,9 +79,9 @@ class Drain:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Let the process live while this lasts, for ``DRAIN_SECONDS`` at most.
+        """Keep the process alive inside the block, for ``DRAIN_SECONDS`` at most.
 
-        Servers wait for their connections; a call that goes on without one they would cut off.
+        Servers wait for their connections, but would stop a call that runs without one.
         """
         holder = object()
         self._held.add(holder)
@@ -91,7 +91,10 @@ class Drain:
             self._held.discard(holder)
 
     def when_free(self, then: Callable[[], Any]) -> bool:
-        """Call this on the running loop once nothing holds the process; whether anything does."""
+        """Schedule ``then`` on the running loop for when no ``hold`` block is left.
+
+        Return ``False``, and do not schedule it, if there is no such block or no running loop.
+        """
         if not self._held:
             return False
         try:
@@ -111,7 +114,7 @@ class Drain:
 
 
 class _Chained:
-    """A signal handler that drains first and then does what was to be done."""
+    """A signal handler that starts the drain and then calls the previous handler."""
 
     def __init__(self, drain: Drain, previous: Callable[[int, FrameType | None], Any]) -> None:
         self._drain = drain
@@ -120,7 +123,7 @@ class _Chained:
     def __call__(self, number: int, frame: FrameType | None) -> Any:
         is_again = self._drain.draining
         self._drain.begin()
-        # Who signals twice does not want to wait.
+        # A second signal means: stop immediately.
         if not is_again and self._drain.when_free(partial(self._previous, number, None)):
             return None
         return self._previous(number, frame)
@@ -139,13 +142,13 @@ chain = _drain.chain
 
 
 def is_draining() -> bool:
-    """Whether the process was told to stop."""
+    """Return whether the process was told to stop."""
     return _drain.draining
 
 
 @contextmanager
 def in_flight(running: asyncio.Future[Any]) -> Iterator[None]:
-    """Let a running call go on for ``DRAIN_SECONDS`` after the signal, then cancel it."""
+    """Let a running call continue for ``DRAIN_SECONDS`` after the signal, then cancel it."""
     loop = asyncio.get_running_loop()
 
     def give_up() -> None:

@@ -1,12 +1,12 @@
-"""Streams that survive their connections: sent as they are written, and resumed later.
+"""Resumable event streams of calls in sessions, stored in the database.
 
-A client that comes back with the id of an event reads the rest from the database, in the process
-that writes the stream or in any other. A process that finds the writer dead closes the stream
-with an error.
+A client that reconnects with ``Last-Event-ID`` reads the remaining events from the database, in
+the process that writes the stream or in any other. A process that finds the writer's lease lost
+closes the stream with an error.
 
-The writer numbers the messages in memory, hands them to the connection at once and stores them at
-most ``FLUSH_SECONDS`` later, in one transaction that the database refuses if another process has
-closed the stream as lost meanwhile. The call goes on when its connection drops (HTTP-16).
+The writer numbers the messages in memory, passes them to the connection immediately and stores
+them at most ``FLUSH_SECONDS`` later, in one transaction that fails if another process has closed
+the stream as lost. The call continues when its connection drops.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from mcp_django.transports.outgoing import Messages, failure
 
 logger = logging.getLogger("mcp_django")
 
-# How soon a client of 2025-11-25 comes back after a connection that broke.
+# How soon a client of 2025-11-25 reconnects after its connection broke.
 RETRY_MILLISECONDS = 1000
-# How soon a client comes back that was asked to leave a process that stops.
+# How soon a client reconnects when its process is stopping.
 DRAIN_RETRY_SECONDS = 0.2
-# Even where the bell rings, nobody waits longer than this for a row.
+# Rows are polled at least this often, even with working pub/sub.
 MAX_PATIENCE_SECONDS = 1.0
 
 Watched = Callable[[Callable[[], object]], AbstractContextManager[None]]
@@ -63,7 +63,7 @@ def _unwatched(end: Callable[[], object]) -> AbstractContextManager[None]:
 async def begin(
     session_pk: int, number: int, call: Invocation | Awaiting, messages: Messages
 ) -> AsyncGenerator[bytes, None]:
-    """Run a call whose stream has its row already, and send its events as they come."""
+    """Run a call whose stream row already exists, and yield its events as they are produced."""
     stream = OwnedStream(session_pk, number, call, messages)
     try:
         yield opening(write_event_id(number, 0), call.incoming.revision)
@@ -81,7 +81,10 @@ async def begin(
 
 
 def opening(event_id: str, revision: Revision) -> bytes:
-    """The first bytes of a stream: an id to come back with, where clients know that (RSM-5)."""
+    """Return the first bytes of a stream: an event id to resume from, or a comment.
+
+    Only 2025-11-25 defines this priming event.
+    """
     if not revision.priming_event:
         return sse.COMMENT
     return sse.encode_event(b"", id=event_id, event=None, retry=RETRY_MILLISECONDS)
@@ -90,14 +93,15 @@ def opening(event_id: str, revision: Revision) -> bytes:
 async def resume(
     session_pk: int, number: int, *, after_seq: int, watched: Watched = _unwatched
 ) -> AsyncGenerator[bytes, None]:
-    """The rest of a stream; a connection that still sends it is let go (RSM-9).
+    """Yield the rest of a stream; an older connection to the same stream is closed.
 
-    ``watched`` is told how to end the connection, should its caller be sent away.
+    ``watched`` is a context manager that gets a function to end the connection, for when the
+    caller's access is revoked.
     """
     here = owned(number)
     if here is not None:
         here.detach()
-    # Whoever reads it in this process finds out in `tail`.
+    # An older reader in this process is ended by `tail`.
     ring_elsewhere(_elsewhere(number))
     yield sse.COMMENT
     async with aclosing(tail(session_pk, number, after_seq, watched)) as events:
@@ -110,11 +114,11 @@ async def resume(
 async def tail(
     session_pk: int, number: int, after_seq: int, watched: Watched = _unwatched
 ) -> AsyncGenerator[bytes, None]:
-    """The events after one, from the database, until the last or until a newer connection."""
+    """Yield the stored events after ``after_seq`` until the last one or a newer connection."""
     last = after_seq
     loop = asyncio.get_running_loop()
     spoke = loop.time()
-    # First listen, then look: what is stored between the two rings.
+    # Subscribe before reading: an event stored between the two is then notified.
     with (
         _reading(number) as reader,
         watched(reader.end),
@@ -144,7 +148,7 @@ async def tail(
 
 @contextmanager
 def _reading(number: int) -> Iterator[_Reader]:
-    """Be the one connection that reads a stream, and hear of what is written to it."""
+    """Replace an older reader of a stream and subscribe to its new events."""
     reader, older = _Reader(), _readers.get(number)
     if older is not None:
         older.end()
@@ -152,7 +156,7 @@ def _reading(number: int) -> Iterator[_Reader]:
     leave = hub().subscribe([_written(number)], lambda _: reader.rung.set())
     leave_others = hub().subscribe([_elsewhere(number)], lambda _: reader.end())
     try:
-        # A process that stops has no part in a stream that it only reads.
+        # A process that stops ends its readers; another process can serve the stream.
         with drain.idle(reader.end):
             yield reader
     finally:
@@ -163,7 +167,7 @@ def _reading(number: int) -> Iterator[_Reader]:
 
 
 class _Reader:
-    """A connection that reads a stream from the database, until a newer one does."""
+    """A connection that reads a stream from the database until a newer one replaces it."""
 
     def __init__(self) -> None:
         self.rung = asyncio.Event()
@@ -171,12 +175,12 @@ class _Reader:
         self._wake = on_loop(self.rung.set)
 
     def end(self) -> None:
-        """Read no more; for any thread."""
+        """Stop reading; thread-safe."""
         self._is_over = True
         self._wake()
 
     def is_over(self) -> bool:
-        """Whether a newer connection reads the stream."""
+        """Return whether reading has to end, for example because a newer connection reads."""
         return self._is_over
 
 
@@ -201,14 +205,14 @@ def _close_if_lost(number: int, glimpse: streams.Glimpse) -> bool:
 
 
 def _terminal_error(request_id: str) -> str:
-    """The last message of a stream whose process died, for the request's id as JSON.
+    """Return the last message of a stream whose process died; ``request_id`` is JSON.
 
-    The stream of a batch has several ids, and gets an error for each.
+    The stream of a batch has several request ids and gets an error for each.
     """
     found = json.loads(request_id)
     error = {
         "code": INTERNAL_ERROR,
-        "message": "The process that ran this was lost; call again.",
+        "message": "The server process that ran this call has died; send the request again.",
     }
     if isinstance(found, list):
         return jsonrpc.encode([jsonrpc.error_message(one, error) for one in found]).decode()
@@ -218,16 +222,16 @@ def _terminal_error(request_id: str) -> str:
 # Event ids ----------------------------------------------------------------------------------------
 
 _ID = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16})(?:-([0-9a-f]{1,16}))?")
-# Numbers in the database are smaller.
+# The database stores signed 64-bit integers.
 _TOO_LARGE = 1 << 63
 
 
 class EventId(NamedTuple):
-    """The id of an event: its stream, and the place in it (RSM-2).
+    """The id of an event: its stream and the position in it.
 
-    The place of an answer's event is its number on the stream. That of a standing stream's event is
-    the number of the last change that had been reported completely by then (``storage.versions``),
-    and ``beyond`` is how many events were sent since; it is ``None`` for an answer's.
+    On the stream of a call, ``place`` is the event's sequence number and ``beyond`` is ``None``.
+    On a GET stream, ``place`` is the number of the last change that had been reported completely
+    by then (``storage.versions``), and ``beyond`` is the number of events sent since.
     """
 
     stream: int
@@ -236,17 +240,17 @@ class EventId(NamedTuple):
 
     @property
     def is_of_standing(self) -> bool:
-        """Whether it is written as those of standing streams are."""
+        """Whether the id has the format of a GET stream."""
         return self.beyond is not None
 
 
 def write_event_id(stream: int, place: int, beyond: int | None = None) -> str:
-    """The id of an event."""
+    """Format the id of an event."""
     return f"{stream:x}-{place:x}" if beyond is None else f"{stream:x}-{place:x}-{beyond:x}"
 
 
 def read_event_id(text: str) -> EventId | None:
-    """The parts of an id, ``None`` for what is no id of ours."""
+    """Parse an event id; return ``None`` for one that this server did not issue."""
     match = _ID.fullmatch(text)
     if match is None:
         return None
@@ -260,19 +264,19 @@ def read_event_id(text: str) -> EventId | None:
 
 FLUSH_SECONDS = 0.01
 FLUSH_EVENTS = 64
-# What one connection may have waiting; a slower one reads the rest from the database.
+# How many events one connection may have queued; a slower one reads from the database.
 MAX_WAITING = 256
 
 
 class OwnedStream:
-    """The stream of a call in a session, written by this process, and the task of the call."""
+    """The stream of a call in a session, written by this process, and the call's asyncio task."""
 
     def __init__(
         self, session_pk: int, number: int, call: Invocation | Awaiting, messages: Messages
     ) -> None:
         self.number = number
         self.is_slow = False
-        """Whether the connection could not keep up, and has to read on from the database."""
+        """Whether the connection could not keep up and has to continue from the database."""
         self.last_sent = 0
         self._session_pk = session_pk
         self._incoming = call.incoming
@@ -285,12 +289,12 @@ class OwnedStream:
         self._live: deque[tuple[int, bytes]] | None = deque()
         self._changed = asyncio.Event()
         self._is_closing = False
-        # Before it is asked whether the process stops, or a signal between the two would find
-        # nothing that has to be waited for.
+        # Hold the process before checking whether it stops: a signal between the two would
+        # otherwise find nothing to wait for.
         holding = ExitStack()
         holding.enter_context(drain.hold())
         self.is_late = drain.is_draining()
-        """Whether the server was told to stop before, and so waits for connections alone."""
+        """Whether the server is already stopping, so that it waits only for connections."""
         self._is_final = False
         self._tasks: set[asyncio.Task[Any]] = set()
         topics = [_elsewhere(number), Topic("", "session", str(session_pk))]
@@ -308,10 +312,10 @@ class OwnedStream:
                 await self._write_all()
                 await self._flush()
                 if not self._is_final:
-                    # The last members of a batch were cancelled, and nothing more comes.
+                    # The last members of a batch were cancelled: no message is the final one.
                     await insist_at_desk(partial(streams.close, self.number))
         except streams.Fenced:
-            logger.warning("Stream %x was taken for lost; its call was stopped.", self.number)
+            logger.warning("The lease of stream %x was lost; its call was cancelled.", self.number)
         finally:
             self._end()
 
@@ -320,7 +324,7 @@ class OwnedStream:
             async with aclosing(self._messages) as messages:
                 async for message in messages:
                     if message.is_response and self._cancellation.is_wish:
-                        # Its function saw that it was cancelled before this task was.
+                        # The function noticed the cancellation before this task was cancelled.
                         return
                     if message.body:
                         self._emit(message.body, final=message.is_response)
@@ -334,25 +338,26 @@ class OwnedStream:
             raise
         except Exception:
             logger.exception("A call in a session failed.")
-            neutral = InternalError("The request failed for a reason that is no fault of its own.")
+            neutral = InternalError("The request failed because of a server error.")
             self._emit(failure(self._incoming, neutral), final=True)
 
     def _let_go(self) -> None:
-        """The process stops: clients that know how come back at once, to another one.
+        """Close the connection when the process stops, so the client reconnects to another one.
 
-        Not those of a call that begins only now, which nothing else would keep alive.
+        Only for revisions with resumption, and not for a call that started during the shutdown:
+        its connection is what keeps the process alive.
         """
         if self._incoming.revision.priming_event and not self.is_late:
             self.hang_up(DRAIN_RETRY_SECONDS)
 
     async def ended(self) -> None:
-        """Wait until the call is over and what it said is stored."""
+        """Wait until the call is finished and its messages are stored."""
         await asyncio.wait([self._task])
 
     def cancel(self) -> None:
-        """Stop the call; nothing more is sent for it (CAN-1).
+        """Cancel the call; nothing more is sent for it.
 
-        One that has been answered is over (CAN-2).
+        Does nothing if the call has already been answered.
         """
         if self._is_final:
             return
@@ -367,14 +372,14 @@ class OwnedStream:
             self.detach()
 
     async def _look_for_the_end(self) -> None:
-        """Another process may have cancelled the call, or ended its session."""
-        # The hub looks again for whoever did not find out.
+        """Cancel the call if another process cancelled it or ended its session."""
+        # The pub/sub hub polls again, so a failure only delays this.
         with suppress(DatabaseError):
             if await at_desk(self._is_called_off):
                 self.cancel()
 
     def _is_called_off(self) -> bool:
-        # A batch has several calls, of which each may be cancelled; their flags tell.
+        # The calls of a batch are cancelled one by one, by their own flags.
         cancellation.collect(self._session_pk)
         return not sessions.is_live(self._session_pk)
 
@@ -407,7 +412,7 @@ class OwnedStream:
             self._flush_later()
 
     async def _keep_pace(self) -> None:
-        """Let a call that says more than the database takes wait for it."""
+        """Wait for the database if the call produces messages faster than they are stored."""
         if len(self._buffer) > MAX_WAITING:
             await self._flush()
 
@@ -442,7 +447,7 @@ class OwnedStream:
                 final=self._is_final and events[-1][0] == self._seq,
                 retention=get_settings().retention.streams,
             )
-            # What is not stored would be a hole for whoever comes back.
+            # Retried: an event that is not stored would be missing for a resuming client.
             await insist_at_desk(append)
         if self._live is None or self._is_closing:
             ring(_written(self.number))
@@ -450,9 +455,9 @@ class OwnedStream:
     # The connection ---------------------------------------------------------------------------
 
     def hang_up(self, seconds: float) -> None:
-        """Close the connection; the client comes back with the id of its last event.
+        """Close the connection; the client reconnects with the id of its last event.
 
-        What is said from now on waits for it, even if the connection takes a while to close.
+        Later messages are stored for it, even if the connection takes a while to close.
         """
         if self._live is not None and not self._is_closing:
             retry = sse.encode_event(None, event=None, retry=int(seconds * 1000))
@@ -461,12 +466,12 @@ class OwnedStream:
             self._changed.set()
 
     def detach(self) -> None:
-        """Let go of the connection: it has gone, or a newer one reads from the database."""
+        """Detach the connection: it is closed, or a newer one reads from the database."""
         self._live, self.is_slow = None, False
         self._changed.set()
 
     async def live(self) -> AsyncGenerator[bytes, None]:
-        """The events as they come, until the last, or until the connection is let go."""
+        """Yield the events as they are produced, until the last or until ``detach``."""
         keepalive = get_settings().keepalive_seconds
         while True:
             self._changed.clear()
@@ -488,27 +493,27 @@ _owned: dict[int, OwnedStream] = {}
 
 
 def owned(number: int) -> OwnedStream | None:
-    """The stream of this number, if this process writes it."""
+    """Return the stream with this number, if this process writes it."""
     return _owned.get(number)
 
 
 def all_owned() -> list[OwnedStream]:
-    """Every stream that this process writes."""
+    """Return all streams that this process writes."""
     return list(_owned.values())
 
 
 def _written(number: int) -> Topic:
-    """Rung when a stream has something new."""
+    """Return the topic that is notified when a stream has new events."""
     return Topic("", "stream", f"{number:x}")
 
 
 def _elsewhere(number: int) -> Topic:
-    """Rung when another connection sends a stream from now on."""
+    """Return the topic that is notified when another connection takes over a stream."""
     return Topic("", "stream", f"{number:x} elsewhere")
 
 
 def _encode(number: int, seq: int, body: bytes) -> bytes:
-    """An event with its id."""
+    """Encode a message as an event with its id."""
     return sse.encode_event(body, id=write_event_id(number, seq))
 
 
@@ -518,10 +523,10 @@ T = TypeVar("T")
 
 
 class Together(Generic[T]):
-    """Collects items for a function of ``storage``, which runs in a thread.
+    """Combines writes: collects items and passes them to one ``storage`` function in a thread.
 
-    What is added in one turn of an event loop is handled in one transaction. As long as the
-    database is away the function is called again, so it has to bear repetition.
+    Items added in one iteration of an event loop are written in one transaction. The function is
+    retried while the database is unavailable, so it has to be idempotent.
     """
 
     def __init__(self, write: Callable[[list[T]], Any]) -> None:
@@ -531,24 +536,24 @@ class Together(Generic[T]):
         )
 
     async def add(self, item: T) -> None:
-        """Hand an item over; returns once it is written."""
+        """Add an item and wait until it is written."""
         loop = asyncio.get_running_loop()
         batch = self._batches.get(loop)
         if batch is None:
             batch = self._batches[loop] = _Batch(self._write, then=partial(self._batches.pop, loop))
         batch.items.append(item)
-        # Whoever is cancelled meanwhile leaves the others their transaction.
+        # Shielded: if one waiter is cancelled, the other items are still written.
         await asyncio.shield(batch.writing)
 
 
 class _Batch(Generic[T]):
-    """The items of one turn."""
+    """The items of one iteration of an event loop."""
 
     def __init__(self, write: Callable[[list[T]], Any], *, then: Callable[[], Any]) -> None:
         self.items: list[T] = []
         self.writing = asyncio.create_task(self._run(write, then))
 
     async def _run(self, write: Callable[[list[T]], Any], then: Callable[[], Any]) -> None:
-        # The task begins after everything that is ready now; from here on a new batch is begun.
+        # Runs after all callbacks that are ready now; later items start a new batch.
         then()
         await insist_at_desk(partial(write, self.items))

@@ -1,8 +1,8 @@
-"""What a mount hands to the HTTP core and what it receives; finished replies; who is calling.
+"""The HTTP core's request and outcome types, error replies, and authentication of a request.
 
-A mount hands over an ``Exchange``. ``Reply`` is finished; ``Work`` is a call whose answer is one
-JSON document and that the mount runs in the right thread; ``Stream`` is a series of events that
-an event loop sends.
+A mount passes an ``Exchange`` to the core and receives an outcome: a ``Reply`` is complete;
+``Work`` is a call that is answered with one JSON document and that the mount runs in the right
+thread; a ``Stream`` is a series of events that an event loop sends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
 
 Endpoint = Literal["mcp", "sse", "messages", "health"]
-"""The endpoint of Streamable HTTP, one of the two of HTTP+SSE, or whether the site is well."""
+"""The Streamable HTTP endpoint, one of the two of HTTP+SSE, or the health check."""
 
 HeaderList = tuple[tuple[str, str], ...]
 Message = Request | Notification | Response | Batch | Failure
@@ -55,9 +55,9 @@ Message = Request | Notification | Response | Batch | Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One HTTP request. ``request`` builds its Django form when somebody wants it.
+    """One HTTP request; calling ``request`` builds the Django request when it is needed.
 
-    ``scheme`` is that of its client: what ``SECURE_PROXY_SSL_HEADER`` says counts.
+    ``scheme`` is the client's scheme, which takes ``SECURE_PROXY_SSL_HEADER`` into account.
     """
 
     verb: str
@@ -71,12 +71,12 @@ class Exchange:
     endpoint: Endpoint = "mcp"
     cancellation: Cancellation = field(default_factory=Cancellation)
     message: Message | None = None
-    """What the body says, where the mount has decoded it already."""
+    """The decoded body, if the mount has already decoded it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A finished answer."""
+    """A complete response."""
 
     status: int
     headers: HeaderList = ()
@@ -85,22 +85,22 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A call that was admitted and is answered with one JSON document."""
+    """An authorized call that is answered with one JSON document."""
 
     invocation: Invocation
     headers: HeaderList
     ask: Callable[[Result], Stream] | None = None
-    """What becomes of a call that asks on a stream of its own, where it can."""
+    """Continues a call that returned client requests on a stream, if the client accepts one."""
 
     @property
     def is_async(self) -> bool:
-        """Whether the component's function belongs on the event loop."""
+        """Whether the component's function runs on the event loop."""
         return self.invocation.component.function.is_async
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """An answer of many events; ``open`` starts it on the running loop."""
+    """A response of many events; ``open`` starts it on the running event loop."""
 
     headers: HeaderList
     open: Callable[[], AsyncGenerator[bytes, None]]
@@ -109,7 +109,7 @@ class Stream:
 Outcome = Reply | Work | Stream
 
 
-# Finished replies ---------------------------------------------------------------------------------
+# Replies ------------------------------------------------------------------------------------------
 
 BASE_HEADERS: HeaderList = (
     ("Content-Type", JSON),
@@ -117,7 +117,7 @@ BASE_HEADERS: HeaderList = (
     ("X-Content-Type-Options", "nosniff"),
 )
 
-# A proxy that buffers, compresses or caches a stream holds its events back (HTTP-7).
+# A proxy that buffers, compresses or caches a stream delays its events.
 SSE_HEADERS: HeaderList = (
     ("Content-Type", EVENT_STREAM),
     ("Cache-Control", "no-cache, no-transform"),
@@ -127,19 +127,19 @@ SSE_HEADERS: HeaderList = (
 
 
 def json_reply(status: int, body: bytes, headers: HeaderList = ()) -> Reply:
-    """A JSON document."""
+    """Return a JSON reply."""
     return Reply(status=status, headers=(*BASE_HEADERS, *headers), body=body)
 
 
 def accepted() -> Reply:
-    """A notification was taken; there is nothing to say (HTTP-4)."""
+    """Return the empty 202 reply to an accepted notification or response."""
     return Reply(status=202, headers=(("Cache-Control", "no-store"),))
 
 
 def error_reply(
     exc: MCPError, request_id: RequestId | None, revision: Revision | None = None
 ) -> Reply:
-    """A JSON-RPC error under the status that its revision gives it."""
+    """Return a JSON-RPC error with the HTTP status that the revision defines for it."""
     message = jsonrpc.error_message(request_id, error_object(exc, revision))
     headers: HeaderList = ()
     if isinstance(exc, (Busy, RateLimited)):
@@ -153,11 +153,11 @@ def access_reply(
     scopes: Sequence[str] | None = None,
     parameters: Mapping[str, str] | None = None,
 ) -> Reply:
-    """401 or 403 with its challenge (RFC 6750)."""
+    """Return a 401 or 403 reply with its challenge (RFC 6750)."""
     body = {"error": exc.error or "unauthorized", "error_description": exc.message}
     header = challenge(exc, scopes=scopes, parameters=parameters)
     headers: HeaderList = (("WWW-Authenticate", header),) if header else ()
-    # Nothing may give one caller's refusal to another, whatever it makes of no-store.
+    # A cache that ignores `no-store` must not serve one caller's rejection to another.
     headers = (*headers, ("Vary", "Authorization, Origin"))
     if isinstance(exc, (TooManyAttempts, AuthenticationUnavailable)):
         headers = (("Retry-After", str(exc.retry_after)),)
@@ -171,19 +171,19 @@ def refusal(
     headers: HeaderList = (),
     request_id: RequestId | None = None,
 ) -> Reply:
-    """A request that HTTP refuses; mostly before it is parsed, so without an id (RPC-11)."""
+    """Return a JSON-RPC error with this status; without an id if the body was not parsed yet."""
     error: dict[str, Any] = {"code": INVALID_REQUEST, "message": message}
     return json_reply(status, jsonrpc.encode(jsonrpc.error_message(request_id, error)), headers)
 
 
-# Refusals with a challenge ------------------------------------------------------------------------
+# Challenges ---------------------------------------------------------------------------------------
 
 
 def refused(exc: AccessRefused, server: Server, exchange: Exchange) -> Reply:
-    """The answer to a caller who may not go on, with the way to a better token (RFC 9728).
+    """Return the reply to a rejected caller, with a challenge (RFC 9728).
 
-    Where this site serves the endpoint's metadata, the challenge names it, and every scope that a
-    token needs for this request: those of the server and those of the operation (AUT-4, 5, 6).
+    If this site serves the endpoint's resource metadata, the challenge names its URL and all
+    scopes that a token needs for this request: those of the server and those of the operation.
     """
     if not isinstance(exc, (AuthenticationRequired, InsufficientScope)):
         return access_reply(exc)
@@ -195,32 +195,35 @@ def refused(exc: AccessRefused, server: Server, exchange: Exchange) -> Reply:
 
 
 def _granted(exc: AccessRefused) -> list[str]:
-    """What the token has, for clients that ask for nothing but what they are told (AUT-8)."""
+    """Return the token's scopes, for clients that request only the scopes in the challenge.
+
+    Empty unless the setting ``CHALLENGE_SCOPES`` is ``"granted"``.
+    """
     if isinstance(exc, InsufficientScope) and get_settings().challenge_scopes == "granted":
         return sorted(exc.granted)
     return []
 
 
 def _address(exchange: Exchange) -> str:
-    """The address that the client was configured with."""
+    """Return the URL path that the client was configured with."""
     if exchange.endpoint != "messages":
         return exchange.path
-    # It was told this one by the stream.
+    # The client learned the path of `messages` from the HTTP+SSE stream.
     mount = exchange.path.removesuffix("/").rpartition("/")[0]
     return f"{mount}/sse"
 
 
-# The caller of a request --------------------------------------------------------------------------
+# Authentication -----------------------------------------------------------------------------------
 
-# More of a body is read from a caller who is let in.
+# Larger bodies are read only from authorized callers.
 MAX_UNPROVEN_BYTES = 64 * 1024
 
 
 def caller_of(server: Server, exchange: Exchange) -> Principal:
-    """The caller of a request, who is not let in yet; may use the database.
+    """Authenticate the caller of a request, without authorization; may query the database.
 
     Raises:
-        AccessRefused: credentials came that do not hold, or too many of those.
+        AccessRefused: the credentials are invalid, or there were too many failed attempts.
     """
     return authenticate(server.auth, _credentials_of(server, exchange))
 
@@ -237,7 +240,7 @@ def _credentials_of(server: Server, exchange: Exchange) -> Credentials:
 
 
 def is_malformed(server: Server, exchange: Exchange) -> bool:
-    """Whether the form of a credential is wrong: it is refused, whatever the body is."""
+    """Return whether a credential is malformed, so the request is rejected whatever its body."""
     if "authorization" not in exchange.headers and not exchange.query:
         return False
     try:
@@ -248,10 +251,10 @@ def is_malformed(server: Server, exchange: Exchange) -> bool:
 
 
 def is_unproven(server: Server, exchange: Exchange) -> bool:
-    """Whether the head alone says who is calling, and this process has not let them in lately.
+    """Return whether the headers alone tell the caller, and it was not recently authenticated.
 
-    Other backends than those that look at the bearer alone may read the body, or what middleware
-    puts on a request.
+    False for backends that use more than the bearer token: they may need the body, or what
+    middleware adds to the request.
     """
     if not BEARER_ONLY.issuperset(server.auth):
         return False
@@ -262,7 +265,7 @@ def is_unproven(server: Server, exchange: Exchange) -> bool:
 
 @contextmanager
 def step_up_noted(server: Server, exchange: Exchange, principal: Principal) -> Iterator[None]:
-    """Put it into the security log when the caller needs more scopes."""
+    """Record in the security log when the caller needs more scopes."""
     try:
         yield
     except InsufficientScope as exc:

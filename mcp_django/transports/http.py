@@ -1,10 +1,10 @@
-"""Streamable HTTP (2026-07-28): from a request to an outcome, for the sync and the async mounts.
+"""Streamable HTTP (2026-07-28): the sync core shared by the sync and async HTTP mounts.
 
-``look`` checks the head of a request and ``receive`` parses its body, without touching the
-database; ``admit`` finds the caller and the outcome and may use the database, so an async mount
-runs it in a thread. None of them runs the site's own functions: that is left to the mount
-(``Work``, run by ``transports.answer``) or to a stream (``Stream``).
-``Reading`` is for the mounts that read the body themselves, over ASGI.
+``look`` checks the head of a request and ``receive`` parses its body, without database queries.
+``admit`` authorizes the caller and returns the outcome; it may query the database, so an async
+mount runs it in a thread. None of them runs the site's own functions: the mount does that
+(``Work``, run by ``transports.answer``), or the stream (``Stream``).
+``Reading`` reads the request body for the ASGI mounts.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """A request that was parsed and not yet admitted."""
+    """A request that is parsed but not yet authorized."""
 
     server: Server
     exchange: Exchange
     message: Message | None
-    """What was posted; ``None`` for the other verbs."""
+    """The posted message; ``None`` for methods other than POST."""
 
     @property
     def pool(self) -> Literal["work", "desk"]:
-        """The pool of threads that it belongs to."""
+        """The name of the thread pool that serves the request."""
         message = self.message
         works = isinstance(message, Batch) or (
             isinstance(message, Request) and message.method in WORK_METHODS
@@ -85,7 +85,10 @@ class Received:
 
 
 def look(server: Server, exchange: Exchange) -> Reply | None:
-    """The answer to a request that is refused by its head; pure but for the settings."""
+    """Return the reply to a request that is rejected by its head, else ``None``.
+
+    It depends only on its arguments and the settings, and runs no database query.
+    """
     if exchange.endpoint == "health":
         return request_checks.check_host(exchange.headers) or site_pages.check(exchange)
     refused = request_checks.check_head(exchange, server.protocol_versions)
@@ -97,22 +100,26 @@ def look(server: Server, exchange: Exchange) -> Reply | None:
 
 
 def has_to_be_let_in(server: Server, exchange: Exchange, size: int) -> bool:
-    """Whether ``refuse`` decides before so much of a body is read; pure but for the settings."""
+    """Return whether the caller has to be authorized before ``size`` bytes of the body are read.
+
+    It depends only on its arguments and the settings, and runs no database query.
+    """
     is_large = size > MAX_UNPROVEN_BYTES
     return is_malformed(server, exchange) or (is_large and is_unproven(server, exchange))
 
 
 def refuse(server: Server, exchange: Exchange) -> Reply | None:
-    """The answer to a caller who is not let in, whatever the body is; may use the database."""
+    """Return the reply to an unauthorized caller, whatever the body; may query the database."""
     received = Received(server=server, exchange=exchange, message=None)
     refused = _answered(received, _let_in)
     return _with_cors(exchange, refused) if isinstance(refused, Reply) else None
 
 
 def receive(server: Server, exchange: Exchange) -> Reply | Received:
-    """Guard and parse a request; pure but for the settings.
+    """Check and parse a request.
 
-    Whoever has read the body has had a ``look`` at the head before.
+    It depends only on its arguments and the settings, and runs no database query. For a POST, the
+    mount has already checked the head with ``look``.
     """
     if exchange.verb != "POST":
         return look(server, exchange) or Received(server=server, exchange=exchange, message=None)
@@ -126,31 +133,31 @@ def receive(server: Server, exchange: Exchange) -> Reply | Received:
 
 
 def admit(received: Received) -> Outcome:
-    """Find out who is calling and what the request comes to; may use the database."""
+    """Authorize the caller and return the outcome of the request; may query the database."""
     if received.exchange.endpoint == "health":
         return site_pages.reply(received.exchange)
     return _with_cors(received.exchange, _answered(received, _admit))
 
 
 def _refuse_body(exchange: Exchange) -> Reply | None:
-    """The answer to a body that is not worth decoding; pure but for the settings."""
+    """Return the reply to a body that is rejected before it is decoded, else ``None``."""
     refused = request_checks.check_body(exchange)
     return None if refused is None else _readable(exchange, refused)
 
 
 def _readable(exchange: Exchange, refused: Reply) -> Reply:
-    """A refusal that a page of an allowed origin can read."""
+    """Add the CORS headers that let a page of an allowed origin read the error reply."""
     return replace(refused, headers=(*refused.headers, *request_checks.cors(exchange)))
 
 
 def _answered(received: Received, work: Callable[[Received], T]) -> T | Reply:
-    """What the work comes to, or the answer to what it raised."""
+    """Return the result of ``work``, or the reply to the exception that it raised."""
     try:
         return _challenged(received, work)
-    except SynchronousOnlyOperation:  # the raw mount then asks again in a thread
+    except SynchronousOnlyOperation:  # the raw ASGI mount then retries in a thread
         raise
-    except Exception:  # a permission or backend of the site's own
-        logger.exception("A request could not be admitted.")
+    except Exception:  # e.g. from the site's own permission or backend
+        logger.exception("Authorizing a request failed.")
         return _broken(received.message)
 
 
@@ -164,10 +171,11 @@ def _challenged(received: Received, work: Callable[[Received], T]) -> T | Reply:
 
 
 def _broken(message: Message | None) -> Reply:
-    """The answer to a bug of ours or the site's: JSON, since a page of HTML would look to a
-    client like a server of another revision (VER-21).
+    """Return the reply to an unexpected exception.
+
+    It is JSON, since a client would take an HTML page for a server of another revision.
     """
-    error = InternalError("The request failed for a reason that is no fault of its own.")
+    error = InternalError("The request failed because of a server error.")
     return replace(error_reply(error, request_id_of(message)), status=500)
 
 
@@ -227,14 +235,14 @@ def _served(received: Received, principal: Principal) -> Outcome:
 
 
 def _legacy(received: Received, principal: Principal) -> Outcome:
-    """One of the two endpoints of HTTP+SSE."""
+    """Return the outcome of a request to one of the two endpoints of HTTP+SSE."""
     server, exchange = received.server, received.exchange
     if not legacy_sse.is_spoken(server):
-        return refusal(404, "There is no such endpoint here.")
+        return refusal(404, "This server does not support HTTP+SSE; use Streamable HTTP.")
     try:
         if exchange.endpoint == "sse":
             return legacy_sse.open_stream(server, exchange, principal)
-        assert received.message is not None  # no other verb came so far
+        assert received.message is not None  # other methods were rejected before
         return legacy_sse.post(server, exchange, received.message, principal)
     except MCPError as exc:
         return error_reply(exc, request_id_of(received.message))
@@ -244,7 +252,7 @@ def _without_message(call: Call) -> Outcome:
     try:
         return call.delete() if call.exchange.verb == "DELETE" else call.get()
     except MCPError as exc:
-        # Handshake revisions alone have these verbs, and all of them have the same codes here.
+        # Only handshake revisions use these methods, and all of them have the same error codes.
         return error_reply(exc, None, LATEST_HANDSHAKE)
 
 
@@ -252,7 +260,7 @@ def _outcome(incoming: Incoming, exchange: Exchange) -> Outcome:
     outcome = dispatch(incoming)
     if isinstance(outcome, Listening):
         return _listen(outcome, exchange)
-    # What is waited for belongs to a session.
+    # Only a request in a session waits for a task.
     assert not isinstance(outcome, Awaiting)
     if not isinstance(outcome, Invocation):
         return json_reply(200, respond(incoming, outcome))
@@ -267,7 +275,7 @@ def _listen(listening: Listening, exchange: Exchange) -> Outcome:
     if not request_checks.accepts(exchange.headers, EVENT_STREAM):
         return refusal(
             406,
-            f"subscriptions/listen answers with {EVENT_STREAM}; accept it.",
+            f"subscriptions/listen answers with {EVENT_STREAM}; add it to the Accept header.",
             request_id=listening.incoming.request.id,
         )
     place = listen.take_place(listening.incoming.principal, listening.incoming.http_request)
@@ -275,7 +283,7 @@ def _listen(listening: Listening, exchange: Exchange) -> Outcome:
 
 
 def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
-    """The outcome with the headers that an allowed browser needs."""
+    """Add the CORS headers that a browser page of an allowed origin needs."""
     extra: HeaderList = request_checks.cors(exchange)
     if not extra:
         return outcome
@@ -288,19 +296,19 @@ def _with_cors(exchange: Exchange, outcome: OutcomeT) -> OutcomeT:
 
 
 class Reading:
-    """One request, whose ``head`` is the exchange without its body; no more is read than needed.
+    """Reads the body of one request, and no more than needed; ``head`` is the exchange without it.
 
-    A request that is refused by its head is answered with the body unread. More than 64 KiB are
-    read only from callers who are authorized, where the head says who they are. A body that does
-    not come in time is given up. daphne is the exception: it reads a body whole before it calls an
-    application.
+    A request that is rejected by its head is answered without reading the body. More than 64 KiB
+    are read only from authorized callers, if the head identifies the caller. A body that does not
+    arrive in time is answered with 408. daphne is an exception: it reads the whole body before it
+    calls the application.
     """
 
     def __init__(self, server: Server, scope: Scope, head: Exchange, receive: Receive) -> None:
         self._server = server
         self._head = head
         self._receive = receive
-        # Later versions of HTTP have no such header, and can end a stream alone.
+        # HTTP/2 and later have no Connection header and can close a single stream.
         self._can_close = scope.get("http_version", "1.1").startswith("1")
         self._seconds = get_settings().body_seconds
         self._deadline = asyncio.get_running_loop().time() + self._seconds
@@ -309,10 +317,10 @@ class Reading:
         self._is_whole = self._is_let_in = self._is_late = False
 
     async def body(self) -> bytes | Reply:
-        """The body of a POST, or the answer to a request that needs no more of it.
+        """Return the body of a POST, or the reply to a request that is rejected without it.
 
         Raises:
-            ClientGone: the client closed before the end.
+            ClientGone: the client disconnected before the body was complete.
         """
         if self._head.verb != "POST":
             return b""
@@ -341,7 +349,7 @@ class Reading:
         return part
 
     async def _refused(self) -> Reply | None:
-        """The refusal that what has come is enough for."""
+        """Return the reply if what was read so far is enough to reject the request."""
         is_large = self._size > MAX_UNPROVEN_BYTES
         is_form = is_large and request_checks.is_form(self._head.headers)
         if is_form or self._size > get_settings().max_body_bytes:
@@ -365,15 +373,16 @@ class Reading:
         return refused
 
     def _late(self) -> Reply:
-        message = f"The body did not come within {self._seconds:g} seconds."
+        message = f"The body was not received within {self._seconds:g} seconds."
         return _readable(self._head, refusal(408, message))
 
     def lingering(self, send: Send) -> Send:
-        """Send an answer at once, and end it when the client has sent the rest, which is dropped.
+        """Wrap ``send`` so that the reply ends only when the rest of the body was read and dropped.
 
-        Servers close a connection whose body was not read, and a client that still sends may see a
-        reset in place of the answer (RFC 9112, section 9.6). Who was late is not waited for, and
-        the connection is closed (RFC 9110, section 15.5.9).
+        The reply itself is sent immediately. Servers close a connection whose body was not read,
+        and a client that is still sending may see a reset instead of the reply (RFC 9112, section
+        9.6). After a timeout the rest is not read and the connection is closed (RFC 9110, section
+        15.5.9).
         """
 
         async def linger(message: MutableMapping[str, Any]) -> None:

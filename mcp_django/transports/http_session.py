@@ -1,8 +1,8 @@
 """Streamable HTTP of the handshake revisions: sessions, batches, POST, GET and DELETE.
 
-The session determines the revision in which a message is served, and the header determines the
-session. Every request is authenticated on its own, and a session answers only to its own
-principal.
+The header ``Mcp-Session-Id`` names the session, and the session determines the revision of its
+messages. Every request is authenticated separately, and a session can only be used by the
+principal that opened it.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class Call:
         )
 
     def revision(self) -> Revision | None:
-        """The revision to refuse a request without an envelope in, ``None`` if it has no session.
+        """Return the revision for rejecting a request without an envelope, ``None`` if unknown.
 
-        One that names a session is of a handshake revision, whatever has become of the session.
+        A request that names a session uses a handshake revision, even if the session has ended.
         """
         headers = self.exchange.headers
         if SESSION_ID not in headers or not request_checks.has_sessions(
@@ -110,7 +110,7 @@ class Call:
     # POST -------------------------------------------------------------------------------------
 
     def post(self, message: Member | Batch) -> Outcome:
-        """Answer a message, or several."""
+        """Process a posted message or batch and return its outcome."""
         if isinstance(message, Request) and message.method == "initialize":
             return self._initialize(message)
         session = self.session(request_id_of(message))
@@ -125,7 +125,9 @@ class Call:
 
     def _initialize(self, request: Request) -> Reply:
         if SESSION_ID in self.exchange.headers and not isinstance(self.session(None), Reply):
-            exc = InvalidRequest("This session is initialized already; leave its header out.")
+            exc = InvalidRequest(
+                "This session is already initialized; send initialize without Mcp-Session-Id."
+            )
             return error_reply(exc, request.id)
         try:
             return telemetry.initialize(request, partial(self._agree, request), transport="http")
@@ -154,10 +156,12 @@ class Call:
         return json_reply(200, body, (("Mcp-Session-Id", plaintext),))
 
     def session(self, request_id: RequestId | None) -> StoredSession | Reply:
-        """The session that the request names, or the refusal of one that names none of its own."""
+        """Return the session that the request names, or an error reply if it names no valid one."""
         named = self.exchange.headers.getlist(SESSION_ID)
         if not named:
-            exc = InvalidRequest("Send initialize first, then its Mcp-Session-Id with each message")
+            exc = InvalidRequest(
+                "Send initialize first, then the Mcp-Session-Id of its reply with each message."
+            )
             return replace(error_reply(exc, request_id), status=400)
         row = None
         if len(named) == 1:
@@ -165,17 +169,19 @@ class Call:
             row = sessions.find(named[0], server=self.server.name, principal=key)
         if row is None:
             return refusal(
-                404, "There is no such session; initialize again.", request_id=request_id
+                404,
+                "The session does not exist or has ended; send initialize again.",
+                request_id=request_id,
             )
         return StoredSession(row)
 
     def incoming(
         self, session: StoredSession, request: Request, tally: Tally | None = None
     ) -> Incoming:
-        """A request of the session, in the form that the runtime serves.
+        """Return a request of the session as the runtime's request context.
 
         Raises:
-            InvalidParams: its progress token is none.
+            InvalidParams: the progress token is invalid.
         """
         return Incoming(
             server=self.server,
@@ -209,15 +215,16 @@ class Call:
     def open(
         self, session: StoredSession, request: Request, tally: Tally | None = None
     ) -> bytes | Invocation | Awaiting:
-        """The response to a request, or what is left to run or to wait for.
+        """Dispatch a request; return the response, a call to run or a task to wait for.
 
-        With a ``tally`` it is counted there, and nothing is to run before that is taken.
+        The request's quota usage is added to the ``tally``, if there is one; then the call must not
+        run before ``tally.take``.
 
         Raises:
-            MCPError: the request is refused.
+            MCPError: the request is rejected.
         """
         if request.method == "initialize":
-            raise InvalidRequest("initialize stands alone, and begins a session of its own.")
+            raise InvalidRequest("initialize must not be part of a batch.")
         incoming = self.incoming(session, request, tally)
         outcome = dispatch(incoming)
         if isinstance(outcome, (Invocation, Awaiting)):
@@ -228,14 +235,14 @@ class Call:
     def _stream(
         self, session: StoredSession, call: Invocation, first: Result | None = None
     ) -> Stream:
-        """The call as a stream, whose row is there before its first event leaves.
+        """Return a stream that runs the call; its row is created before the first event is sent.
 
-        With ``first`` it has asked something before anything was sent.
+        ``first`` is the result of a call that already ran and returned its first client requests.
         """
         return self._begin(session, call, partial(answer.messages, call, first=first))
 
     def _await(self, session: StoredSession, awaiting: Awaiting) -> Stream:
-        """The outcome of a task as a stream, since what it asks travels there."""
+        """Return a stream for a task's outcome; the task's client requests are sent on it too."""
         tracked = cancellation.tracked(session.row.pk, awaiting)
         return self._begin(session, tracked, partial(client_requests.messages, tracked))
 
@@ -256,7 +263,7 @@ class Call:
         )
 
     def take(self, session: StoredSession, message: Member) -> None:
-        """Take a notification or an answer; neither is ever answered."""
+        """Process a notification or a response; neither is answered."""
         if isinstance(message, Response) and message.id is not None:
             number = client_requests.stream_of(message.id)
             if number is not None:
@@ -278,20 +285,20 @@ class Call:
     # GET --------------------------------------------------------------------------------------
 
     def get(self) -> Outcome:
-        """The standing stream of a session, or the rest of a stream that broke off.
+        """Return the GET stream of a session, or the rest of an interrupted stream.
 
         Raises:
-            UnsupportedProtocolVersion: the version header names no revision of ours.
-            TooManyStreams: the caller has as many open as one may.
+            UnsupportedProtocolVersion: the version header names an unsupported revision.
+            TooManyStreams: the caller has reached the limit of open streams.
         """
         check_version(self.exchange.headers, enabled=self.server.protocol_versions)
         if not request_checks.accepts(self.exchange.headers, EVENT_STREAM):
-            return refusal(406, f"A GET is answered with {EVENT_STREAM}; accept it.")
+            return refusal(406, f"GET answers with {EVENT_STREAM}; add it to the Accept header.")
         if SESSION_ID not in self.exchange.headers:
-            # Clients ask before they initialize, and take this for "no stream here" (HTTP-12).
+            # Clients try GET before they initialize, and read 405 as "no stream offered".
             return refusal(
                 405,
-                "There is no stream without a session; send initialize first.",
+                "A GET stream needs a session; send initialize first.",
                 headers=(("Allow", "POST, OPTIONS"),),
             )
         session = self.session(None)
@@ -304,7 +311,9 @@ class Call:
         found = durable_streams.read_event_id(last)
         kind = streams.kind_of(session.row.pk, found.stream) if found else None
         if found is None or kind != ("get" if found.is_of_standing else "post"):
-            return refusal(400, "Last-Event-ID is no event of this session, or not any more.")
+            return refusal(
+                400, "Last-Event-ID is not an event of this session, or the event has expired."
+            )
         if found.is_of_standing:
             return _streaming(partial(listen.events, self, session, place, resumed=found))
         watched = partial(listen.watching, self.server, self.principal)
@@ -323,7 +332,7 @@ class Call:
         """End a session, in every process.
 
         Raises:
-            UnsupportedProtocolVersion: the version header names no revision of ours.
+            UnsupportedProtocolVersion: the version header names an unsupported revision.
         """
         check_version(self.exchange.headers, enabled=self.server.protocol_versions)
         session = self.session(None)
@@ -339,7 +348,7 @@ class Call:
 async def _in_place(
     place: listen.Place, open_: Callable[[], AsyncGenerator[bytes, None]]
 ) -> AsyncGenerator[bytes, None]:
-    """A stream that is one of its caller's until it ends."""
+    """Yield the events of a stream; release its place in the caller's limit when it ends."""
     try:
         async with aclosing(open_()) as events:
             async for event in events:
@@ -356,9 +365,9 @@ def _streaming(open_: Callable[[], AsyncGenerator[bytes, None]]) -> Stream:
 
 
 def _answer_batch(call: Call, session: StoredSession, batch: Batch) -> Outcome:
-    """Answer every request among several messages in one POST (2025-03-26, BAT).
+    """Process a batch: several messages in one POST (2025-03-26).
 
-    What needs no answer is taken.
+    Every request is answered; notifications and responses are processed without an answer.
     """
     if not session.revision.batches:
         exc = InvalidRequest("Send one message at a time; this session's revision has no batches.")
@@ -393,13 +402,13 @@ def _answer_batch(call: Call, session: StoredSession, batch: Batch) -> Outcome:
 def _admit_all(
     call: Call, session: StoredSession, batch: Batch, tally: Tally
 ) -> dict[int, bytes | Invocation]:
-    """What the members that a caller could be refused come to, by their places.
+    """Authorize the members of a batch that may be rejected; return their results by index.
 
-    Before anything of the batch is done: a refusal is the answer to all of it, so it has to name
-    the scopes of every member (AUT-6).
+    This is done before any member runs: a rejection answers the whole batch, so it has to name
+    the scopes of every member.
 
     Raises:
-        AccessRefused: the caller may not use what one member or more need.
+        AccessRefused: the caller may not use what at least one member needs.
     """
     admitted: dict[int, bytes | Invocation] = {}
     refusals: list[AccessRefused] = []
@@ -410,7 +419,7 @@ def _admit_all(
             if member.method in WORK_METHODS:
                 admitted[index] = _open(call, session, member, tally)
             elif member.method == "resources/subscribe":
-                # Done in its turn, when nothing of the batch is refused.
+                # The subscription itself is made later, if no member is rejected.
                 with suppress(MCPError):
                     admit_subscribing(call.incoming(session, member))
         except AccessRefused as exc:
@@ -422,14 +431,14 @@ def _admit_all(
 
 
 def _note_refusal(admitted: Iterable[bytes | Invocation], exc: Exception) -> None:
-    """What was admitted does not run, because of others."""
+    """Log authorized calls of a batch as rejected, since they do not run because of others."""
     for one in admitted:
         if isinstance(one, Invocation):
             call_log.refused_with_span(one.entry, exc)
 
 
 def _together(refusals: list[AccessRefused]) -> AccessRefused:
-    """One refusal for several; whoever is not known yet has to become known first."""
+    """Combine several rejections into one; missing authentication precedes missing scopes."""
     first = next((one for one in refusals if not isinstance(one, InsufficientScope)), refusals[0])
     scopes = dict.fromkeys(scope for one in refusals for scope in one.scopes)
     first.scopes = tuple(scopes)
@@ -437,7 +446,7 @@ def _together(refusals: list[AccessRefused]) -> AccessRefused:
 
 
 def _too_many(call: Call, session: StoredSession, batch: Batch, exc: TooManyRequests) -> Outcome:
-    """The answer to a batch that is over a limit: nothing of it was done."""
+    """Return the reply to a batch that exceeds a quota; none of its members has run."""
     entries: list[bytes] = []
     for member in batch.members:
         if isinstance(member, Request):
@@ -450,7 +459,7 @@ def _too_many(call: Call, session: StoredSession, batch: Batch, exc: TooManyRequ
         elif isinstance(member, Failure):
             entries.append(_error(session, member.error, member.id))
     reply = error_reply(exc, None, session.revision)
-    # A model reads what came with 200; its client would keep anything else to itself.
+    # Clients pass only the body of a 200 to the model.
     status = 200 if get_settings().throttle_as == "result" else reply.status
     return replace(reply, status=status, body=b"[" + b",".join(entries) + b"]")
 
@@ -468,9 +477,9 @@ def _open(
 
 
 def _run(call: Invocation) -> bytes:
-    """The response of a call that may send nothing before it, in this thread.
+    """Run a call that may not send messages, in this thread, and return its response.
 
-    One that is cancelled, whether it has begun or not, has its entry like any other (CAN-8).
+    A cancelled call has an error as its entry, whether it has started or not.
     """
     found = b""
     try:
@@ -490,12 +499,12 @@ def _is_cancelled(call: Invocation) -> bool:
 
 
 def _stream_all(session: StoredSession, running: list[Invocation], finished: list[bytes]) -> Stream:
-    """One stream for all: each response is an event, and after the last one it ends."""
+    """Return one stream for all calls; each response is an event, and the last one ends it."""
     ids = [call.incoming.request.id for call in running]
     number = streams.open_stream(session.row.pk, request_id=json.dumps(ids))
     answers = client_requests.StoredAnswers(session.row.pk, number)
     work = partial(_all, running, finished, answers)
-    # A client cancels one member or the other, never the stream of all.
+    # A client cancels single members, never the stream of the whole batch.
     stands_for_all = replace(running[0], cancellation=Cancellation())
     return Stream(
         headers=SSE_HEADERS,
@@ -506,18 +515,18 @@ def _stream_all(session: StoredSession, running: list[Invocation], finished: lis
 async def _all(
     running: list[Invocation], finished: list[bytes], answers: client_requests.Answers
 ) -> Messages:
-    """What all calls say, as it comes; the last response of all is the last message."""
+    """Yield the messages of all calls as they are produced; the last response comes last."""
     for body in finished:
         yield Outgoing(body)
     said: asyncio.Queue[Outgoing] = asyncio.Queue(MAX_WAITING)
-    # More threads than these no caller has; what came together need not crowd itself out.
+    # No more threads than one caller may use, so that a batch does not make itself `Busy`.
     threads = asyncio.Semaphore(pool("work").share)
     async with asyncio.TaskGroup() as group:
         tasks = set()
         for call in running:
             needs = nullcontext() if call.component.function.is_async else threads
             task = group.create_task(_speak(call, answers, said, needs))
-            # A member that is cancelled gets no entry (CAN-1).
+            # A cancelled member gets no entry.
             call.cancellation.then(on_loop(task.cancel))
             tasks.add(task)
         left = len(running)
@@ -533,7 +542,7 @@ async def _all(
 async def _said(
     said: asyncio.Queue[Outgoing], tasks: set[asyncio.Task[None]]
 ) -> AsyncGenerator[Outgoing, None]:
-    """What is said until nobody is left who could say anything."""
+    """Yield queued messages until all tasks are done and the queue is empty."""
     while True:
         while not said.empty():
             yield said.get_nowait()
@@ -558,7 +567,7 @@ async def _speak(
     try:
         async with needs, aclosing(answer.messages(call, answers=answers)) as messages:
             async for message in messages:
-                # Its function may see that it was cancelled before this task is.
+                # The function may notice the cancellation before this task is cancelled.
                 if message.body and not (message.is_response and _is_cancelled(call)):
                     await said.put(message)
     except MCPError as exc:

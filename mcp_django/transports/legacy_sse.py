@@ -1,10 +1,10 @@
-"""HTTP+SSE, the transport of 2024-11-05: one stream for all answers, and POSTs answered with 202.
+"""HTTP+SSE, the transport of 2024-11-05: one stream for all responses; POSTs are answered with 202.
 
-The stream is the session. A POST may reach another process than the one that has the stream; then
-it is put into the inbox, and the process of the stream serves it.
+The session lasts as long as the stream. If a POST reaches another process than the one with the
+stream, it is stored in the inbox, and the process with the stream serves it.
 
-Messages that a client posts faster than they are served wait, up to a limit; beyond it the client
-is refused (SSE-7).
+Messages that a client posts faster than they are served are queued up to a limit; more are
+rejected as busy.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ from mcp_django.transports.listen import Place, seconds_left, take_place, until_
 logger = logging.getLogger("mcp_django")
 
 SESSION = "session_id"
-# What is said to a client that does not read, before whoever says it has to wait.
+# Messages queued for a client that does not read; then the sender waits.
 MAX_SAID = 256
 
 
 def is_spoken(server: Server) -> bool:
-    """Whether the server speaks a revision that this transport carries."""
+    """Return whether the server supports 2024-11-05, the revision of this transport."""
     return V2024_11_05.version in server.protocol_versions
 
 
 def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Outcome:
-    """The stream of a new session, which begins with the address to post to (SSE-2).
+    """Open a session and return its stream, whose first event is the URL to post to.
 
     Raises:
         TooManyRequests: too many sessions were opened from the caller's address.
-        TooManySessions: callers without credentials have as many together as they may.
-        TooManyStreams: the caller has as many open as one may.
+        TooManySessions: all callers without credentials together reached their session limit.
+        TooManyStreams: the caller has reached the limit of open streams.
     """
     if not exchange.can_stream:
-        return refusal(405, "There are no streams here; this site is served over WSGI.")
+        return refusal(405, "Streams are not available: this site is served over WSGI, not ASGI.")
     if not request_checks.accepts(exchange.headers, EVENT_STREAM):
-        return refusal(406, f"This answers with {EVENT_STREAM}; accept it.")
+        return refusal(406, f"GET answers with {EVENT_STREAM}; add it to the Accept header.")
     network = network_of(principal, exchange.request)
     spend_session(network)
     place = take_place(principal, exchange.request)
@@ -95,10 +95,10 @@ def open_stream(server: Server, exchange: Exchange, principal: Principal) -> Out
 
 
 def post(server: Server, exchange: Exchange, message: Message, principal: Principal) -> Reply:
-    """Take a message for the process that has the session's stream (SSE-3, SSE-5, SSE-7).
+    """Accept a posted message and pass it to the process with the session's stream.
 
     Raises:
-        Busy: too many are waiting already.
+        Busy: too many messages of the session are waiting.
     """
     if isinstance(message, Failure):
         return error_reply(message.error, message.id)
@@ -107,7 +107,7 @@ def post(server: Server, exchange: Exchange, message: Message, principal: Princi
     if row is None:
         return refusal(
             404,
-            "There is no such session; open the stream again.",
+            "The session does not exist or has ended; open the stream again.",
             request_id=jsonrpc.request_id_of(message),
         )
     if not _connections.give(row.pk, message):
@@ -116,12 +116,12 @@ def post(server: Server, exchange: Exchange, message: Message, principal: Princi
 
 
 def _namespace(server: Server) -> str:
-    """Ids of these sessions mean nothing to Streamable HTTP, and the other way round."""
+    """Return the namespace that keeps session ids apart from those of Streamable HTTP."""
     return f"{server.name}/sse"
 
 
 def _relative(path: str) -> str:
-    """The address to post to, as seen from the stream's own: prefixes of proxies do not matter."""
+    """Return the URL to post to, relative to the stream's URL, so proxy prefixes do not matter."""
     mount, _, last = path.rpartition("/")
     if last == "sse":
         return "messages"
@@ -133,16 +133,16 @@ def _relative(path: str) -> str:
 async def _events(
     server: Server, principal: Principal, pk: int, endpoint: str, place: Place
 ) -> AsyncGenerator[bytes, None]:
-    """All messages for the client, until it leaves or the session ends (SSE-9)."""
+    """Yield all messages for the client until it disconnects or the session ends."""
     said: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_SAID)
 
     def end() -> None:
-        # A client that does not read is not to stay for that; it misses what was said last to it.
+        # A client that does not read must not delay the end; it loses one queued message.
         if said.full():
             said.get_nowait()
         said.put_nowait(None)
 
-    # Requests with an envelope are not defined here (SSE-6).
+    # Requests with an envelope are not defined for this transport.
     caller = _Caller(principal)
     conversation = Conversation(
         server, caller, send=said.put, end=end, is_stateless_spoken=False, transport="sse"
@@ -167,14 +167,14 @@ async def _events(
 
 
 class _Caller:
-    """The caller as the stream was opened, looked at anew for each message."""
+    """The principal that opened the stream; it is checked again for each message."""
 
     def __init__(self, principal: Principal) -> None:
         self._principal = principal
 
     def may_stay(self, server: Server) -> bool:
-        """Whether the caller would be let in again (SUB-16)."""
-        # Its owner may have switched the server off.
+        """Return whether the caller is still authorized."""
+        # The server may have been disabled in the admin.
         server.refresh()
         try:
             admit_connection(server, self.principal())
@@ -190,13 +190,13 @@ class _Caller:
 
 
 def _at_expiry(principal: Principal, end: Callable[[], None]) -> asyncio.TimerHandle | None:
-    """What ends the stream with its credential, if that ever ends."""
+    """Schedule ``end`` for when the credential expires; return ``None`` if it never does."""
     left = seconds_left(principal)
     return None if left is None else asyncio.get_running_loop().call_later(left, end)
 
 
 async def _next(said: asyncio.Queue[bytes | None]) -> bytes | None:
-    """The next message; nothing for a sign of life, ``None`` for the end."""
+    """Return the next message, ``b""`` if a keep-alive is due, or ``None`` at the end."""
     try:
         async with asyncio.timeout(get_settings().keepalive_seconds):
             return await said.get()
@@ -207,19 +207,19 @@ async def _next(said: asyncio.Queue[bytes | None]) -> bytes | None:
 # Connections of this process ----------------------------------------------------------------------
 
 REF = "message"
-# Messages of one client that are not served yet; beyond, it is told to wait.
+# Queued messages of one client; more are rejected as busy.
 MAX_WAITING = 256
-# Of those that other processes took, so many at once.
+# How many messages stored by other processes are fetched at once.
 FETCHED = 16
-# How often the session's row is told that its stream is still there.
+# How often, at least, the session is checked and its `seen_at` updated while the stream is open.
 LIVE_SECONDS = 30
 
 
 def _send_elsewhere(session_pk: int, body: bytes) -> None:
-    """Put a message down for the process that has the session's stream.
+    """Store a message for the process with the session's stream, and notify that process.
 
     Raises:
-        Busy: too many are there already.
+        Busy: too many messages are already stored.
     """
     if not inbox.has_room(session_pk, REF, size=len(body), keep=MAX_WAITING):
         raise _full()
@@ -237,9 +237,9 @@ def _full() -> Busy:
 class _Connection:
     """A session whose stream is in this process.
 
-    ``end`` closes the stream. It is called when the session is over, when ``may_stay`` denies it,
-    which is asked at once when one of ``departures`` is rung, and when nobody serves the messages
-    any more.
+    ``end`` closes the stream. It is called when the session has ended, when ``may_stay`` returns
+    false, and when serving messages has failed. ``may_stay`` is called regularly, and immediately
+    when one of ``departures`` is notified.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class _Connection:
         self._end = end
         self._loop = asyncio.get_running_loop()
         self._room = threading.Semaphore(MAX_WAITING)
-        # Bounded by the room.
+        # Bounded by `_room`.
         self._waiting: asyncio.Queue[Decoded] = asyncio.Queue()
         self._rung = asyncio.Event()
         self._topics = [Topic("", "session", str(pk)), *departures]
@@ -271,17 +271,17 @@ class _Connection:
         _connections.add(pk, self)
 
     def give(self, message: Decoded) -> None:
-        """Take a message from any thread.
+        """Queue a message; thread-safe.
 
         Raises:
-            Busy: too many are waiting already.
+            Busy: too many messages are waiting.
         """
         if not self._room.acquire(blocking=False):
             raise _full()
         self._loop.call_soon_threadsafe(self._waiting.put_nowait, message)
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving the session."""
         _connections.remove(self._pk)
         self._unsubscribe()
         for task in self._tasks:
@@ -290,7 +290,7 @@ class _Connection:
     def _observe(self, task: asyncio.Task[None]) -> None:
         exc = None if task.cancelled() else task.exception()
         if exc is not None:
-            logger.error("A connection of HTTP+SSE can be served no more.", exc_info=exc)
+            logger.error("Serving an HTTP+SSE connection failed; its stream ends.", exc_info=exc)
             self._end()
 
     async def _serve(self) -> None:
@@ -300,7 +300,7 @@ class _Connection:
             self._room.release()
 
     async def _collect(self) -> None:
-        """Fetch what other processes have put down, and see that the session is to go on."""
+        """Fetch messages that other processes stored, and check that the session may continue."""
         await hub().ready(self._topics)
         while True:
             with suppress(TimeoutError):
@@ -312,8 +312,8 @@ class _Connection:
                 if not await at_desk(self._goes_on):
                     self._end()
             except DatabaseError:
-                # What is there still rings again.
-                logger.warning("A session could not be looked at.", exc_info=True)
+                # The next notification triggers another attempt.
+                logger.warning("Could not check an HTTP+SSE session.", exc_info=True)
 
     async def _fetch(self) -> None:
         room = 0
@@ -337,27 +337,27 @@ class _Connection:
 
 
 class _Connections:
-    """The sessions whose streams are in this process."""
+    """Connections of this process by the primary key of their session."""
 
     def __init__(self) -> None:
         self._by_pk: dict[int, _Connection] = {}
         self._lock = threading.Lock()
 
     def add(self, pk: int, connection: _Connection) -> None:
-        """Serve a session here from now on."""
+        """Register the connection of a session."""
         with self._lock:
             self._by_pk[pk] = connection
 
     def remove(self, pk: int) -> None:
-        """Serve it no more."""
+        """Remove the connection of a session."""
         with self._lock:
             self._by_pk.pop(pk, None)
 
     def give(self, pk: int, message: Decoded) -> bool:
-        """Whether the session is served here, and so took the message.
+        """Queue a message if the session's stream is in this process; return whether it is.
 
         Raises:
-            Busy: it has too many.
+            Busy: too many messages of the session are waiting.
         """
         with self._lock:
             connection = self._by_pk.get(pk)

@@ -1,11 +1,11 @@
-"""Streams of changes: ``subscriptions/listen`` (2026-07-28) and the GET streams of sessions.
+"""Streams of change notifications: ``subscriptions/listen`` (2026-07-28) and session GET streams.
 
-A stream lasts as long as the client stays. Between two changes it holds a task and a mailbox: no
-thread and no database connection.
+A stream stays open until the client disconnects. Between two changes it uses an asyncio task and
+a mailbox, but no thread and no database connection.
 
-It ends when the caller would not be authorized again. Three things make a stream check that: a
-notification (a credential was revoked, a user deactivated), a minute has passed, or the
-credential has expired. ``watching`` does the same for streams of other kinds.
+A stream ends when its caller is no longer authorized. This is checked when pub/sub notifies that
+access was revoked (a credential was revoked, a user deactivated), at least once a minute, and when
+the credential expires. ``watching`` does the same for streams of other kinds.
 """
 
 from __future__ import annotations
@@ -84,47 +84,49 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcp_django")
 
-# How long an open stream goes, at most, without making sure that its caller would be let in again.
+# How often, at least, an open stream checks that its caller is still authorized.
 RECHECK_SECONDS = 60
-# How soon that is tried again when no thread had the time.
+# When this check is retried if no thread was free.
 BUSY_SECONDS = 1
-# A client that stays longer is asked to come again, so that no stream lives forever.
+# After this time a stream is closed and the client has to open a new one.
 MAX_AGE_SECONDS = 3600
 
 
 class Place:
     """One of the open streams of a caller, counted under each of the caller's keys.
 
-    A stream gives it back when it ends; one that never began does so by being forgotten.
+    A stream calls ``give_back`` when it ends. For a stream that never started, the finalizer of
+    this object does.
     """
 
     def __init__(self, keys: Collection[str]) -> None:
-        # Once only, whichever comes first.
+        # A finalizer runs only once: when it is called or when the object is collected.
         self.give_back = weakref.finalize(self, _leave, keys)
 
 
-# The open streams of this process by key; a forked process begins with copies that nothing closes.
+# Open streams of this process by key. A forked process inherits counts that are never released.
 _places: Counter[str] = Counter()
-# Again by the same thread where the garbage collector gives a place back.
+# Reentrant: the garbage collector may release a place while the same thread has the lock.
 _counting = threading.RLock()
 
 
 def take_place(principal: Principal, request: Callable[[], HttpRequest | None]) -> Place:
-    """Count one more stream of a caller in this process.
+    """Count one more open stream of a caller in this process.
 
     Raises:
-        TooManyStreams: the caller has as many open as ``STREAMS_PER_PRINCIPAL`` or
-            ``STREAMS_PER_USER`` allows, or all callers without credentials have as many together as
-            they may.
+        TooManyStreams: the caller has as many open streams as ``STREAMS_PER_PRINCIPAL`` or
+            ``STREAMS_PER_USER`` allows, or all callers without credentials together have reached
+            their limit.
     """
     limits = _limits_of_streams(principal, network_of(principal, request))
     with _counting:
         for key, limit in limits.items():
             if _places[key] >= limit:
                 raise TooManyStreams(
-                    f"You have {limit} open streams; close one first."
+                    f"You have reached the limit of {limit} open streams; close one first."
                     if key != ANONYMOUS
-                    else f"Clients without credentials have {limit} open streams; try again later.",
+                    else f"Clients without credentials have reached the limit of {limit} open "
+                    "streams; try again later.",
                     data={"retryAfter": 1},
                 )
         _places.update(limits.keys())
@@ -135,7 +137,7 @@ def _limits_of_streams(principal: Principal, network: str | None) -> dict[str, i
     settings = get_settings()
     each = settings.streams_per_principal
     if network is None:
-        # The key of a caller that names no client is that of the user.
+        # Without a client id, a principal has the same key as its user.
         return {principal.user_key: settings.streams_per_user or 2 * each, principal.key: each}
     everyone = {ANONYMOUS: settings.anonymous_factor * each}
     return {**everyone, f"{ANONYMOUS} at {network}": each} if network else everyone
@@ -150,20 +152,20 @@ def _leave(keys: Iterable[str]) -> None:
 
 
 def stream(listening: Listening, place: Place) -> AsyncGenerator[bytes, None]:
-    """The messages of a subscription as events."""
+    """Return the messages of a subscription as server-sent events."""
     return as_events(listening.incoming, messages(listening, place))
 
 
 async def messages(listening: Listening, place: Place) -> Messages:
-    """The acknowledgement, then one message for each change, then the closing result.
+    """Yield the acknowledgement, then a notification for each change, then the closing result.
 
     Raises:
-        Busy: no thread became free to find out what the caller may hear of.
+        Busy: no thread became free to check what the caller may subscribe to.
     """
     subscription = Subscription(listening)
     mailbox = Mailbox()
-    # The hub is asked first and the acknowledgement sent second, so no change falls between the
-    # two; a topic waits once, so that as many wait as were asked for (SUB-15).
+    # Subscribe before the acknowledgement is sent, so no change between the two is lost. Each topic
+    # is queued at most once, so the queue is no longer than the list of topics.
     wanted = [*subscription.topics, *subscription.departures]
     unsubscribe = hub().subscribe(wanted, mailbox.put_once)
     try:
@@ -182,13 +184,13 @@ async def messages(listening: Listening, place: Place) -> Messages:
 
 
 def cancellation(listening: Listening) -> bytes:
-    """What a channel that subscriptions share adds to the closing result (SUB-13)."""
+    """Return the cancellation that follows the closing result on a shared channel such as stdio."""
     return jsonrpc.encode(Subscription(listening).cancellation())
 
 
 def until_recheck() -> float:
-    """Not the same for all: streams that began together should not ask together."""
-    return RECHECK_SECONDS * random.uniform(0.5, 1)  # noqa: S311 - hides nothing
+    """Return the seconds until the next check; random, so streams do not check all together."""
+    return RECHECK_SECONDS * random.uniform(0.5, 1)  # noqa: S311 - not for security
 
 
 async def _told(
@@ -209,7 +211,7 @@ async def _told(
 async def _changes(
     subscription: Subscription, mailbox: Mailbox, draining: asyncio.Event
 ) -> AsyncGenerator[list[Topic], None]:
-    """Changed topics in batches; an empty batch when a keep-alive is due; the end in time."""
+    """Yield changed topics in batches, empty for a keep-alive, until the stream has to end."""
     loop = asyncio.get_running_loop()
     keepalive = get_settings().keepalive_seconds
     ends = loop.time() + subscription.lifetime()
@@ -229,7 +231,7 @@ async def _changes(
 
 
 class Subscription:
-    """What one stream may carry, for a caller as last looked at."""
+    """The topics that one stream may carry, for the caller as last authorized."""
 
     def __init__(self, listening: Listening) -> None:
         self._listening = listening
@@ -239,7 +241,7 @@ class Subscription:
 
     @property
     def topics(self) -> list[Topic]:
-        """What to listen for."""
+        """The topics to subscribe to."""
         server = self._incoming.server.name
         return [
             *(Topic(server, kind) for kind in sorted(self._listening.kinds)),
@@ -249,38 +251,38 @@ class Subscription:
 
     @property
     def uris(self) -> Sequence[str]:
-        """The resources that were asked for."""
+        """The URIs of the requested resources."""
         return self._listening.uris
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The resources that the caller asked for and may not read."""
+        """The URIs of requested resources that the caller may not read."""
         return frozenset(self._listening.uris) - self._uris
 
     @property
     def principal(self) -> Principal:
-        """The caller as last looked at."""
+        """The caller as last authorized."""
         return self._incoming.principal
 
     @property
     def departures(self) -> list[Topic]:
-        """What is rung when the caller is sent away."""
+        """The topics that are notified when the caller's access is revoked."""
         principal = self._incoming.principal
         return topics_of(principal.credential, principal.user)
 
     def covers(self, topic: Topic) -> bool:
-        """Whether the caller may still hear of a change; lists are theirs to ask for."""
+        """Return whether the caller may be notified of a change; lists are not restricted."""
         if topic.is_of_caller:
             return False
         return not topic.uri or topic.uri in self._uris or self.tasks.covers(topic)
 
     async def begin(self) -> bool:
-        """Leave out what the caller could not read; whether the caller was not sent away already.
+        """Leave out unreadable resources; return whether the caller is still authorized.
 
-        To be called once departures are listened for: one before that would be heard of by nobody.
+        Call it after subscribing to ``departures``, so that no revocation is missed.
 
         Raises:
-            Busy: no thread became free to find out.
+            Busy: no thread became free for the check.
         """
         if self.departures:
             return await self.refresh()
@@ -288,10 +290,10 @@ class Subscription:
         return True
 
     async def open(self, known: Collection[str] = ()) -> None:
-        """Leave out what the caller could not read, of what is not known yet.
+        """Leave out requested resources that the caller may not read; skip the ``known`` ones.
 
         Raises:
-            Busy: no thread became free to find out.
+            Busy: no thread became free for the check.
         """
         new = frozenset(self._listening.uris) - frozenset(known)
         if self._asks_functions(new):
@@ -300,7 +302,7 @@ class Subscription:
             self._uris -= new - await pool("work").run(readable, key=caller)
 
     def _asks_functions(self, uris: Iterable[str]) -> bool:
-        """Whether the site's own functions decide about one of the resources."""
+        """Return whether the site's own functions determine if one of the resources is readable."""
         found = map(self._incoming.server.offered.find_resource, uris)
         return any(one and isinstance(one[0], ResourceTemplate) for one in found)
 
@@ -313,17 +315,17 @@ class Subscription:
         )
 
     def lifetime(self) -> float:
-        """The seconds until the stream ends by itself: no credential outlives its expiry."""
+        """Return the seconds until the stream ends: its maximum age, or the credential's expiry."""
         left = seconds_left(self._incoming.principal)
         return MAX_AGE_SECONDS if left is None else min(MAX_AGE_SECONDS, left)
 
     async def refresh(self) -> bool:
-        """Whether the caller would be let in again: a revoked token ends its streams (SUB-16).
+        """Authorize the caller again; return whether the stream may stay open.
 
-        A database that cannot say keeps no stream open either.
+        It may not if the token was revoked, and neither if the database is unavailable.
 
         Raises:
-            Busy: no thread became free to find out.
+            Busy: no thread became free for the check.
         """
         where = pool("work" if self._asks_functions(self._listening.uris) else "desk")
         try:
@@ -341,7 +343,7 @@ class Subscription:
         return True
 
     def acknowledgement(self) -> dict[str, Any]:
-        """The first message: the part of the wishes that is honored (SUB-8)."""
+        """Return the acknowledgement, which names the part of the request that is honored."""
         kinds = sorted(self._listening.kinds)
         honored: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
         uris = [uri for uri in self._listening.uris if uri in self._uris]
@@ -352,36 +354,36 @@ class Subscription:
         return self._tagged("notifications/subscriptions/acknowledged", {"notifications": honored})
 
     async def tasks_at_first(self) -> list[dict[str, Any]]:
-        """The notifications of tasks that changed before the stream began."""
+        """Return notifications for tasks that changed before the stream started."""
         found = await self.tasks.at_first(self._incoming)
         return [self._tagged(TASK_CHANGED, one) for one in found]
 
     async def told(self, topic: Topic) -> dict[str, Any] | None:
-        """The notification of a change; ``None`` where there is nothing to tell."""
+        """Return the notification for a changed topic; ``None`` if the task is not readable."""
         if not self.tasks.covers(topic):
             return self.notice(topic)
         found = await self.tasks.of(topic, self._incoming)
         return None if found is None else self._tagged(TASK_CHANGED, found)
 
     def notice(self, topic: Topic) -> dict[str, Any]:
-        """The notification of a change of a list or a resource."""
+        """Return the notification for a changed list or resource."""
         if topic.uri:
             return self._tagged("notifications/resources/updated", {"uri": topic.uri})
         return self._tagged(f"notifications/{topic.kind}/list_changed", {})
 
     def closing(self) -> bytes:
-        """The result of the request, which ends the stream gracefully (SUB-12)."""
+        """Return the result of the request, which ends the stream gracefully."""
         request_id: str | int = self._incoming.request.id
         if self._incoming.revision.string_subscription_ids:
             request_id = str(request_id)
         return respond(self._incoming, {"_meta": {envelope.SUBSCRIPTION_ID: request_id}})
 
     def cancellation(self) -> dict[str, Any]:
-        """The server's own end of the subscription, as a notification."""
+        """Return the notification by which the server cancels the subscription."""
         return self._tagged("notifications/cancelled", {"requestId": self._incoming.request.id})
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """A notification that carries its subscription's id, verbatim (SUB-9)."""
+        """Return a notification with the subscription's id, which is the unchanged request id."""
         tagged = {**params, "_meta": {envelope.SUBSCRIPTION_ID: self._incoming.request.id}}
         projected = shapes.project_notification(method, tagged, self._incoming.revision)
         return jsonrpc.notification(method, projected)
@@ -392,14 +394,14 @@ def _outgoing(message: dict[str, Any]) -> Outgoing:
 
 
 def _admitted_anew(server: Server, principal: Principal) -> Principal | None:
-    """The caller as of now, ``None`` for one whose credential holds no more.
+    """Authorize the caller again; return ``None`` if the credential is no longer valid.
 
     Raises:
-        AccessRefused: the server does not let the caller in any more.
+        AccessRefused: the caller may no longer use the server.
     """
     current = refresh(principal)
     if current is not None:
-        # Its owner may have switched the server off.
+        # The server may have been disabled in the admin.
         server.refresh()
         admit_connection(server, current)
     return current
@@ -411,31 +413,31 @@ TASK_CHANGED = "notifications/tasks"
 
 
 class _TaskNotices:
-    """What one stream tells of the tasks that it was asked to: all of each, as it is (TKE-11)."""
+    """Notifications of one stream about the requested tasks, each with the task's full state."""
 
     def __init__(self, task_ids: Sequence[str]) -> None:
         self._by_topic: Mapping[Topic, str] = {task_rows.topic_of(one): one for one in task_ids}
 
     @property
     def topics(self) -> list[Topic]:
-        """What to listen for."""
+        """The topics to subscribe to."""
         return [*self._by_topic]
 
     def covers(self, topic: Topic) -> bool:
-        """Whether a change is one of a task."""
+        """Return whether a topic is one of the requested tasks."""
         return topic in self._by_topic
 
     async def at_first(self, incoming: Incoming) -> list[dict[str, Any]]:
-        """The tasks that were over, or asked something, before anybody listened."""
+        """Return the tasks that finished or needed input before the stream started."""
         found = [await self.of(topic, incoming) for topic in self._by_topic]
         return [one for one in found if one is not None and one["status"] != task_rows.WORKING]
 
     async def of(self, topic: Topic, incoming: Incoming) -> dict[str, Any] | None:
-        """A task as ``tasks/get`` would have it now; ``None`` for one that is not there."""
+        """Return a task as ``tasks/get`` does; ``None`` if it does not exist or is unreadable."""
         return await at_desk(partial(_described, incoming, self._by_topic[topic]))
 
     async def look_after(self) -> None:
-        """Close those whose worker is gone, which rings like any change."""
+        """Close tasks whose worker is lost, which is published like any change."""
         if self._by_topic:
             await at_desk(partial(task_rows.close_late, [*self._by_topic.values()]))
 
@@ -445,20 +447,20 @@ def _described(incoming: Incoming, task_id: str) -> dict[str, Any] | None:
     return None if row is None else task_status.detailed(row)
 
 
-# Standing GET streams of a session ----------------------------------------------------------------
+# GET streams of a session -------------------------------------------------------------------------
 
-# Changes of lists and resources (SUB-1…SUB-5). Every message bears an id with the stream's
+# They carry notifications of changed lists and resources. Every event has an id with the stream's
 # position: the number (``storage.versions``) up to which it has reported every change. A client
-# that comes back with the id gets what has a larger number, so it misses nothing, whatever was
-# written to its dead connection (RSM-12). A client that comes without an id is taken to know what
-# was reported up to ten seconds before its last stream ended.
+# that reconnects with an id gets the changes with larger numbers, so it misses nothing that was
+# written to its dead connection. A client that reconnects without an id is assumed to have
+# received what was reported up to ten seconds before its last stream ended.
 #
-# A session may have several streams; the newest writes, the others keep silent and remember what
-# they would have reported (RSM-9).
+# A session may have several GET streams. The newest sends the notifications; the others send none
+# and queue what they would have sent.
 
-# What was written so long ago has arrived, as far as a client does not say what it has.
+# Events written longer ago are assumed to have arrived, if the client sends no event id.
 ARRIVAL_SECONDS = 10
-# How soon a database that was away is asked again.
+# When a query is retried after the database was unavailable.
 RETRY_SECONDS = 1.0
 
 _ends = Together(end_standing)
@@ -466,10 +468,10 @@ _ending: set[asyncio.Task[None]] = set()
 
 
 class SessionSubscription(Subscription):
-    """What the standing stream may carry; its notifications bear no subscription's id."""
+    """The topics that a GET stream may carry; its notifications have no subscription id."""
 
     def inherit(self, older: Subscription) -> None:
-        """Leave out what the older one left out, of what both were asked for."""
+        """Leave out the unreadable resources that ``older`` left out."""
         self._uris -= older.left_out
 
     def _tagged(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -483,16 +485,17 @@ Admission = Callable[[SessionSubscription], Awaitable[bool]]
 async def events(
     call: Call, session: StoredSession, place: Place, *, resumed: EventId | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Notifications for as long as the client stays and the session lives.
+    """Yield the events of a GET stream until the client disconnects or the session ends.
 
-    ``resumed`` is the last event that the client has, of a standing stream of the session.
+    ``resumed`` is the id of the last event that the client received, on a GET stream of the
+    session.
     """
     standing = _Standing(call, session, resumed)
     try:
         yield await standing.begin()
         await standing.catch_up()
         with drain.idle(standing.wake) as draining:
-            # It may be over before it has waited for anything.
+            # `catch_up` may already have ended it.
             while not (draining.is_set() or standing.is_over):
                 for event in await standing.due():
                     yield event
@@ -504,7 +507,7 @@ async def events(
 
 
 async def _see_through(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for what is done even if the waiting is cancelled."""
+    """Wait for ``work``, which is completed even if the waiting is cancelled."""
     task = asyncio.create_task(work)
     _ending.add(task)
     task.add_done_callback(_ending.discard)
@@ -512,7 +515,7 @@ async def _see_through(work: Coroutine[Any, Any, None]) -> None:
 
 
 class _Standing:
-    """One standing stream: what it listens to, which the session may change, and its position."""
+    """One GET stream: its subscribed topics, which the session may change, and its position."""
 
     def __init__(self, call: Call, session: StoredSession, resumed: EventId | None) -> None:
         self._call = call
@@ -526,14 +529,14 @@ class _Standing:
 
         self._position = 0
         self._beyond = 0
-        """How many events were sent since the last one that bears the position."""
+        """The number of events sent since the one that reached the position."""
         self._is_ahead = False
-        """Whether the position was never reached: the database was restored to an earlier state."""
+        """Whether the position is larger than any number: the database was restored to a backup."""
         self._restores = self._hub.restores
         self._waiting: dict[Topic, int] = {}
-        """What is to be told, with the number of its last change: each topic once."""
+        """The changed topics to report, with the number of the last change of each."""
         self._told: deque[tuple[float, int]] = deque()
-        """When which position was reached, those of the last ``ARRIVAL_SECONDS``."""
+        """Times and positions of the last ``ARRIVAL_SECONDS``, to know what has arrived."""
         self._woken = asyncio.Event()
         self._must_look = self._must_refresh = False
         self.is_over = False
@@ -551,12 +554,12 @@ class _Standing:
         self._ends = loop.time() + self._subscription.lifetime()
         self._spoke = loop.time()
 
-    # Beginning and end ------------------------------------------------------------------------
+    # Start and end ----------------------------------------------------------------------------
 
     async def begin(self) -> bytes:
-        """Have a row from now on; returns the first bytes."""
+        """Create the stream's row and return the stream's first bytes."""
         await self._hub.ready(self._about_itself)
-        # Its end waits for it: a row that nobody closes would keep the session's others silent.
+        # `end` waits for this task: a row that is never closed would silence the other streams.
         self._opening = asyncio.create_task(insist_at_desk(self._open))
         self._sight = await asyncio.shield(self._opening)
         if self._resumed is not None:
@@ -574,31 +577,31 @@ class _Standing:
         return look_at_standing(self._pk, self._number)
 
     async def catch_up(self) -> None:
-        """Listen to what the session wants, and find out what has changed before."""
-        # Who was sent away before anybody listened for it is not rung for again.
+        """Subscribe to the session's topics and find changes that happened before."""
+        # Check access here too: a revocation before the subscription is not published again.
         with self._tried_again(anew=True):
             await self._take_in(self._sight, ask=SessionSubscription.begin)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Unsubscribe from all topics."""
         self._unsubscribe()
         self._leave_changes()
 
     async def end(self) -> None:
-        """Close the row, and let the other streams of the session go on."""
+        """Close the row, so that another stream of the session may send."""
         if self._opening is None:
             return
         await asyncio.wait([self._opening])
         await _ends.add(StandingEnd(self._number, self._pk, self._heard()))
 
     def wake(self) -> None:
-        """Let ``due`` return."""
+        """Make ``due`` return."""
         self._woken.set()
 
-    # What it listens to -----------------------------------------------------------------------
+    # Subscribing ------------------------------------------------------------------------------
 
     def _note(self, topic: Topic) -> None:
-        """Take note of what the hub tells; on the loop."""
+        """Record a notification of the pub/sub hub; called on the event loop."""
         if topic.is_of_caller:
             self._must_refresh = True
         elif topic.kind == self._topic.kind:
@@ -614,7 +617,7 @@ class _Standing:
 
     @property
     def _seen(self) -> int:
-        """The number up to which every change is known."""
+        """The number up to which this process knows every change."""
         return self._hub.seen or 0
 
     def _subscribed(self, sight: Sight | None) -> SessionSubscription:
@@ -628,7 +631,7 @@ class _Standing:
             session=self._session,
         )
         if sight is None or not sight.is_initialized:
-            # Nothing is said to a client that is not ready (VER-16).
+            # Before `notifications/initialized` the client must not be notified of changes.
             return SessionSubscription(Listening(incoming=incoming, kinds=frozenset(), uris=()))
         offered = capabilities(call.server, can_stream=True)
         kinds = frozenset(kind for kind in ("tools", "resources", "prompts") if kind in offered)
@@ -636,9 +639,9 @@ class _Standing:
         return SessionSubscription(Listening(incoming=incoming, kinds=kinds, uris=uris))
 
     async def _look_again(self) -> None:
-        """Read the rows anew: it may be over, write no more, or be asked for something else.
+        """Reload the rows: the stream may have ended, been superseded, or have new topics.
 
-        As long as the database is away nothing is told, and it is tried again.
+        While the database is unavailable nothing is sent, and this is retried.
         """
         loop = asyncio.get_running_loop()
         anew = self._must_refresh or loop.time() >= self._recheck
@@ -649,17 +652,17 @@ class _Standing:
 
     @contextmanager
     def _tried_again(self, *, anew: bool) -> Iterator[None]:
-        """Look again soon if the database is away."""
+        """Catch database errors and schedule another attempt."""
         try:
             yield
         except Error as exc:
-            logger.warning("A standing stream could not look at its session (%s).", exc)
+            logger.warning("A GET stream could not check its session (%s); retrying.", exc)
             self._must_look, self._must_refresh = True, anew
             soon = asyncio.get_running_loop().time() + RETRY_SECONDS
             self._recheck = max(self._recheck, soon)
 
     async def _take_in(self, sight: Sight | None, *, ask: Admission | None) -> None:
-        """Take note of the rows; with ``ask`` the caller is looked at as well."""
+        """Apply the loaded rows; ``ask`` is called to authorize the caller again."""
         self._sight = sight
         if sight is None or not await self._is_admitted(sight, ask):
             self.is_over = True
@@ -675,18 +678,18 @@ class _Standing:
         self._waiting = {one: number for one, number in self._waiting.items() if one in wanted}
 
     async def _find_changed(self, new: Iterable[Topic]) -> None:
-        """Let wait what changed before it was listened to."""
+        """Queue topics that changed before they were subscribed to."""
         last, found = await at_desk(partial(versions.changed_after, new, self._position))
         self._is_ahead = self._is_ahead or self._position > last
         for topic, number in found.items():
             self._waiting[topic] = max(number, self._waiting.get(topic, 0))
         if found:
-            # Nothing is told before all that has a smaller number is known.
+            # A change is reported only after all changes with smaller numbers are known.
             await self._hub.look()
             self._woken.set()
 
     async def _is_admitted(self, sight: Sight, ask: Admission | None) -> bool:
-        """Find out what the caller may hear of, and if asked whether it would be let in again."""
+        """Check which resources the caller may read; with ``ask``, authorize the caller again."""
         subscription = self._subscribed(sight)
         if ask is not None:
             is_admitted = await asked_until_free(partial(ask, subscription))
@@ -699,10 +702,10 @@ class _Standing:
         self._subscription = subscription
         return is_admitted
 
-    # What it tells ----------------------------------------------------------------------------
+    # Sending ----------------------------------------------------------------------------------
 
     async def due(self) -> list[bytes]:
-        """Wait; the events that are to be sent then, or a sign of life."""
+        """Wait for changes; return the events to send, or a keep-alive if one is due."""
         loop = asyncio.get_running_loop()
         keepalive = self._spoke + get_settings().keepalive_seconds
         patience = min(keepalive, self._recheck, self._ends) - loop.time()
@@ -713,7 +716,7 @@ class _Standing:
                 await self._woken.wait()
         self._woken.clear()
         is_silent_for_long = loop.time() >= keepalive
-        # Whoever is newer may have died without a word.
+        # The newer stream may have died without closing its row.
         may_write_now = is_silent_for_long and self._sight is not None and not self._sight.is_newest
         is_sent_for = self._must_look or self._must_refresh or loop.time() >= self._recheck
         if is_sent_for or may_write_now:
@@ -732,9 +735,9 @@ class _Standing:
         return self._sight is not None and self._sight.writes and not self._must_look
 
     def _take(self) -> list[bytes]:
-        """The events of what waits, by rising numbers."""
+        """Remove the queued changes that may be sent now; return their events in order."""
         seen = self._seen
-        # What may not be read now waits until it may, or is not asked for any more.
+        # An unreadable resource stays queued until it is readable or no longer subscribed to.
         may_hear_of = self._subscription.covers
         told = [one for one in self._waiting.items() if one[1] <= seen and may_hear_of(one[0])]
         for topic, _ in told:
@@ -747,7 +750,7 @@ class _Standing:
         ]
 
     def _event(self, topic: Topic, number: int, *, is_last: bool) -> bytes:
-        """An event; the last one of a number bears it, those before the position before it."""
+        """Return an event; the last one of a number advances the position, earlier ones do not."""
         if is_last and (number > self._position or self._is_ahead):
             self._position, self._beyond, self._is_ahead = number, 0, False
         else:
@@ -756,7 +759,7 @@ class _Standing:
         return sse.encode_event(jsonrpc.encode(self._subscription.notice(topic)), id=event_id)
 
     def note_told(self) -> None:
-        """Note that everything that was taken has been written."""
+        """Record that all events returned by ``due`` have been written."""
         now = asyncio.get_running_loop().time()
         is_news = not self._told or self._told[-1][1] != self._position
         if is_news and self._position <= self._seen:
@@ -765,21 +768,21 @@ class _Standing:
             self._told.popleft()
 
     def _heard(self) -> int | None:
-        """The number of the last change that the client is taken to know of, if that is news."""
+        """Return the last change that the client is assumed to have received, if it is newer."""
         arrived = asyncio.get_running_loop().time() - ARRIVAL_SECONDS
         positions = [position for at, position in self._told if at <= arrived]
         known = -1 if self._sight is None else self._sight.heard
         return positions[-1] if positions and positions[-1] > known else None
 
 
-# Watching the caller of other streams -------------------------------------------------------------
+# Checking the callers of other streams ------------------------------------------------------------
 
-# A short call is over before anybody could be sent away, and need not ask who might be.
+# Calls shorter than this are not watched: they end before a revocation would matter.
 SHORT_SECONDS = 5
 
 
 def seconds_left(principal: Principal) -> float | None:
-    """The seconds until the credential expires, ``None`` for one that does not."""
+    """Return the seconds until the credential expires, ``None`` if it does not."""
     if principal.expires_at is None:
         return None
     return max(0.0, (principal.expires_at - timezone.now()).total_seconds())
@@ -794,16 +797,16 @@ def watching(
     after: float = 0,
     ends_at_expiry: bool = True,
 ) -> Iterator[None]:
-    """Call ``end`` once on the running loop when the caller would not be let in again.
+    """Call ``end`` once on the running loop when the caller is no longer authorized.
 
-    For streams that wait for something else meanwhile; streams of changes check the caller
-    themselves.
+    It is for streams of calls and tasks; streams of changes check the caller themselves.
 
-    ``after`` so many seconds the watch begins. Without ``ends_at_expiry`` the credential may expire
-    meanwhile: a call that was admitted in time is answered, unless the caller is sent away.
+    The first check is made ``after`` this many seconds. Without ``ends_at_expiry`` the credential
+    may expire: a call that was authorized in time is answered, unless the caller's access is
+    revoked.
     """
     if not principal.backend and principal.expires_at is None:
-        # The process itself vouches for this caller (stdio, the in-memory client).
+        # The process itself authenticated this caller (stdio, the in-memory transport).
         yield
         return
     watch = _Watch(server, principal, ends_at_expiry=ends_at_expiry)
@@ -823,7 +826,7 @@ class _Watch:
         self._expires = math.inf
 
     async def run(self, end: Callable[[], object], *, after: float) -> None:
-        """Wait until the caller has to go, and call ``end`` then."""
+        """Wait until the caller is no longer authorized, then call ``end``."""
         left = seconds_left(self._principal)
         if left is not None:
             self._expires = asyncio.get_running_loop().time() + left
@@ -848,11 +851,11 @@ class _Watch:
                 await self._rung.wait()
 
     async def _may_stay(self) -> bool:
-        """Whether the caller may; a database that cannot say keeps no stream open (SUB-16)."""
+        """Return whether the stream may stay open; it may not if the database is unavailable."""
         was_rung = self._rung.is_set()
         self._rung.clear()
         if self._expires <= asyncio.get_running_loop().time():
-            # What has expired would not be let in again, and says nothing of the caller.
+            # An expired credential would be rejected, which does not mean that access was revoked.
             if self._ends_at_expiry:
                 return False
             if not was_rung:
@@ -861,8 +864,8 @@ class _Watch:
             return await at_desk(self._look_again)
         except (AccessRefused, DatabaseError):
             return False
-        except Exception:  # a permission or backend of the site's own
-            logger.exception("The caller of a stream could not be looked at; the stream ends.")
+        except Exception:  # e.g. from the site's own permission or backend
+            logger.exception("Authorizing the caller of a stream failed; the stream ends.")
             return False
 
     def _look_again(self) -> bool:

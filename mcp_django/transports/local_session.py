@@ -1,7 +1,7 @@
-"""The session of a client whose connection is the session: stdio, HTTP+SSE, a test.
+"""The session of a client whose connection is the session: stdio, HTTP+SSE and the test client.
 
-Such a client is notified of changes (SUB-1…SUB-4) and pinged (PNG-2) for as long as the session
-lasts. ``initialize`` is answered before anything listens for changes; what changes in between is
+The client is notified of changed lists and resources, and pinged, while the session lasts.
+``initialize`` is answered before the server subscribes to changes; changes in between are
 reported, too.
 """
 
@@ -44,10 +44,10 @@ LISTS: Final = ("tools", "resources", "prompts")
 
 
 class LocalSession:
-    """What one connection agreed on, if it did.
+    """The session of one connection, and what was agreed on in its ``initialize``, if it was sent.
 
-    Requests with an envelope are served by that and know nothing of the session (VER-1), unless
-    the transport carries handshake revisions alone.
+    Requests with an envelope are served independently of the session, unless the transport
+    supports only handshake revisions.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class LocalSession:
         return self.agreed.revision if self.agreed is not None else None
 
     def initialize(self, request: Request) -> bytes:
-        """The response to ``initialize``.
+        """Process ``initialize`` and return the response.
 
         Raises:
-            InvalidRequest: the connection is initialized already (VER-19).
-            InvalidParams: no revision was asked for.
+            InvalidRequest: the connection is already initialized.
+            InvalidParams: the request names no revision.
         """
         if self.agreed is not None:
-            raise InvalidRequest("This connection is initialized already.")
+            raise InvalidRequest("This connection is already initialized.")
         return telemetry.initialize(
             request, partial(self._agree, request), transport=self._transport
         )
@@ -101,32 +101,33 @@ class LocalSession:
         return body
 
     def end(self) -> None:
-        """Note that the connection is over, more than once if need be."""
+        """Record the end of the session; idempotent."""
         if self.agreed is not None and self._began is not None:
             lasted, self._began = time.perf_counter() - self._began, None
             version = self.agreed.revision.version
             telemetry.session_ended(lasted, version=version, transport=self._transport)
 
     def notified(self, message: Notification) -> AbstractContextManager[None]:
-        """What surrounds the doing of what a notification says."""
+        """Return the telemetry context manager for processing a notification."""
         version = self.agreed.revision.version if self.agreed is not None else ""
         return telemetry.notified(message, version=version, transport=self._transport)
 
     def check_batch(self, batch: Batch) -> None:
-        """Refuse several messages in one, where they may not be (BAT-5, BAT-9).
+        """Check that a batch is allowed.
 
         Raises:
-            InvalidRequest: the session has no batches, or a member needs no session.
+            InvalidRequest: the session's revision has no batches, or a member has an envelope.
         """
         if self.agreed is None or not self.agreed.revision.batches:
-            raise InvalidRequest("Send one message at a time.")
+            raise InvalidRequest("Send one message at a time; this session has no batches.")
         classify(batch, None, enabled=self._enabled)
 
     def incoming(self, principal: Principal, request: Request) -> Incoming:
-        """A request that came without headers, in the form that the runtime serves.
+        """Return a request, which has no headers, as the runtime's request context.
 
         Raises:
-            MCPError: it cannot be served; write it for ``revision_of(request, self.revision)``.
+            MCPError: the request is invalid; format the error for
+                ``revision_of(request, self.revision)``.
         """
         route = classify(request, None, enabled=self._enabled)
         if isinstance(route, Stateless):
@@ -143,7 +144,7 @@ class LocalSession:
         if session is None:
             if request.method != "ping":
                 raise InvalidRequest("Send initialize first.")
-            # Whether anybody is there may be asked at any time (PNG-1).
+            # A ping is answered at any time, even before initialize.
             session = MemorySession(revision=LATEST_HANDSHAKE, client_info={}, capabilities={})
         return Incoming(
             server=self._server,
@@ -158,14 +159,14 @@ class LocalSession:
         )
 
     def is_initialize(self, request: Request) -> bool:
-        """Whether a request opens the session rather than being one of 2026-07-28."""
+        """Return whether a request is the ``initialize`` of a handshake revision."""
         if request.method != "initialize":
             return False
         route = classify(request, None, enabled=self._enabled)
         return not isinstance(route, Stateless)
 
     def opens_session(self, request: Request) -> bool:
-        """``is_initialize``, where a request that cannot be read is none."""
+        """Return ``is_initialize``, but ``False`` for an invalid request."""
         try:
             return self.is_initialize(request)
         except MCPError:
@@ -183,14 +184,15 @@ class LocalSession:
 
 Write = Callable[[bytes], Awaitable[None]]
 
-SUBSCRIBED: Final = "the client subscribed to something, or not any more"
+SUBSCRIBED: Final = "the subscriptions of the client changed"
 UNANSWERED_PINGS = 2
 
 
 class Standing:
-    """The tasks that tell a session of changes, and see that its client is there (VER-16).
+    """The asyncio tasks of an initialized session: change notifications and pings.
 
-    ``end`` is called when there is nobody to be told, any more or by us.
+    ``end`` is called when the client does not answer pings or may not stay, and when one of the
+    tasks fails.
     """
 
     def __init__(
@@ -212,29 +214,29 @@ class Standing:
             task.add_done_callback(self._observe)
 
     def end(self) -> None:
-        """Tell no more."""
+        """Cancel the tasks."""
         for task in self._tasks:
             task.cancel()
 
     def _observe(self, task: asyncio.Task[None]) -> None:
-        """End a session whose client would wait for changes in vain."""
+        """End the session if a task failed: the client would not get any more notifications."""
         exc = None if task.cancelled() else task.exception()
         if exc is None:
             return
         if isinstance(exc, AccessRefused):
-            logger.info("The client of a session may not stay: %s", exc.message)
+            logger.info("A session ends: its client is no longer authorized: %s", exc.message)
         else:
-            logger.error("A session can be told of changes no more.", exc_info=exc)
+            logger.error("A session ends: notifying or pinging its client failed.", exc_info=exc)
         self._end_session()
 
 
 async def tell_changes(
     server: Server, local: LocalSession, principal: Callable[[], Principal], write: Write
 ) -> None:
-    """Write a notification for each change that the session may hear of, until it is cancelled.
+    """Write a notification for each change that the session may be notified of, until cancelled.
 
     Raises:
-        AccessRefused: the caller would not be let in any more.
+        AccessRefused: the caller is no longer authorized.
     """
     session, baseline = local.agreed, local.baseline
     assert session is not None
@@ -246,7 +248,7 @@ async def tell_changes(
 
     session.on_change = subscribed
     loop = asyncio.get_running_loop()
-    # Before anything is waited for: without a database the bell is all that there is to go by.
+    # Subscribe before the first await: without a database, changes are known only by pub/sub.
     leave = hub().subscribe(baseline.lists, mailbox.put_once)
     try:
         subscription = _subscription(server, session, await insist_at_desk(principal))
@@ -263,8 +265,8 @@ async def tell_changes(
                     subscription = _subscription(server, session, await at_desk(principal))
                     await subscription.open()
                 except DatabaseError:
-                    # Whoever was let in a moment ago stays until somebody can say otherwise.
-                    logger.warning("A session could not be looked at.", exc_info=True)
+                    # A caller that was authorized before stays until the check succeeds.
+                    logger.warning("Could not check a session; retrying.", exc_info=True)
                     recheck = loop.time() + RETRY_SECONDS
                 listening = hub().subscribe(subscription.topics, mailbox.put_once)
                 leave()
@@ -295,7 +297,7 @@ def _subscription(server: Server, session: MemorySession, caller: Principal) -> 
 
 
 async def keep_pinging(answers: LocalAnswers, write: Write, end: Callable[[], Any]) -> None:
-    """Ask now and then whether the client is there, and end the session when it is not."""
+    """Ping the client regularly; call ``end`` after ``UNANSWERED_PINGS`` unanswered pings."""
     seconds = get_settings().ping_seconds
     if not seconds:
         return
@@ -309,11 +311,11 @@ async def keep_pinging(answers: LocalAnswers, write: Write, end: Callable[[], An
     end()
 
 
-# Versions at the beginning ------------------------------------------------------------------------
+# Initial versions ---------------------------------------------------------------------------------
 
 
 class _Baseline:
-    """How often a server's lists and resources had changed when a client began to listen."""
+    """Versions of a server's lists and resources before the session subscribed to changes."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -321,15 +323,15 @@ class _Baseline:
 
     @property
     def lists(self) -> list[Topic]:
-        """The lists of the server, whether it has them or not."""
+        """The topics of all lists, whether the server has them or not."""
         return [Topic(self._server, kind) for kind in LISTS]
 
     def note_lists(self) -> None:
-        """Take note of the lists; in the thread of ``initialize``, before its answer."""
+        """Record the versions of the lists, before ``initialize`` is answered; blocking."""
         self._note(self.lists)
 
     def note_resources(self, uris: Iterable[str]) -> None:
-        """Take note of what is subscribed to; in the thread of the request, before its answer."""
+        """Record the versions of subscribed resources, before the request is answered; blocking."""
         wanted = [Topic(self._server, "resource", uri) for uri in uris]
         self._note(wanted)
         for topic in {topic for topic in self._known if topic.uri} - set(wanted):
@@ -342,9 +344,10 @@ class _Baseline:
                 self._known.setdefault(topic, found.get(topic, 0))
 
     def outdated(self, listening: Iterable[Topic]) -> list[Topic]:
-        """What has changed since it was noted, of what is listened to by now; in a thread.
+        """Return the topics that changed between their recording and now; blocking.
 
-        That needs to be known no longer; the rest may have been subscribed to a moment ago.
+        ``listening`` are topics that are subscribed to by now, so their recorded versions are
+        removed. Others are kept: they may have been added a moment ago.
         """
         noted = {topic: self._known.pop(topic, None) for topic in listening}
         known = {topic: version for topic, version in noted.items() if version is not None}
@@ -355,5 +358,5 @@ class _Baseline:
 def _versions(wanted: Iterable[Topic]) -> dict[Topic, int] | None:
     try:
         return versions.versions(wanted)
-    except DatabaseError:  # then changes are heard of by the bell alone, as the hub has said
+    except DatabaseError:  # changes are then known only by pub/sub, as the hub has logged
         return None

@@ -1,7 +1,7 @@
-"""A connection without a network: messages of one caller, handled in this process.
+"""The in-memory transport: requests of one caller, served in this process without a network.
 
-It is what the test client and commands use. There are no headers, so the header rules of HTTP do
-not apply; everything else does, policy included.
+The test client and management commands use it. There are no headers, so HTTP's header rules do
+not apply; everything else does, including permissions.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ AnswerQuestions = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 
 class MemoryConnection:
-    """One caller's way to one server; ``make_port`` receives progress and log messages.
+    """One caller's connection to one server; ``make_port`` makes the receiver of notifications.
 
-    ``answer`` is asked by calls of the handshake revisions: it gets the questions by key and
-    returns the answers by key, or nothing to leave them open. ``origin`` and ``acting`` are what
-    the call log has to know (``Incoming``).
+    ``answer`` answers client requests of the handshake revisions: it gets the requests by key and
+    returns the answers by key, or ``None`` to leave them unanswered. ``origin`` and ``acting``
+    are recorded in the call log (``Incoming``).
 
     Raises:
-        AccessRefused: from every method, when the caller has to authenticate or lacks a scope.
+        AccessRefused: from every method, if the caller has to authenticate or lacks a scope.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class MemoryConnection:
     async def arequest(self, message: dict[str, Any]) -> Response:
         """Send a request from an event loop and wait for its response.
 
-        A synchronous function runs where ``sync_to_async`` does, and so sees the transaction of
-        a test, which the threads of the pool would not.
+        A synchronous function runs in the thread of ``sync_to_async``, so it uses the
+        transaction of a test; the threads of the pool would not.
         """
         opened = await sync_to_async(self.open)(message)
         if isinstance(opened, Awaiting):
@@ -97,14 +97,14 @@ class MemoryConnection:
             return _failed(opened.incoming, exc)
 
     def _await(self, awaiting: Awaiting) -> Response:
-        """The outcome of a task, whose questions are answered here as those of a call are."""
+        """Wait for a task and return its response; ``answer`` answers its client requests."""
         incoming = awaiting.incoming
         try:
             row = wait_for(incoming)
             while row.questions:
                 answers = self._answer(row.questions) if self._answer is not None else None
                 if answers is None:
-                    raise InvalidRequest("The task waits for answers, and nobody gives any.")
+                    raise InvalidRequest("The task needs input, but there is no answer to it.")
                 take_answers(row, dict(answers))
                 row = wait_for(incoming)
             return _decoded(respond(incoming, outcome_of(incoming, row)))
@@ -112,7 +112,7 @@ class MemoryConnection:
             return _failed(incoming, exc)
 
     def open(self, message: dict[str, Any]) -> Response | Invocation | Listening | Awaiting:
-        """The response to a request, or what is left to run for it."""
+        """Return the response to a request, or what remains to be run or waited for."""
         request = jsonrpc.decode(jsonrpc.encode(message))
         with call_log.watched(
             self._server,
@@ -124,7 +124,7 @@ class MemoryConnection:
             self._server.refresh()
             admit_connection(self._server, self._principal)
         if not isinstance(request, Request):
-            wrong = InvalidRequest("This is not a request.")
+            wrong = InvalidRequest("The message is not a request.")
             return _error(wrong, jsonrpc.request_id_of(request), None)
         try:
             if self.session.is_initialize(request):
@@ -141,7 +141,7 @@ class MemoryConnection:
         return _decoded(respond(incoming, outcome))
 
     def _resumes(self, call: Invocation, result: Result) -> bool:
-        """Whether the questions of a call in a session were answered, so that it goes on."""
+        """Return whether a call's client requests were answered, so that it has to run again."""
         if call.incoming.session is None or result.get("resultType") != "input_required":
             return False
         assert call.interaction is not None
@@ -156,7 +156,10 @@ class MemoryConnection:
 
     def _only_response(self, opened: Response | Listening) -> Response:
         if isinstance(opened, Listening):
-            return _failed(opened.incoming, InvalidRequest("A stream is not one response."))
+            return _failed(
+                opened.incoming,
+                InvalidRequest("This request is answered with a stream, not with one response."),
+            )
         return opened
 
 
@@ -167,7 +170,7 @@ async def _arun(call: Invocation, port: ClientPort | None) -> Result:
 
 
 def _final(call: Invocation, result: Result) -> Response:
-    """The response to a call; questions that nobody answered in a session are shown as they are."""
+    """Return the response to a call, including client requests that were left unanswered."""
     if call.incoming.session is not None and result.get("resultType") == "input_required":
         return jsonrpc.result_message(call.incoming.request.id, result)
     return _decoded(respond(call.incoming, result))

@@ -1,7 +1,7 @@
-"""The messages of one answer, before a transport puts them into a form of its own.
+"""The messages of one response stream, before a transport encodes them.
 
-They come from a running call through its ``StreamPort``, or from pub/sub, and wait in a bounded
-``Mailbox`` for the stream that carries them.
+They come from a running call through its ``StreamPort``, or from pub/sub, and are queued in a
+bounded ``Mailbox`` until the stream sends them.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from mcp_django.schema.values import jsonable
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One message as JSON; after the response nothing of its request follows."""
+    """One message as JSON; the response is the last message of its request."""
 
     body: bytes
     is_response: bool = False
     hangs_up: float | None = None
-    """After how many seconds the client is to come back; ``None``: it may stay."""
+    """Close the connection; the client reconnects after this many seconds. ``None``: keep it."""
 
 
 SILENCE = Outgoing(b"")
-"""Nothing to say for a while: where others watch the connection, it is time for a sign of life."""
+"""No message for a while: a transport with idle timeouts sends a keep-alive."""
 
 Messages = AsyncGenerator[Outgoing, None]
-"""An answer. One that cannot be given, or no longer, raises an ``MCPError`` instead of ending."""
+"""The messages of a response. The generator raises an ``MCPError`` if the request fails."""
 
 
 def failure(incoming: Incoming, exc: MCPError) -> bytes:
-    """The response that says why there is no result."""
+    """Return the encoded error response to a request."""
     error = error_object(exc, incoming.revision)
     return jsonrpc.encode(jsonrpc.error_message(incoming.request.id, error))
 
 
 async def as_events(incoming: Incoming, messages: Messages) -> AsyncGenerator[bytes, None]:
-    """An answer as server-sent events; after the first byte an error is an event too (ERR-4)."""
+    """Encode messages as server-sent events; an error after the start is an event too."""
     try:
         async with aclosing(messages):
             async for message in messages:
@@ -58,19 +58,20 @@ async def as_events(incoming: Incoming, messages: Messages) -> AsyncGenerator[by
 
 # Mailbox: a bounded queue -------------------------------------------------------------------------
 
-# Messages that one stream may have waiting; daphne has no back-pressure of its own.
+# How many messages one stream may have queued; daphne has no back-pressure.
 SIZE = 256
-# Stands where other messages have their serial number.
+# The serial number in the keys of messages that are queued only once.
 _ONCE = -1
 
 
 class Mailbox:
-    """Messages in the order they came, at most ``SIZE`` of them.
+    """A bounded queue of messages, at most ``SIZE`` of them.
 
-    When a reader is too slow, the oldest message of the same ``key`` gives way, else the oldest
-    with any: they are progress or log messages, and a newer one of the kind says more. Belongs to
-    one event loop; ``post`` alone may be called from any thread, and wakes the loop once for all
-    that is posted until it looks, so that a chatty thread fills nothing but the box.
+    If the reader is too slow, the oldest message with the same ``key`` is dropped, else the
+    oldest with any key: these are progress or log messages, which newer ones supersede. A mailbox
+    belongs to one event loop. Only ``post`` may be called from other threads; it wakes the loop
+    once for all messages until they are taken, so that a thread with many messages does not flood
+    the loop with callbacks.
     """
 
     def __init__(self, size: int = SIZE) -> None:
@@ -83,7 +84,7 @@ class Mailbox:
         self._is_waking = False
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
-        """Queue a message from any thread; after the end of the loop it is dropped."""
+        """Queue a message; thread-safe. After the loop is closed it is never delivered."""
         with self._lock:
             self._add(message, key)
             if self._is_waking:
@@ -95,7 +96,7 @@ class Mailbox:
             return
 
     def put(self, message: Any, key: Hashable = None) -> None:
-        """Queue a message on the loop; in a full box an older one gives way."""
+        """Queue a message, on the event loop; if the mailbox is full, an older one is dropped."""
         with self._lock:
             self._add(message, key)
         self._filled.set()
@@ -113,16 +114,16 @@ class Mailbox:
         del self._waiting[oldest]
 
     def put_once(self, message: Hashable) -> None:
-        """Queue a message on the loop unless it waits already.
+        """Queue a message, on the event loop, unless it is already queued.
 
-        Nothing gives way for it, so the caller bounds how many different ones there are.
+        No message is dropped for it, so the caller has to bound the number of different messages.
         """
         with self._lock:
             self._waiting.setdefault((message, _ONCE), message)
         self._filled.set()
 
     async def wait(self, timeout: float) -> bool:
-        """Whether a message came within so many seconds."""
+        """Wait at most ``timeout`` seconds for a message; return whether one was queued."""
         try:
             async with asyncio.timeout(timeout):
                 await self._filled.wait()
@@ -131,7 +132,7 @@ class Mailbox:
         return True
 
     def take(self) -> list[Any]:
-        """Everything that waits, in order."""
+        """Remove and return all queued messages, in order."""
         with self._lock:
             taken = list(self._waiting.values())
             self._waiting.clear()
@@ -140,7 +141,7 @@ class Mailbox:
         return taken
 
     def wake(self) -> None:
-        """Let ``wait`` return although no message came; for the loop's own thread."""
+        """Make ``wait`` return without a message; on the event loop."""
         self._filled.set()
 
 
@@ -148,21 +149,21 @@ class Mailbox:
 
 
 class Outbox(Protocol):
-    """Where messages to the client are put; a ``Mailbox`` is one."""
+    """A receiver of messages for the client; ``Mailbox`` implements it."""
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
-        """Take a message, from any thread."""
+        """Queue a message; thread-safe."""
 
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Stands among messages where the connection is to be closed for so many seconds."""
+    """A queue item: close the connection; the client reconnects after ``seconds``."""
 
     seconds: float
 
 
 class StreamPort:
-    """Puts progress and log messages that the client asked for into a mailbox."""
+    """Queues the progress and log messages that the client requested."""
 
     def __init__(self, incoming: Incoming, mailbox: Outbox) -> None:
         self._incoming = incoming
@@ -171,7 +172,7 @@ class StreamPort:
         self._progress = -math.inf
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Send progress; a value that does not grow is dropped (PRG-2, PRG-5)."""
+        """Send progress; a value that does not increase is dropped."""
         token = self._incoming.envelope.progress_token
         if token is None or not math.isfinite(progress):
             return
@@ -187,9 +188,9 @@ class StreamPort:
         self._send("notifications/progress", params, key="progress")
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
-        """Send a log message of the level asked for, or a more severe one (LOG-4)."""
+        """Send a log message if it has at least the level that the client requested."""
         if level not in LOG_LEVELS:
-            raise ValueError(f"{level!r} is no log level; use one of {', '.join(LOG_LEVELS)}.")
+            raise ValueError(f"{level!r} is not a log level; use one of {', '.join(LOG_LEVELS)}.")
         threshold = self._incoming.envelope.log_level
         if threshold is None or severity(level) < severity(threshold):
             return
@@ -199,7 +200,7 @@ class StreamPort:
         self._send("notifications/message", params, key="log")
 
     def hang_up(self, seconds: float) -> None:
-        """Close the connection where the client knows how to come back."""
+        """Close the connection if the client can resume the stream later."""
         if self._incoming.revision.priming_event and self._incoming.session is not None:
             self._mailbox.post(HangUp(seconds))
 

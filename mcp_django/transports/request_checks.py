@@ -1,7 +1,6 @@
-"""Checks before a body is parsed: host, origin, verb, content types and size; and CORS headers.
+"""Checks before a body is parsed: host, origin, method, content types and size; CORS headers.
 
-Beside them the connection of an ASGI request: the disconnect of its client, and an answer without
-delay.
+It also has helpers for ASGI connections: detecting a disconnect, and sending without delay.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ EXPOSED_HEADERS = "Mcp-Session-Id, WWW-Authenticate"
 
 
 def check_head(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
-    """The refusal of a request that no body could make a better one; else ``None``."""
+    """Return the reply to a request that is rejected whatever its body; else ``None``."""
     headers = exchange.headers
     is_judged = exchange.verb == "POST" and not is_form(headers)
     return (
@@ -62,7 +61,7 @@ def check_head(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
 
 
 def check_body(exchange: Exchange) -> Reply | None:
-    """The refusal of a body that is not worth parsing, ``None`` for one that is."""
+    """Return the reply to a body that is rejected before it is parsed; else ``None``."""
     refused = None
     if is_form(exchange.headers):
         refused = _check_form(exchange) or _check_types(exchange.headers)
@@ -70,22 +69,22 @@ def check_body(exchange: Exchange) -> Reply | None:
 
 
 def is_form(headers: Headers) -> bool:
-    """Whether the body may be a form, which is refused in one of two ways, by what is in it."""
+    """Return whether the body may be a form; its content determines the error."""
     return FORM in ",".join(headers.getlist("content-type")).lower()
 
 
 def length_of(headers: Headers) -> int:
-    """The length that a body is said to have; none is said of one that comes in chunks."""
+    """Return the body's length by Content-Length, 0 without one, as for a chunked body."""
     said = headers.get("content-length") or ""
-    # More digits than that are more than anybody sends, and too many for Python.
+    # Python refuses to convert very long digit strings, and no body has a length of 20 digits.
     return int(said[:20]) if said.isdecimal() else 0
 
 
 def check_host(headers: Headers) -> Reply | None:
-    """HTTP-32: Django looks at the host only when somebody asks; a rebound name must not pass."""
+    """Reject a Host that is not allowed, which DNS rebinding uses; Django checks only on access."""
     if _is_allowed_host(_host_of(headers), tuple(_allowed_hosts())):
         return None
-    return refusal(400, "The Host header names no host of this site; see ALLOWED_HOSTS.")
+    return refusal(400, "The Host header does not name a host of this site; see ALLOWED_HOSTS.")
 
 
 @lru_cache(maxsize=64)
@@ -95,14 +94,14 @@ def _is_allowed_host(host: str, allowed: tuple[str, ...]) -> bool:
 
 
 def _host_of(headers: Headers) -> str:
-    """The host as Django reads it: a proxy's word counts where the site says that it does."""
+    """Return the host as Django does, from X-Forwarded-Host if ``USE_X_FORWARDED_HOST`` is set."""
     forwarded = _joined(headers, "x-forwarded-host")
     trusted = forwarded if django_settings.USE_X_FORWARDED_HOST else ""
     return trusted or _joined(headers, "host")
 
 
 def _joined(headers: Headers, name: str) -> str:
-    """All lines of a header that comes once: repeated, it names nothing that could be allowed."""
+    """Join all values of a header; a repeated one then equals no allowed value."""
     return ", ".join(headers.getlist(name))
 
 
@@ -113,7 +112,7 @@ def _allowed_hosts() -> list[str]:
 
 
 def _check_origin(exchange: Exchange) -> Reply | None:
-    """HTTP-2: a page of another site may not talk to this one; no Origin means no browser."""
+    """Reject an Origin that is not allowed; without an Origin the client is not a browser."""
     if "origin" not in exchange.headers or _is_origin_allowed(exchange):
         return None
     origin = _joined(exchange.headers, "origin")
@@ -127,18 +126,19 @@ def _is_origin_allowed(exchange: Exchange) -> bool:
 
 
 def is_allowed_origin(origin: str, scheme: str, host: str) -> bool:
-    """Whether a browser page of this origin may call what was asked for by this scheme and host.
+    """Return whether a browser page of this origin may send requests to this scheme and host.
 
-    Listed origins may, and pages of the site itself where its host is named explicitly: under a
-    wildcard any rebound name would be its own origin. A page that came over http may be written by
-    whoever is on its way, so it is none of a site that is called over https.
+    Listed origins may. Pages of the site itself may too, if its host is listed explicitly: with a
+    wildcard in ``ALLOWED_HOSTS`` any rebound host name would be the site's own origin. An http
+    page is not same-origin with an https site, since an attacker on the network may have written
+    it.
     """
     try:
         parts = urlsplit(origin)
         port = parts.port
     except ValueError:
         return False
-    # Nothing but scheme, host and port is an origin (RFC 6454, section 6.1).
+    # An origin consists only of scheme, host and port (RFC 6454, section 6.1).
     if parts.scheme not in {"http", "https"} or port == 0:
         return False
     if not ORIGIN_HOST.fullmatch(parts.netloc):
@@ -172,7 +172,7 @@ def _is_listed(origin: str, parts: SplitResult) -> bool:
 def _check_verb(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
     allowed = ["POST", "OPTIONS"] if exchange.endpoint != "sse" else ["GET", "OPTIONS"]
     if exchange.endpoint == "mcp" and has_sessions(exchange.headers, versions):
-        # Without streams there is nothing to get (HTTP-12).
+        # GET opens a stream, so it is allowed only where streams are.
         allowed += ["GET", "DELETE"] if exchange.can_stream else ["DELETE"]
     allow = (("Allow", ", ".join(allowed)),)
     if exchange.verb == "OPTIONS":
@@ -184,7 +184,7 @@ def _check_verb(exchange: Exchange, versions: Sequence[str]) -> Reply | None:
 
 
 def has_sessions(headers: Headers, versions: Sequence[str]) -> bool:
-    """Whether the request may belong to a session: its revision has them (HTTP-29)."""
+    """Return whether the request may belong to a session, which stateless revisions do not have."""
     claimed = REVISIONS.get(headers.get(MCP_PROTOCOL_VERSION) or "")
     if claimed is not None and claimed.stateless:
         return False
@@ -192,7 +192,7 @@ def has_sessions(headers: Headers, versions: Sequence[str]) -> bool:
 
 
 def _check_form(exchange: Exchange) -> Reply | None:
-    """RFC 6750 lets a form carry the token; what logs or replays bodies would have it (AUT-2)."""
+    """Reject a token in a form, which RFC 6750 allows: it could end up in logs of bodies."""
     if not TOKEN_FIELD.search(exchange.body):
         return None
     message = "Send the token in the Authorization header, not in the body."
@@ -216,32 +216,32 @@ def _check_size(size: int) -> Reply | None:
 
 
 def accepts(headers: Headers, media_type: str) -> bool:
-    """Whether the client takes this type; one that says nothing takes everything (HTTP-8)."""
+    """Return whether the client accepts this media type; without Accept it accepts all."""
     values = headers.getlist("accept")
     if not values:
         return True
     taken = _taken(",".join(values))
     ranges = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
-    # The most specific range decides (RFC 9110, section 12.5.1).
+    # The most specific range takes precedence (RFC 9110, section 12.5.1).
     return next((taken[name] for name in ranges if name in taken), False)
 
 
 @lru_cache(maxsize=64)
 def _taken(accept: str) -> dict[str, bool]:
-    """The media ranges of a header that says the same on every request of a client."""
+    """Parse an Accept header; cached, since it is the same on every request of a client."""
     return dict(map(_media_range, accept.lower().split(",")))
 
 
 def _media_range(part: str) -> tuple[str, bool]:
-    """A media range and whether it is taken at all; how gladly does not matter here."""
+    """Return a media range and whether it is accepted; only ``q=0`` matters, not the weight."""
     name, *parameters = (piece.strip() for piece in part.split(";"))
     return name, not any(re.fullmatch(r"q=0(\.0*)?", parameter) for parameter in parameters)
 
 
 def _preflight(headers: Headers) -> HeaderList:
-    """The answer to a browser that asks before it calls (HTTP-11)."""
+    """Return the headers that answer a CORS preflight request."""
     wanted = headers.get("access-control-request-headers") or ""
-    # Mcp-Param-* has no fixed names; a preflight has to be answered with the ones it asked for.
+    # Mcp-Param-* headers have no fixed names, so the requested ones are allowed.
     params = [
         name.strip() for name in wanted.split(",") if name.strip().lower().startswith("mcp-param-")
     ]
@@ -253,7 +253,7 @@ def _preflight(headers: Headers) -> HeaderList:
 
 
 def cors(exchange: Exchange) -> HeaderList:
-    """The headers by which a browser lets an allowed origin read an answer."""
+    """Return the CORS headers that let a page of an allowed origin read the reply."""
     origin = _joined(exchange.headers, "origin")
     if not origin or not _is_origin_allowed(exchange):
         return ()
@@ -271,9 +271,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
 
-# What runs at its deadline still gets to send its last word.
+# Extra time for work that is ended at the drain deadline to send its last message.
 GRACE_SECONDS = 1
-# To decode more than this takes longer than the loop has time for.
+# Larger bodies are decoded in a thread, so that they do not block the event loop.
 MAX_INLINE_BYTES = 64 * 1024
 
 
@@ -282,12 +282,12 @@ class ClientGone(Exception):
 
 
 def send_at_once(send: Send) -> None:
-    """Let the connection of an answer send it at once, where the server has left that out.
+    """Set TCP_NODELAY on the connection, if the server did not.
 
-    uvicorn with several workers has: asyncio sets TCP_NODELAY for sockets alone that say they are
-    of TCP, and there they do not (https://github.com/Kludex/uvicorn/issues/3149). The second piece
-    of an answer would wait 40 ms for a client to acknowledge the first. A server that shows no
-    socket is left alone.
+    uvicorn with several workers does not: asyncio sets TCP_NODELAY only for sockets whose protocol
+    is TCP, and uvicorn's have none (https://github.com/Kludex/uvicorn/issues/3149). The second part
+    of a response would wait 40 ms for the client to acknowledge the first. Servers that expose no
+    socket are left unchanged.
     """
     transport = getattr(getattr(send, "__self__", None), "transport", None)
     if not isinstance(transport, asyncio.BaseTransport):
@@ -302,8 +302,8 @@ def send_at_once(send: Send) -> None:
 async def first_of(*tasks: asyncio.Future[Any]) -> None:
     """Wait for the first of the tasks.
 
-    daphne cancels every request when it is told to stop. What is draining ends by itself and
-    soon, so the first cancellation is put off for as long as that may take.
+    daphne cancels every request when it is told to stop. Draining requests end soon without that,
+    so the first cancellation is delayed until the drain deadline.
     """
     drain.chain()
     try:
@@ -315,9 +315,9 @@ async def first_of(*tasks: asyncio.Future[Any]) -> None:
 
 
 async def first_done(*futures: asyncio.Future[Any], timeout: float | None = None) -> None:
-    """Wait until one of the futures is done or so many seconds have passed; none is cancelled.
+    """Wait until one of the futures is done or the timeout has passed; none is cancelled.
 
-    ``asyncio.wait`` would do, at several times the cost, and this is paid on every request.
+    It replaces ``asyncio.wait``, which costs several times as much, on every request.
     """
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
@@ -339,15 +339,15 @@ async def first_done(*futures: asyncio.Future[Any], timeout: float | None = None
 
 
 async def until_gone(receive: Receive, work: Awaitable[T], cancellation: Cancellation) -> T:
-    """The result of the work, which is cancelled when the client goes away first (HTTP-26).
+    """Return the result of ``work``; cancel it if the client disconnects first.
 
     Raises:
-        ClientGone: the client went away.
+        ClientGone: the client disconnected.
     """
     working = asyncio.ensure_future(work)
     try:
-        # An answer that waits for nothing is there after one turn of the loop, which is sooner
-        # than another task could look after the client.
+        # Work that waits for nothing is done after one iteration of the loop, so no task to watch
+        # for a disconnect is needed.
         await asyncio.sleep(0)
         if not working.done():
             await _done_or_gone(working, receive)

@@ -1,4 +1,4 @@
-"""What a mount serves beside MCP: a page for browsers, the health check and the approval page."""
+"""Pages of a mount besides MCP: the page for browsers, the health check and the approval page."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ logger = logging.getLogger("mcp_django")
 STYLE = Path(__file__).parent.parent / "templates" / "mcp_django" / "endpoint.css"
 HEADER = "Authorization"
 PLACEHOLDER = "Bearer YOUR_TOKEN"
-# Backends whose tokens come from an authorization server that clients find by themselves.
+# Backends whose tokens come from an authorization server that clients discover.
 SIGN_IN = {"oauth", "jwt"}
 
 
 def is_wanted(headers: Headers) -> bool:
-    """Whether a GET comes from a browser's address bar and not from a client."""
+    """Return whether a GET is from a web browser and not from an MCP client."""
     return "text/html" in (headers.get("accept") or "") and MCP_PROTOCOL_VERSION not in headers
 
 
 def offers_sign_in(server: Server) -> bool:
-    """Whether a client gets a token by itself, once its user has signed in."""
+    """Return whether clients obtain a token themselves, after the user has signed in."""
     return bool({*server.auth} & SIGN_IN)
 
 
 def render_page(server: Server, exchange: Exchange) -> Reply:
-    """What this is and how to connect; says nothing about what is inside."""
+    """Render the page that explains how to connect; it does not list any components."""
     request = exchange.request()
     html = render_to_string(
         "mcp_django/endpoint.html", _context(server, request.build_absolute_uri(request.path))
@@ -77,7 +77,7 @@ def render_page(server: Server, exchange: Exchange) -> Reply:
 def _context(server: Server, url: str) -> dict[str, Any]:
     identity = server.identity()
     closed = not all(isinstance(one, AllowAny) for one in permissions(server.permission))
-    # Hosts use it as an identifier: of the heading, which a person knows the server by.
+    # Hosts use the name as an identifier; it is derived from the title that users see.
     name = slugify(identity.get("title", "")) or slugify(identity["name"])
     entry: dict[str, Any] = {"url": url}
     needs_token = closed and not offers_sign_in(server)
@@ -109,7 +109,7 @@ def _style() -> str:
 
 @cache
 def _policy() -> str:
-    """A policy under which nothing runs and only our own style applies, known by its hash."""
+    """Return a Content-Security-Policy that allows only the page's own style, by its hash."""
     return (
         f"default-src 'none'; style-src {hash_source(_style())}; base-uri 'none'; "
         "form-action 'none'; frame-ancestors 'none'"
@@ -118,14 +118,14 @@ def _policy() -> str:
 
 # Health check -------------------------------------------------------------------------------------
 
-# ``GET <mount>/health`` says whether the database answers, for the monitoring of the site. It
-# exists if ``MCP_DJANGO["HEALTH"]`` says so. It asks for no credentials and answers only yes or
-# no, so it may be called by anyone and as often as they like: the database is asked at most once
-# a second, by one thread, and a question that takes too long is answered with no.
+# ``GET <mount>/health`` reports whether the database answers, for monitoring. The endpoint exists
+# only if ``MCP_DJANGO["HEALTH"]`` is true. It needs no credentials and reports only "ok" or
+# "unavailable". Many requests do no harm: the database is queried at most once a second, by one
+# thread, and a query that takes too long counts as "unavailable".
 
-# An answer is good for so long, however many ask.
+# How long a result is reused for all requests.
 FRESH_SECONDS = 1.0
-# A database that has not answered by then counts as one that does not.
+# A database that has not answered by then counts as unavailable.
 PATIENCE_SECONDS = 2.0
 
 VERBS = ("GET", "HEAD")
@@ -133,15 +133,15 @@ WELL, ILL = b'{"status":"ok"}', b'{"status":"unavailable"}'
 
 
 class _SwitchedPattern(URLPattern):
-    """A pattern that is there while the setting says so; else the address is the site's own."""
+    """A pattern that matches only while the setting enables it; else the site may use the URL."""
 
     def resolve(self, path: str) -> ResolverMatch | None:
-        """The match, while there is such an endpoint."""
+        """Return the match, or ``None`` if the health check is disabled."""
         return super().resolve(path) if get_settings().health else None
 
 
 def health_patterns(view: Callable[..., Any]) -> list[URLPattern]:
-    """The addresses below a mount, and below one that ends in a slash already or is the root."""
+    """Return the URL patterns for a mount without and with a trailing slash (or at the root)."""
     return [
         _SwitchedPattern(RegexPattern(r"^(?:/)health/?$", is_endpoint=True), view, None, "health"),
         _SwitchedPattern(RegexPattern(r"^health/?$", is_endpoint=True), view),
@@ -149,24 +149,24 @@ def health_patterns(view: Callable[..., Any]) -> list[URLPattern]:
 
 
 def check(exchange: Exchange) -> Reply | None:
-    """The refusal of a request that asks nothing about health, ``None`` for one that does."""
+    """Return an error reply if the endpoint is disabled or the method is wrong; else ``None``."""
     if not get_settings().health:
-        return refusal(404, "There is no such endpoint here.")
+        return refusal(404, "The health check is not enabled; see MCP_DJANGO['HEALTH'].")
     if exchange.verb not in VERBS:
         allow = (("Allow", ", ".join(VERBS)),)
-        return refusal(405, "Ask about health with GET.", headers=allow)
+        return refusal(405, "Use GET or HEAD for the health check.", headers=allow)
     return None
 
 
 def reply(exchange: Exchange) -> Reply:
-    """200 when the database answers, 503 else; waits for it no longer than two seconds."""
+    """Return 200 if the database answers within two seconds, else 503."""
     found = json_reply(200, WELL) if probe.is_well() else json_reply(503, ILL)
     return replace(found, body=b"") if exchange.verb == "HEAD" else found
 
 
 @dataclass(slots=True)
 class Question:
-    """One ``SELECT 1``, under way or answered."""
+    """One ``SELECT 1``, running or finished."""
 
     began: float
     answered: threading.Event
@@ -174,38 +174,38 @@ class Question:
     ended: float = 0.0
 
     def ask(self) -> None:
-        """Ask the database; runs in a thread of its own."""
+        """Run the query; called in its own thread."""
         connection = connections[alias()]
         try:
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT 1{connection.features.bare_select_suffix}")
                 self.is_well = cursor.fetchone() is not None
         except Error as exc:
-            logger.warning("The database does not answer: %s.", type(exc).__name__)
+            logger.warning("Health check: the database does not answer (%s).", type(exc).__name__)
         finally:
             connection.close()
             self.ended = time.monotonic()
             self.answered.set()
 
     def wait(self) -> bool:
-        """Whether the answer was yes; no, once the patience with it is over."""
+        """Wait for the query; return whether it succeeded within ``PATIENCE_SECONDS``."""
         left = self.began + PATIENCE_SECONDS - time.monotonic()
         return self.answered.wait(max(0.0, left)) and self.is_well
 
 
 class _Probe:
-    """What this process knows of the database's health: one question at a time."""
+    """Checks the database for this process, with one query at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._question: Question | None = None
 
     def is_well(self) -> bool:
-        """Whether the database answers, as of a second ago at most."""
+        """Return whether the database answers; the result is at most one second old."""
         return self._current().wait()
 
     def forget(self) -> None:
-        """Ask anew the next time."""
+        """Discard the result, so the next check runs a query."""
         self._question = None
 
     def _current(self) -> Question:
@@ -215,13 +215,13 @@ class _Probe:
                 return last
             question = Question(began=time.monotonic(), answered=threading.Event())
             self._question = question
-            # A daemon: the end of the process does not wait for a database that hangs.
+            # A daemon thread: the process does not wait for a database that hangs.
             threading.Thread(target=question.ask, name="mcp-health", daemon=True).start()
             return question
 
 
 def _is_over(question: Question) -> bool:
-    """Whether the answer is there and has aged."""
+    """Return whether the query has finished and its result has expired."""
     is_answered = question.answered.is_set()
     return is_answered and time.monotonic() - question.ended >= FRESH_SECONDS
 
@@ -236,7 +236,7 @@ TEMPLATE = "mcp_django/approval.html"
 
 
 def approval_patterns(server: Server) -> list[URLPattern]:
-    """The addresses below a mount, and below one that ends in a slash already or is the root."""
+    """Return the URL patterns for a mount without and with a trailing slash (or at the root)."""
     view = _ApprovalView(server)
     return [
         re_path(rf"^(?:/)approvals/{CODE}/?$", view, name="approval"),
@@ -245,25 +245,25 @@ def approval_patterns(server: Server) -> list[URLPattern]:
 
 
 class _ApprovalView:
-    """The page of one server's calls that wait; with a POST a person approves or refuses one.
+    """The page for one pending call of a server; with a POST a user approves or refuses the call.
 
-    It uses the site's own session, below the mount of the server, so it works without the admin and
-    without an authorization server. Its address is not a secret: a user who may not see it gets the
-    answer for a page that does not exist.
+    It uses the site's own login session, below the mount of the server, so it works without the
+    admin and without an authorization server. Its URL is not a secret: a user who may not see the
+    page gets a 404.
     """
 
-    csrf_exempt = True  # the view behind it checks by itself, with or without middleware
-    login_required = False  # likewise
+    csrf_exempt = True  # the wrapped view checks CSRF, with or without middleware
+    login_required = False  # the wrapped view requires a login
 
     def __init__(self, server: Server) -> None:
         self._server = server
         answer = require_http_methods(["GET", "HEAD", "POST"])(self._answer)
         self._view = guarded(login_required(answer))
-        # Django's resolver names a view by these.
+        # Django's resolver uses these as the view's name.
         self.__name__ = self.__qualname__ = "mcp_approval"
 
     def __call__(self, request: HttpRequest, code: str, **kwargs: Any) -> HttpResponseBase:
-        """Answer one request."""
+        """Process one request and return the response."""
         return self._view(request, code)
 
     def _answer(self, request: HttpRequest, code: str) -> HttpResponse:
@@ -279,7 +279,7 @@ class _ApprovalView:
             if decide(row, request.user, is_granted=verdict == "grant", reason=reason):
                 return redirect(request.path)
             problem = _(
-                "This was decided before, or it is too late; what you chose changed nothing."
+                "This call was already approved or refused, or it has expired. Nothing was changed."
             )
         context = self._context(row, request, problem)
         return render(request, TEMPLATE, context, status=409 if problem else 200)

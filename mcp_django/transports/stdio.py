@@ -1,8 +1,7 @@
 """The stdio transport: one process for one client, one message per line (MCP 2026-07-28).
 
-It serves until the input ends, until the process is told to stop, or until its output is not read
-any more; calls that are running then get a moment to finish. The process itself and its signals
-belong to the command that serves.
+It serves until the input ends, the process is told to stop, or the output is closed; running calls
+then get a short time to finish. The management command handles the process and its signals.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from mcp_django.core.catalog import Server
 from mcp_django.transports import drain
 from mcp_django.transports.conversation import Caller, Conversation, Line, LineSplitter
 
-# Clients kill a process that is not gone two seconds after they closed its input.
+# Clients kill a process that has not exited two seconds after they closed its input.
 GRACE_SECONDS = 1
-# For what was stopped then, to tidy up.
+# How long cancelled requests may take to clean up.
 CLEANUP_SECONDS = 0.25
 
 
 class Channel:
-    """One client at the other end of two descriptors.
+    """The connection to one client over two file descriptors.
 
-    ``when_ending`` is called, from any thread and more than once, as soon as the end has begun.
+    ``when_ending`` is called, from any thread and possibly more than once, when shutdown starts.
     """
 
     def __init__(self, source: int, sink: int, *, when_ending: Callable[[], None]) -> None:
@@ -41,7 +40,7 @@ class Channel:
         self._ended = asyncio.Event()
 
     async def serve(self, server: Server, caller: Caller, *, admitted: Principal | None) -> None:
-        """Serve the client to the end; ``Conversation`` explains the arguments."""
+        """Serve the client until the end; see ``Conversation`` for the arguments."""
         conversation = Conversation(
             server, caller, send=self._send, admitted=admitted, end=self._ended.set
         )
@@ -52,7 +51,7 @@ class Channel:
                 await self._ended.wait()
                 self._when_ending()
                 reading.cancel()
-                # Told to stop, subscriptions take their leave by themselves (SUB-12).
+                # On a drain, subscriptions end with their closing result.
                 if not draining.is_set():
                     conversation.end_subscriptions()
                 await self._finish(conversation)
@@ -78,22 +77,21 @@ class Channel:
         await conversation.finish(seconds=CLEANUP_SECONDS)
 
 
-# Two pipes: lines in and lines out ----------------------------------------------------------------
+# Reading and writing lines ------------------------------------------------------------------------
 
-# Neither blocks the event loop: a thread reads and another writes, since a descriptor may stand
-# for a pipe, a terminal or a file, and not every event loop can wait for all of them on every
-# platform.
+# One thread reads and another writes, so neither blocks the event loop: a descriptor may be a pipe,
+# a terminal or a file, and event loops cannot wait for all of these on every platform.
 
 CHUNK_BYTES = 64 * 1024
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 def take_over() -> tuple[int, int]:
-    """Descriptors of our own for what standard input and output were.
+    """Duplicate standard input and output for the transport, and redirect the originals.
 
-    From now on whatever else the process or its children print goes to standard error, and
-    whatever they read is at its end: not one byte of theirs gets between the messages (IO-2).
-    What was printed before and waits in Python's buffer goes to standard error as well.
+    Afterwards, everything else that the process or its children print goes to standard error, and
+    reading standard input returns end of file, so no foreign bytes get between the messages. Text
+    that is still in Python's output buffer goes to standard error as well.
     """
     own = os.dup(STDIN), os.dup(STDOUT)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -103,17 +101,17 @@ def take_over() -> tuple[int, int]:
     sys.stdout.flush()
     sys.stdout = sys.stderr
     for descriptor in own:
-        # Whoever started us may have left them otherwise, and threads of ours wait for them;
-        # where there is no such function, there is no other way either.
+        # The parent process may have made them non-blocking, but the threads need blocking ones.
+        # Platforms without this function have no other way to set it.
         with suppress(AttributeError, OSError):
             os.set_blocking(descriptor, True)
     return own
 
 
 class LineReader:
-    """The lines of a descriptor; ``at_end`` is called by the reading thread when they end.
+    """Reads the lines of a descriptor; the reading thread calls ``at_end`` at the end of input.
 
-    Nothing is read ahead: while a line is looked at, the rest of its chunk is all that waits.
+    Nothing is read ahead: while a line is processed, only the rest of its chunk is buffered.
     """
 
     def __init__(self, descriptor: int, *, limit: int, at_end: Callable[[], None]) -> None:
@@ -125,8 +123,8 @@ class LineReader:
         self._wanted = threading.Semaphore()
 
     async def lines(self) -> AsyncGenerator[Line, None]:
-        """Each line in its turn, to the end of the input."""
-        # A daemon, because only the other side can end the waiting for a pipe.
+        """Yield each line until the end of the input."""
+        # A daemon thread, because only the other side can end a blocking read of a pipe.
         threading.Thread(target=self._read, name="mcp-stdin", daemon=True).start()
         while chunk := await self._chunks.get():
             for line in self._splitter.feed(chunk):
@@ -139,11 +137,11 @@ class LineReader:
         while self._wanted.acquire():
             try:
                 chunk = os.read(self._descriptor, CHUNK_BYTES)
-            except OSError:  # a terminal that hung up, for example
+            except OSError:  # for example, the terminal was closed
                 chunk = b""
             if not chunk:
                 self._at_end()
-            # Where the loop has ended, so has the interest.
+            # The loop may already be closed.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
             if not chunk:
@@ -151,16 +149,16 @@ class LineReader:
 
 
 class LineWriter:
-    """Writes to a descriptor, one piece after the other, each as a whole."""
+    """Writes to a descriptor in one thread, so that messages are not interleaved."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mcp-stdout")
 
     async def write(self, piece: bytes) -> bool:
-        """Wait until the pipe has taken all of a piece; false when nobody reads any more.
+        """Write a whole piece; return ``False`` if the pipe is closed.
 
-        Giving up on the wait takes back what was not begun; what was begun is finished.
+        Cancelling withdraws a piece that is not started yet; a started one is finished.
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._write, piece)
@@ -175,5 +173,5 @@ class LineWriter:
         return True
 
     def close(self) -> None:
-        """Take no more; what is being written goes on."""
+        """Accept no more pieces; the one that is being written is finished."""
         self._thread.shutdown(wait=False, cancel_futures=True)

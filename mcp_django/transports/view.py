@@ -1,7 +1,7 @@
-"""The plain Django view: works everywhere, WSGI and Django's test client included.
+"""The plain Django view, which works under ASGI, WSGI and with Django's test client.
 
-The site's own functions run in the thread that called the view. Under ASGI a stream is handed to
-Django as an asynchronous iterator; under WSGI there are none.
+The site's own functions run in the thread that called the view. Under ASGI a stream is returned to
+Django as an asynchronous iterator; under WSGI there are no streams.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from mcp_django.transports.request_checks import length_of
 class EndpointView:
     """The endpoint of one server as a view.
 
-    Exempt from CSRF checks, since foreign origins are refused by the core and clients are no
-    browsers with forms; never redirected to a login page, since a client can only read a 401; and
-    outside ``ATOMIC_REQUESTS``, since the runtime opens the transactions.
+    It is exempt from CSRF checks, since the core rejects foreign origins and clients are not
+    browsers with forms. It is never redirected to a login page, since a client understands only a
+    401. ``ATOMIC_REQUESTS`` does not apply, since the runtime opens the transactions.
     """
 
     csrf_exempt = True
@@ -48,7 +48,7 @@ class EndpointView:
     def __init__(self, server: Server, endpoint: Endpoint = "mcp") -> None:
         self.mcp_server = server
         self.endpoint = endpoint
-        # Django's resolver names a view by these.
+        # Django's resolver uses these as the view's name.
         self.__name__ = self.__qualname__ = "mcp_endpoint"
 
     @property
@@ -56,7 +56,7 @@ class EndpointView:
         return frozenset(connections)
 
     def __call__(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
-        """Answer one request."""
+        """Process one request and return the response."""
         received = self._received(request)
         outcome = received if isinstance(received, Reply) else admit(received)
         if isinstance(outcome, Work):
@@ -69,7 +69,7 @@ class EndpointView:
         return _response_of(request, outcome)
 
     def _received(self, request: HttpRequest) -> Reply | Received:
-        """The request, or its refusal, which may come before anything of the body is read."""
+        """Return the parsed request, or an error reply, possibly before the body is read."""
         server, exchange = self.mcp_server, exchange_of(request, self.endpoint)
         if exchange.verb != "POST":
             return receive(server, exchange)
@@ -82,9 +82,9 @@ class EndpointView:
         return receive(server, replace(exchange, body=body, message=message))
 
     def _refused(self, exchange: Exchange, ticket: Ticket | None) -> Reply | None:
-        """The refusal of a POST that needs no more of its body than was read."""
+        """Return the error reply if a POST is rejected before its body is read; else ``None``."""
         refused = ticket.refusal if ticket else None
-        # Middleware may have chosen another URLconf than ``LaneHandler`` has asked.
+        # Middleware may have set another URLconf than the one ``LaneHandler`` used.
         if refused is not None or (ticket and ticket.view is self):
             return refused
         refused = look(self.mcp_server, exchange)
@@ -97,9 +97,9 @@ class EndpointView:
 def _finish(request: HttpRequest, work: Work) -> Reply | Stream:
     """Run a call in the thread of the view.
 
-    Django cancels the task of a client that hangs up, and an asynchronous function with it if that
-    runs on the same loop. In a session hanging up cancels nothing (HTTP-16), so the function gets a
-    thread and a loop of its own there.
+    Django cancels the task of a client that disconnects, and with it an async function on the same
+    event loop. In a session a disconnect must not cancel the call, so there the function runs in
+    another thread with its own event loop.
     """
     stateless = work.invocation.incoming.revision.stateless
     if stateless or not work.is_async or not isinstance(request, ASGIRequest):
@@ -110,7 +110,7 @@ def _finish(request: HttpRequest, work: Work) -> Reply | Stream:
 
 
 class DeferredResponse(StreamingHttpResponse):
-    """An answer that ``LaneHandler`` fills in on the event loop, after middleware has seen it."""
+    """A response whose call ``LaneHandler`` runs on the event loop, after the middleware."""
 
     def __init__(self, request: HttpRequest, work: Work) -> None:
         _refuse_compression(request)
@@ -119,7 +119,7 @@ class DeferredResponse(StreamingHttpResponse):
 
 
 class EventStreamResponse(StreamingHttpResponse):
-    """Events; they begin on the loop that sends them."""
+    """A response of events, which starts on the event loop that sends it."""
 
     def __init__(self, request: HttpRequest, stream: Stream) -> None:
         _refuse_compression(request)
@@ -128,15 +128,15 @@ class EventStreamResponse(StreamingHttpResponse):
 
 
 def _refuse_compression(request: HttpRequest) -> None:
-    """Keep compressing middleware away.
+    """Prevent middleware from compressing the response.
 
-    It makes a gzip member of each event, and several clients read the first member only.
+    It would make each event a separate gzip member, and several clients read only the first one.
     """
     request.META["HTTP_ACCEPT_ENCODING"] = ""
 
 
 def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
-    """A Django request in the form that the core reads, without its body."""
+    """Convert a Django request, without its body, to an ``Exchange``."""
     ticket = _ticket_of(request)
     return Exchange(
         verb=request.method or "",
@@ -153,27 +153,27 @@ def exchange_of(request: HttpRequest, endpoint: Endpoint) -> Exchange:
 
 
 def _ticket_of(request: HttpRequest) -> Ticket | None:
-    """The ticket of a request that ``LaneHandler`` carries."""
+    """Return the ``Ticket`` of a request that ``LaneHandler`` serves, else ``None``."""
     return getattr(request, "mcp_ticket", None)
 
 
 def _headers(request: HttpRequest) -> Headers:
     if isinstance(request, ASGIRequest):
-        # The raw list: Django joins repeated headers, which would hide spoofing (HDR-9).
+        # The raw list: Django joins repeated headers, which would hide spoofed ones.
         return Headers(request.scope["headers"])
-    # A request without a Host header goes by the server's name, as in Django.
+    # Without a Host header the server's name is used, as in Django.
     return Headers.from_environ({"HTTP_HOST": request.META.get("SERVER_NAME", ""), **request.META})
 
 
 def _body(request: HttpRequest) -> bytes:
-    """The body up to one byte over the limit; Django's own limit is for forms."""
+    """Read the body up to one byte over ``MAX_BODY_BYTES``; Django's own limit is for forms."""
     if not hasattr(request, "_body"):
         request._body = request.read(get_settings().max_body_bytes + 1)
     return request.body
 
 
 def _response_of(request: HttpRequest, outcome: Outcome) -> HttpResponseBase:
-    """An outcome in the form that Django sends."""
+    """Convert an outcome to a Django response."""
     response: HttpResponseBase
     if isinstance(outcome, Stream):
         _release_connections()
@@ -194,7 +194,7 @@ def _set_headers(response: HttpResponseBase, headers: HeaderList) -> None:
 
 
 def _release_connections() -> None:
-    """Give this thread's connections back before a stream idles, but none in a transaction."""
+    """Close this thread's database connections before a stream idles, except in a transaction."""
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close()

@@ -166,7 +166,7 @@ def test_who_decides_twice_is_told(ada: Any) -> None:
     assert decide(ada, row).status_code == 302
     again = decide(ada, row, "refuse")
     assert again.status_code == 409
-    assert "what you chose changed nothing" in text_of(again)
+    assert "Nothing was changed" in text_of(again)
     assert waiting().state == "granted"
     assert LogEntry.objects.count() == 1
 

@@ -313,7 +313,7 @@ async def test_silence_ends_a_question(
     assert taken_back["method"] == "notifications/cancelled"
     assert taken_back["params"]["requestId"] == question["id"]
     assert response["result"]["isError"] is True
-    assert "nobody answered" in text(response)
+    assert "the client did not answer" in text(response)
     await answer(peer, question, accept("Ada"))
     assert await Inbox.objects.acount() == 0
 
@@ -328,7 +328,7 @@ async def test_silence_ends_a_question_of_the_oldest_clients(
     async with asking(peer, call("think")) as reader:
         question = await reader.message()
         assert (await reader.message())["params"]["requestId"] == question["id"]
-        assert "nobody answered" in text((await reader.rest())[0])
+        assert "the client did not answer" in text((await reader.rest())[0])
 
 
 @spec("ASK-5", "HTTP-16")

@@ -157,8 +157,11 @@ async def standing(caller: Admission, server: MCPServer) -> tuple[Standing, asyn
 @pytest.mark.parametrize(
     ("failure", "told"),
     [
-        (AuthenticationRequired("The token is revoked.", error="invalid_token"), "may not stay"),
-        (RuntimeError("a bug of the site"), "told of changes no more"),
+        (
+            AuthenticationRequired("The token is revoked.", error="invalid_token"),
+            "no longer authorized",
+        ),
+        (RuntimeError("a bug of the site"), "pinging its client failed"),
     ],
 )
 @pytest.mark.django_db(transaction=True)

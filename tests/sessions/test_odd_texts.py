@@ -147,4 +147,4 @@ async def test_an_answer_that_nobody_can_read_ends_the_question(raw: str, stream
         assert (taken.status, taken.body) == (202, b"")
         result = (await reader.message())["result"]
     assert result["isError"] is True
-    assert "cannot be read" in result["content"][0]["text"]
+    assert "not valid JSON" in result["content"][0]["text"]

@@ -114,7 +114,7 @@ async def test_threat_17_a_long_call_is_stopped(
         await reached(gates[gate].entered)
         await leave(token)
         error = (await connection.event())["error"]
-    assert error["message"] == "Your access was taken away; the call was stopped."
+    assert error["message"] == "Your access was revoked; the call was cancelled."
 
 
 @spec("AUT-1")

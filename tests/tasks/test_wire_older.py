@@ -318,7 +318,7 @@ def test_whoever_loses_the_tool_while_he_waits_hears_no_result(
         assert is_waiting.wait(wire_site.PATIENCE)
         type(ada).objects.update(is_superuser=False)
         gate.opened.set()
-        with pytest.raises(ErrorResponse, match="not there any more"):
+        with pytest.raises(ErrorResponse, match="no longer exists"):
             result.result()
 
 

@@ -367,6 +367,6 @@ async def test_a_call_that_outlives_the_drain_gets_its_last_word(
         await reached(gates[gate].entered)
         drain.begin()
         response = await connection.event()
-    assert response["error"]["message"] == "The server is stopping; call again."
+    assert response["error"]["message"] == "The server is shutting down; send the request again."
     await reached(gates[gate].left)
     assert gates[gate].outcome == "cancelled"
