@@ -1,10 +1,10 @@
-"""``MCPClient``: test a site's tools, resources and prompts in the process, without a network.
+"""``MCPClient``: a test client for a site's tools, resources and prompts, without a network.
 
     client = MCPClient(user=user)
     assert client.call_tool("takings", {"day": "2026-03-01"}).structured == {...}
 
-It speaks any revision to the same runtime that serves real clients, permissions included. The
-pytest fixture ``mcp_client`` makes one.
+It supports every revision and uses the same runtime as real clients, including permissions. The
+pytest fixture ``mcp_client`` creates clients.
 """
 
 from __future__ import annotations

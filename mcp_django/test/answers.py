@@ -1,4 +1,4 @@
-"""Results of the test client in the form that assertions want, and the answers of its user."""
+"""Results of the test client for use in assertions, and the answers of the test's user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcp_django.schema.values import jsonable
 
 
 class ErrorResponse(MCPError):
-    """The JSON-RPC error that a server answered with; ``code`` and ``data`` are its own."""
+    """The JSON-RPC error that the server returned, with its ``code``, ``message`` and ``data``."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         super().__init__(error["message"], data=error.get("data"))
@@ -22,7 +22,7 @@ class ErrorResponse(MCPError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """What a tool answered."""
+    """The result of a tool call."""
 
     raw: Mapping[str, Any]
     progress: Sequence[Mapping[str, Any]] = ()
@@ -30,52 +30,52 @@ class CallResult:
 
     @property
     def content(self) -> list[dict[str, Any]]:
-        """The content blocks; none while the tool still asks."""
+        """The content blocks; empty while the tool waits for answers."""
         return list(self.raw.get("content", ()))
 
     @property
     def text(self) -> str:
-        """All text blocks, one under the other."""
+        """The text of all text blocks, joined with newlines."""
         return "\n".join(block["text"] for block in self.content if block["type"] == "text")
 
     @property
     def structured(self) -> Any:
-        """The structured content, ``None`` when there is none."""
+        """The structured content, or ``None``."""
         return self.raw.get("structuredContent")
 
     @property
     def questions(self) -> list[dict[str, Any]]:
-        """What the tool still asks, each with ``method`` and ``params``."""
+        """The unanswered client requests of the tool, each with ``method`` and ``params``."""
         return list(self.raw.get("inputRequests", {}).values())
 
     @property
     def task_id(self) -> str:
-        """The id of the task that the call has become, empty for an ordinary result."""
+        """The id of the task that runs the call; empty for an ordinary result."""
         return str(self.raw.get("taskId") or self.raw.get("task", {}).get("taskId", ""))
 
     @property
     def is_error(self) -> bool:
-        """Whether the tool said that it failed."""
+        """Whether the result has ``isError`` set."""
         return bool(self.raw.get("isError", False))
 
 
 class ToolFailed(AssertionError):
-    """A tool answered that it failed; says the tool and its text, ``result`` is the answer.
+    """A tool returned an error result; the message has its name and text, ``result`` the result.
 
-    What a tool cannot do is no error of the protocol: a model reads it. A test which expects it
-    calls with ``check=False``, as with ``subprocess.run``, or catches this.
+    A tool error is not a protocol error: the model reads it. A test that expects it calls the tool
+    with ``check=False``, as with ``subprocess.run``, or catches this exception.
     """
 
     def __init__(self, what: str, result: CallResult) -> None:
         self.result = result
-        super().__init__(f"{what} failed: {result.text or 'it does not say why.'}")
+        super().__init__(f"{what} failed: {result.text or 'it gives no reason.'}")
 
 
 def checked(what: str, result: CallResult) -> CallResult:
-    """The result, unless ``what`` has failed.
+    """Return the result if it is not an error; ``what`` names the tool in the exception.
 
     Raises:
-        ToolFailed: it has.
+        ToolFailed: the result is an error.
     """
     if result.is_error:
         raise ToolFailed(what, result)
@@ -84,27 +84,27 @@ def checked(what: str, result: CallResult) -> CallResult:
 
 @dataclass(slots=True)
 class Recorder:
-    """Keeps the notifications of a running call, in place of a stream."""
+    """Records the notifications of a running call, instead of sending them."""
 
     messages: list[dict[str, Any]] = field(default_factory=list)
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
-        """Keep a notification."""
+        """Record a notification."""
         self.messages.append(message)
 
     def params(self, method: str, *members: str) -> list[dict[str, Any]]:
-        """The named members of every notification of this method, ``None`` for absent ones."""
+        """Return the named params of each notification of a method, ``None`` for absent ones."""
         found = [one["params"] for one in self.messages if one["method"] == method]
         return [{member: params.get(member) for member in members} for params in found]
 
 
-# What the user of a test answers ------------------------------------------------------------------
+# Answers of the test's user -----------------------------------------------------------------------
 EVERYTHING: Final[Mapping[str, Any]] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}},
     "roots": {},
 }
-"""The capabilities of a client that can be asked for anything."""
+"""The capabilities of a client that supports all client requests."""
 
 
 class Reaction(Enum):
@@ -121,12 +121,14 @@ CANCEL: Final = Reaction.CANCEL
 
 
 def _to_answer(request: Mapping[str, Any], given: Any) -> dict[str, Any]:
-    """What a client sends for one question, given what the test says about it."""
+    """Convert an answer given by the test to the result of a client request."""
     method = request["method"]
     if method == "elicitation/create":
         return _elicited(request["params"], given)
     if isinstance(given, Reaction):
-        raise AssertionError(f"{given} answers a question to the user, and this is {method}.")
+        raise AssertionError(
+            f"{given} answers only elicitation/create, but the server sent {method}."
+        )
     if isinstance(given, Mapping):
         return dict(given)
     if method == "sampling/createMessage":
@@ -146,13 +148,13 @@ def _elicited(params: Mapping[str, Any], given: Any) -> dict[str, Any]:
 
 
 def next_round(result: Mapping[str, Any], answers: Sequence[Any]) -> dict[str, Any]:
-    """The parameters that the retry has in addition; one answer for each question, in order."""
+    """Return the additional params of the retry; ``answers`` are in the order of the requests."""
     requests = result.get("inputRequests", {})
     if len(answers) < len(requests):
         asked = "; ".join(map(_shown, requests.values()))
         raise AssertionError(
-            f"It asks {len(requests)} in one round ({asked}) and {len(answers)} answers are left; "
-            "give one for each in answers=[…]."
+            f"Questions in one round: {len(requests)} ({asked}), but {len(answers)} answers are "
+            "left; give one for each in answers=[…]."
         )
     given = {
         key: _to_answer(request, answer)

@@ -1,4 +1,4 @@
-"""``MCPClient``: the test client, which speaks every revision to the runtime in this process."""
+"""``MCPClient``: the test client, which supports every revision and runs in this process."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from mcp_django.transports.memory import Response
 
 # Tasks --------------------------------------------------------------------------------------------
 
-# A task of a transport runs in a thread of its own; over memory it has run before anybody looks.
+# Over other transports a task runs in its own thread; in memory it has run before the first poll.
 PATIENCE_SECONDS = 10
 LOOK_SECONDS = 0.02
 OVER = ("completed", "failed", "cancelled")
 
 
 class _Following(Rounds):
-    """Tasks, as a client of either revision follows them."""
+    """Methods for tasks, for both revisions that have them."""
 
     def get_task(self, task_id: str) -> dict[str, Any]:
-        """A task as it is now, in the words of the revision."""
+        """Return the current state of a task, in the format of the revision."""
         return self.request("tasks/get", {"taskId": task_id})
 
     def cancel_task(self, task_id: str) -> dict[str, Any]:
@@ -43,14 +43,14 @@ class _Following(Rounds):
     def task_result(
         self, task: CallResult | str, *, answers: Sequence[Any] = (), check: bool = True
     ) -> CallResult:
-        """What the call of a task comes to, once it has been told the ``answers``.
+        """Send the ``answers`` to a task, wait for it and return the result of its call.
 
-        A task that still asks when they are used up has ``questions``.
+        If the task asks more than there are answers, the result has ``questions``.
 
         Raises:
-            ToolFailed: the tool said that it failed; with ``check=False`` a result says so.
-            MCPError: the task failed, or was cancelled.
-            TimeoutError: it works for longer than a test waits.
+            ToolFailed: the tool returned an error; with ``check=False`` it is returned instead.
+            MCPError: the task failed or was cancelled.
+            TimeoutError: the task did not finish in time.
         """
         task_id = task if isinstance(task, str) else task.task_id
         self._left = list(answers)
@@ -59,14 +59,14 @@ class _Following(Rounds):
         else:
             raw = self._follow(task_id)
         if self._left:
-            raise AssertionError(f"Nothing asked for the answers {self._left!r}.")
+            raise AssertionError(f"The component did not ask for the answers {self._left!r}.")
         result = CallResult(raw=raw)
         return checked(f"The tool of task {task_id}", result) if check else result
 
     async def atask_result(
         self, task: CallResult | str, *, answers: Sequence[Any] = (), check: bool = True
     ) -> CallResult:
-        """``task_result`` for asynchronous tests."""
+        """Get the result of a task; ``task_result`` for async tests."""
         return await sync_to_async(self.task_result)(task, answers=answers, check=check)
 
     def _follow(self, task_id: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class _Following(Rounds):
                     return {"resultType": "input_required", **found}
                 self._tell(task_id, found)
             elif time.monotonic() > until:
-                raise TimeoutError(f"The task works for more than {PATIENCE_SECONDS} seconds.")
+                raise TimeoutError(f"The task did not finish within {PATIENCE_SECONDS} seconds.")
             else:
                 time.sleep(LOOK_SECONDS)
         return _outcome(found)
@@ -104,61 +104,64 @@ Arguments: TypeAlias = Mapping[str, Any] | None
 
 
 class MCPClient(_Following):
-    """A client of one server, as one user.
+    """A test client for one server, as one user.
 
-    ``scopes`` are those of the credential (``None``: not scoped), ``capabilities`` what the
-    client declares: everything, unless told otherwise. A bug in a component is raised as it is,
-    as Django's test client does; with ``raise_exceptions=False`` it becomes the neutral answer
-    that a real client gets. What runs a function of the site has an ``a`` twin for asynchronous
-    tests; the rest goes through ``arequest`` there.
+    ``scopes`` are the scopes of the credential (``None``: unrestricted). ``capabilities`` are
+    those that the client declares (default: all). An unexpected exception in a component is
+    raised in the test, as Django's test client does; with ``raise_exceptions=False`` it becomes
+    the generic error that a real client gets. Methods that run functions of the site have an
+    async variant with the prefix ``a``; for others, async tests use ``arequest``.
 
-    ``protocol_version`` is the revision to speak; one of a handshake is initialized at the first
-    request. ``answers``, here for every call or at a call for that one, are those of the user, in
-    the order of the questions: a dictionary or value for a
-    form, ``ACCEPT``, ``DECLINE`` or ``CANCEL``, text for a language model, URIs for roots.
+    ``protocol_version`` is the revision to use; a session of a handshake revision is initialized
+    at the first request. ``answers`` are the user's answers in the order of the questions, for
+    every call or, as an argument of a call, only for that one: a dictionary or value for a form,
+    ``ACCEPT``, ``DECLINE`` or ``CANCEL``, text for sampling, URIs for roots.
 
-    ``transport`` is how messages travel: ``memory`` without one, ``http``, ``stdio``, or ``sse``
-    (2024-11-05 alone), all in this process. Those run functions in threads of their own and
-    leave something open: use ``with MCPClient(...) as client``, or ``close`` it.
+    ``transport`` is ``memory`` (no transport), ``http``, ``stdio`` or ``sse`` (only 2024-11-05);
+    all run in this process. Except ``memory`` they run functions in their own threads and keep
+    resources open: use ``with MCPClient(...) as client``, or call ``close``.
 
     Raises:
-        ToolFailed: a tool said that it failed, and the call did not say ``check=False``.
-        ValueError: there is no such revision or transport, or not the one over the other.
-        MCPError: the server answered with a JSON-RPC error (``.code``, ``.message``, ``.data``).
-        AccessRefused: the caller may not enter, has to authenticate or lacks a scope.
-        AssertionError: answers are missing or left over, or a component wrote before it asked
-            (``allow_early_writes=True`` lets it).
+        ToolFailed: a tool returned an error and the call did not have ``check=False``.
+        ValueError: the revision or transport is unknown, or they do not fit together.
+        MCPError: the server returned a JSON-RPC error (``.code``, ``.message``, ``.data``).
+        AccessRefused: the caller is not authorized, has to authenticate or lacks a scope.
+        AssertionError: answers are missing or left over, or a component wrote to the database
+            before it asked (``allow_early_writes=True`` permits that).
     """
 
     def discover(self) -> dict[str, Any]:
-        """What the server says of itself."""
+        """Return the result of ``server/discover``."""
         return self.request("server/discover")
 
     def list_tools(self) -> list[dict[str, Any]]:
-        """Every tool that the user may see, from all pages."""
+        """Return all tools that the user may see, from all pages."""
         return self._all("tools/list", "tools")
 
     def list_resources(self) -> list[dict[str, Any]]:
-        """Every resource that the user may see, from all pages; of templates what they list."""
+        """Return all resources that the user may see, from all pages.
+
+        It includes the resources that templates list.
+        """
         return self._all("resources/list", "resources")
 
     def list_resource_templates(self) -> list[dict[str, Any]]:
-        """Every resource template that the user may see, from all pages."""
+        """Return all resource templates that the user may see, from all pages."""
         return self._all("resources/templates/list", "resourceTemplates")
 
     def list_prompts(self) -> list[dict[str, Any]]:
-        """Every prompt that the user may see, from all pages."""
+        """Return all prompts that the user may see, from all pages."""
         return self._all("prompts/list", "prompts")
 
     def list_skills(self) -> list[dict[str, Any]]:
-        """The entry of every skill that the user may see, from all pages."""
+        """Return the entries of all skills that the user may see, from all pages."""
         return self._all("skills/list", "skills")
 
     def _all(self, method: str, member: str) -> list[dict[str, Any]]:
         try:
             page = self.request(method)
         except MCPError as exc:
-            # A server without any of a kind does not offer the method.
+            # A server without such components does not have the method.
             if exc.code != MethodNotFound.code:
                 raise
             return []
@@ -177,14 +180,14 @@ class MCPClient(_Following):
         as_task: bool = False,
         check: bool = True,
     ) -> CallResult:
-        """Call a tool; with ``check=False`` a failure is a result with ``is_error``.
+        """Call a tool; with ``check=False`` a failure is returned as a result with ``is_error``.
 
-        A tool that still asks when the ``answers`` are used up has ``questions``. With
-        ``as_task`` the client follows tasks: what becomes one has a ``task_id``, for
-        ``task_result``. Over memory it has run then, as far as it can without an answer.
+        If the tool asks more than there are ``answers``, the result has ``questions``. With
+        ``as_task`` the client supports tasks: a call that runs as one returns a ``task_id``, for
+        ``task_result``. In memory, the task has then run as far as it can without an answer.
 
         Raises:
-            ToolFailed: the tool said that it failed, or the arguments do not fit.
+            ToolFailed: the tool returned an error, or the arguments are invalid.
         """
         params = self._calling(name, arguments, as_task=as_task)
         result = self._call_result(self.answer("tools/call", params, answers))
@@ -199,7 +202,7 @@ class MCPClient(_Following):
         as_task: bool = False,
         check: bool = True,
     ) -> CallResult:
-        """Call a tool from an asynchronous test."""
+        """Call a tool; ``call_tool`` for async tests."""
         params = self._calling(name, arguments, as_task=as_task)
         result = self._call_result(await self.aanswer("tools/call", params, answers))
         return checked(f"The tool {name!r}", result) if check else result
@@ -222,27 +225,27 @@ class MCPClient(_Following):
         )
 
     def read_resource(self, uri: str, *, answers: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """The contents of a resource."""
+        """Read a resource and return its contents."""
         return list(_complete(self.answer("resources/read", {"uri": uri}, answers))["contents"])
 
     async def aread_resource(
         self, uri: str, *, answers: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
-        """The contents of a resource, from an asynchronous test."""
+        """Read a resource; ``read_resource`` for async tests."""
         result = await self.aanswer("resources/read", {"uri": uri}, answers)
         return list(_complete(result)["contents"])
 
     def get_prompt(
         self, name: str, arguments: Arguments = None, *, answers: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
-        """The messages of a prompt."""
+        """Get a prompt and return its messages."""
         result = self.answer("prompts/get", _named(name, arguments), answers)
         return list(_complete(result)["messages"])
 
     async def aget_prompt(
         self, name: str, arguments: Arguments = None, *, answers: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
-        """The messages of a prompt, from an asynchronous test."""
+        """Get a prompt; ``get_prompt`` for async tests."""
         result = await self.aanswer("prompts/get", _named(name, arguments), answers)
         return list(_complete(result)["messages"])
 
@@ -254,7 +257,7 @@ class MCPClient(_Following):
         *,
         context: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Suggestions for an argument of a prompt (by name) or of a template (by URI)."""
+        """Return completions for an argument of a prompt (by name) or a template (by URI)."""
         params = _completing(ref, argument, value, context)
         return list(self.request("completion/complete", params)["completion"]["values"])
 
@@ -266,7 +269,7 @@ class MCPClient(_Following):
         *,
         context: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Suggestions for an argument, from an asynchronous test."""
+        """Return completions for an argument; ``complete`` for async tests."""
         params = _completing(ref, argument, value, context)
         result = await self.arequest("completion/complete", params)
         return list(result["completion"]["values"])
@@ -279,9 +282,10 @@ class MCPClient(_Following):
         lists: Sequence[str] = (),
         tasks: Sequence[str] = (),
     ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-        """Notifications of changes, the acknowledgement first.
+        """Subscribe to changes; yield an iterator of notifications, the acknowledgement first.
 
-        ``lists`` names kinds: ``tools``, ``resources``, ``prompts``; ``tasks`` are ids.
+        ``uris`` are resources, ``lists`` names kinds (``tools``, ``resources``, ``prompts``) and
+        ``tasks`` are task ids.
         """
         wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in lists}
         params: dict[str, Any] = {"notifications": wanted}
@@ -299,7 +303,7 @@ class MCPClient(_Following):
         opened = await sync_to_async(self._connection.open)(message)
         if not isinstance(opened, Listening):
             result_of(cast(Response, opened))
-            raise TypeError("subscriptions/listen answered without a stream")
+            raise TypeError("The server answered subscriptions/listen without a stream.")
         incoming = opened.incoming
         place = listen_stream.take_place(incoming.principal, incoming.http_request)
         stream = listen_stream.stream(opened, place)
@@ -333,6 +337,6 @@ def _completing(
 
 
 def _complete(result: dict[str, Any]) -> dict[str, Any]:
-    """A result that asks nothing any more; what it asks belongs into ``answers``."""
+    """Return a result; raise ``AssertionError`` if it has unanswered client requests."""
     next_round(result, ())
     return result

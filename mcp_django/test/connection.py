@@ -1,4 +1,4 @@
-"""The connection of the test client over a transport, and the event loop that serves it."""
+"""The test client's connection over a transport, and the event loop that runs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.db.backends.signals import connection_created
 from mcp_django.test.answers import ErrorResponse
 from mcp_django.test.transports import Channel, Message, check_response
 
-# As long as SQLite waits for the lock of a file.
+# The default lock timeout of SQLite database files.
 LOCKED_SECONDS = 5
 LOOK_SECONDS = 0.005
 
@@ -25,12 +25,12 @@ _AnswerQuestions = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 
 class RemoteConnection:
-    """Sends requests over a channel, as ``MemoryConnection`` does without one.
+    """Sends requests over a channel; the counterpart of ``MemoryConnection``.
 
-    ``hear`` gets progress and log messages.
+    ``hear`` is called with progress and log messages.
 
-    ``answer`` gets each question that a handshake revision asks meanwhile, by key, and returns
-    the answers by key, or nothing to leave them open: then the call is given up.
+    ``answer`` is called with each client request of a handshake revision, by key, and returns the
+    answers by key, or ``None`` to leave it unanswered: then the call is cancelled.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class RemoteConnection:
         self._answer = answer
         self._loop = _ServingLoop()
         _let_threads_wait()
-        # A client that nobody closes leaves no thread behind.
+        # The thread ends even if the client is not closed.
         weakref.finalize(self, self._loop.stop, is_awaited=False)
 
     def request(self, message: Message) -> Message:
@@ -58,10 +58,10 @@ class RemoteConnection:
 
     @asynccontextmanager
     async def listen(self, message: Message) -> AsyncIterator[AsyncIterator[Message]]:
-        """Send a request that is answered by notifications, and read them.
+        """Send a request that is answered with a stream; yield an iterator of notifications.
 
         Raises:
-            MCPError: it is refused.
+            MCPError: the request was rejected.
         """
         coming = self._channel.exchange(message)
         try:
@@ -73,7 +73,7 @@ class RemoteConnection:
             await self._loop.arun(self._leave(message, coming))
 
     def close(self) -> None:
-        """Leave the server, and end the loop."""
+        """Close the channel and stop the event loop."""
         try:
             self._loop.run(self._channel.close())
         finally:
@@ -103,7 +103,7 @@ class RemoteConnection:
         return response
 
     async def _follow(self, coming: AsyncGenerator[Message, None]) -> Message:
-        """The response; without an id, that of a call whose question stays open."""
+        """Return the response, or one without an id if a client request is left unanswered."""
         async for said in coming:
             if "method" not in said:
                 return said
@@ -116,14 +116,14 @@ class RemoteConnection:
                 return {"result": {"resultType": "input_required", "inputRequests": question}}
             reply = {"jsonrpc": "2.0", "id": said["id"], "result": answers["question"]}
             await self._channel.send(reply)
-        raise EOFError("The server ended its answer without a response.")
+        raise EOFError("The server ended the stream without a response.")
 
 
 def _let_threads_wait() -> None:
-    """Let the server's threads and the test's wait for each other's locks, as with a file.
+    """Make threads wait for each other's locks in an in-memory SQLite database, as with a file.
 
-    On SQLite, Django makes the database of tests in memory, which its connections share. There a
-    second writer is refused at once, whatever the timeout (https://sqlite.org/sharedcache.html).
+    Django's SQLite test database is in memory and shared by its connections. There a second writer
+    fails immediately, whatever the timeout (https://sqlite.org/sharedcache.html).
     """
     connection_created.connect(_make_patient, dispatch_uid=__name__)
     for connection in connections.all(initialized_only=True):
@@ -146,7 +146,7 @@ def _execute_patiently(execute: Callable[..., Any], *statement: Any) -> Any:
             code = getattr(exc.__cause__, "sqlite_errorname", "")
             if not code.startswith("SQLITE_LOCKED") or time.monotonic() > until:
                 raise
-        # SQLite can tell when a lock is gone, but Python's module has no door to that.
+        # SQLite can notify when a lock is released, but Python's module has no API for that.
         time.sleep(LOOK_SECONDS)
 
 
@@ -154,38 +154,38 @@ def _refuse(response: Message | None) -> None:
     check_response(response or {})
     if response is not None and "error" in response:
         raise ErrorResponse(response["error"])
-    raise TypeError("subscriptions/listen answered without a stream")
+    raise TypeError("The server answered subscriptions/listen without a stream.")
 
 
 async def _next(coming: AsyncGenerator[Message, None]) -> Message | None:
     return await anext(coming, None)
 
 
-# The event loop that serves -----------------------------------------------------------------------
+# The event loop -----------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
-# An end that takes longer is not waited for by the test.
+# How long the test waits, at most, for the thread to end.
 PATIENCE_SECONDS = 5
 
 
 class _ServingLoop:
-    """Runs coroutines in a thread of its own until it is stopped; begins with the first one."""
+    """Runs coroutines in its own thread, from the first one until it is stopped."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine, for which this thread waits."""
+        """Run a coroutine, block this thread and return the result."""
         return self._submit(coroutine).result()
 
     async def arun(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine, for which the running loop waits."""
+        """Run a coroutine, await it on the running loop and return the result."""
         return await asyncio.wrap_future(self._submit(coroutine))
 
     def stop(self, *, is_awaited: bool = True) -> None:
-        """Cancel what still runs, and end the thread."""
+        """Cancel running tasks and end the thread."""
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
         if loop is not None and thread is not None:

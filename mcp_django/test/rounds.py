@@ -1,4 +1,4 @@
-"""One request of the test client, over as many rounds as its questions take."""
+"""Requests of the test client, with the retries that answer the component's questions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CLIENT = {"name": "mcp_django.test", "version": "1"}
 
 
 class Rounds:
-    """Sends requests as one user, and the retries that carry answers."""
+    """Sends requests as one user, and retries with the answers."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Rounds:
         if protocol_version not in REVISIONS:
             known = ", ".join(REVISIONS)
             raise ValueError(
-                f"No revision {protocol_version!r} of MCP is known; use one of {known}."
+                f"{protocol_version!r} is not a known revision of MCP; use one of {known}."
             )
         self._version = protocol_version
         self._default_answers = tuple(answers)
@@ -71,7 +71,7 @@ class Rounds:
         self._writes = _WriteRecorder()
         self._called = ""
         self._is_initialized = False
-        # Elsewhere functions run in threads whose connections cannot be watched from here.
+        # Other transports run functions in threads whose connections cannot be watched here.
         self._is_watched = transport == "memory"
         self._connection: MemoryConnection | RemoteConnection
         if transport == "memory":
@@ -89,13 +89,13 @@ class Rounds:
             )
 
     def close(self) -> None:
-        """Leave the server: what the transport has open ends, a session too."""
+        """Close the connection and the session, if the transport has them."""
         if isinstance(self._connection, RemoteConnection):
             self._connection.close()
             self._is_initialized = False
 
     async def aclose(self) -> None:
-        """``close`` for asynchronous tests."""
+        """Close the connection; ``close`` for async tests."""
         await sync_to_async(self.close)()
 
     def __enter__(self) -> Self:
@@ -117,21 +117,21 @@ class Rounds:
         return StreamPort(incoming, self._recorder)
 
     def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Send any request and return its result."""
+        """Send a request with any method and return its result."""
         self._recorder = Recorder()
         return self._round(method, params)
 
     async def arequest(
         self, method: str, params: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Send any request and return its result."""
+        """Send a request with any method; ``request`` for async tests."""
         self._recorder = Recorder()
         return await self._around(method, params)
 
     def answer(
         self, method: str, params: Mapping[str, Any], answers: Sequence[Any]
     ) -> dict[str, Any]:
-        """Send a request and answer what it asks, until there are no answers left."""
+        """Send a request and answer its questions until the answers are used up."""
         self._left = list(answers or self._default_answers)
         result, left = self.request(method, params), self._left
         while left and result.get("resultType") == "input_required":
@@ -144,7 +144,7 @@ class Rounds:
     async def aanswer(
         self, method: str, params: Mapping[str, Any], answers: Sequence[Any]
     ) -> dict[str, Any]:
-        """``answer`` for asynchronous tests."""
+        """Send a request and answer its questions; ``answer`` for async tests."""
         self._left = list(answers or self._default_answers)
         result, left = await self.arequest(method, params), self._left
         while left and result.get("resultType") == "input_required":
@@ -171,7 +171,7 @@ class Rounds:
     async def _around(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         await sync_to_async(self._initialize)()
         writes = self._watched(params)
-        # In the thread where a synchronous function would run.
+        # In the thread in which a synchronous function runs.
         if self._is_watched:
             await sync_to_async(writes.start)()
         try:
@@ -197,7 +197,7 @@ class Rounds:
 
     @contextmanager
     def _raising(self) -> Iterator[None]:
-        """Raise what a component raised by mistake, instead of the neutral answer to it."""
+        """Raise a component's unexpected exception, instead of the server's generic error."""
         bugs: list[Exception] = []
 
         def keep(exception: Exception, **kwargs: Any) -> None:
@@ -215,11 +215,11 @@ class Rounds:
             raise bugs[0]
 
     def _tasks_here(self) -> AbstractContextManager[None]:
-        """Over memory a task has run when its call returns, in the transaction of the test."""
+        """Run tasks before their call returns, in the test's transaction; only in memory."""
         return task_worker.running_here() if self._is_watched else nullcontext()
 
     def _answer_in_session(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What the user says to questions that a handshake revision asks meanwhile."""
+        """Return the user's answers to the client requests of a handshake revision."""
         if not self._allows_early_writes:
             self._writes.check(self._called)
         if not self._left:
@@ -231,7 +231,7 @@ class Rounds:
         return given
 
     def _initialize(self) -> None:
-        """Agree on a revision, once, before the first request of a handshake revision."""
+        """Send ``initialize`` once, before the first request of a handshake revision."""
         if REVISIONS[self._version].stateless or self._is_initialized:
             return
         params = {
@@ -269,16 +269,16 @@ class Rounds:
 
 
 def with_tasks(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """The capabilities of a client that follows tasks, too."""
+    """Return the capabilities with support for tasks added."""
     declared = capabilities.get("extensions") or {}
     return {**capabilities, "extensions": {**declared, **required_extension(TASKS)["extensions"]}}
 
 
 def result_of(response: Response) -> dict[str, Any]:
-    """The result in a response.
+    """Return the result in a response.
 
     Raises:
-        MCPError: it is an error.
+        MCPError: the response is an error.
     """
     if "error" in response:
         raise ErrorResponse(response["error"])
@@ -288,7 +288,7 @@ def result_of(response: Response) -> dict[str, Any]:
 
 def _check_left_over(answers: Sequence[Any]) -> None:
     if answers:
-        raise AssertionError(f"Nothing asked for the answers {answers!r}.")
+        raise AssertionError(f"The component did not ask for the answers {answers!r}.")
 
 
 def _principal(user: Any, scopes: Sequence[str] | None) -> Principal:
@@ -302,15 +302,15 @@ def _principal(user: Any, scopes: Sequence[str] | None) -> Principal:
 _WRITE = re.compile(
     r"\s*(INSERT|UPDATE|DELETE|REPLACE|MERGE|CREATE|ALTER|DROP|TRUNCATE)\b", re.IGNORECASE
 )
-# Rows of this package are written outside of the function's transaction, and mean nothing here.
+# Rows of this package are written outside the function's transaction, so they are ignored.
 _OWN = re.compile(r"[\"`]?mcp_django_", re.IGNORECASE)
 
 
 class _WriteRecorder:
-    """Notes the statements that change something, in this thread and on new connections.
+    """Records the SQL statements that write, in this thread and on new connections.
 
-    A function that asks runs again from its beginning once the answer is there. A transaction takes
-    back what a synchronous one wrote; what an asynchronous one wrote stays, and is written again.
+    A function that asks is run again from the start when it is answered. The writes of a
+    synchronous one are rolled back; those of an async one stay and are made again.
     """
 
     def __init__(self) -> None:
@@ -318,29 +318,29 @@ class _WriteRecorder:
         self._watched: list[BaseDatabaseWrapper] = []
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start recording."""
         connection_created.connect(self._on_connection, weak=False, dispatch_uid=id(self))
         for connection in connections.all(initialized_only=True):
             self._watch(connection)
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop recording."""
         connection_created.disconnect(dispatch_uid=id(self))
         for connection in self._watched:
             connection.execute_wrappers.remove(self._record)
         self._watched.clear()
 
     def check(self, name: str) -> None:
-        """Fail when there was a write.
+        """Check that nothing was written.
 
         Raises:
-            AssertionError: naming the component and its first statement.
+            AssertionError: there was a write; the text names the component and the statement.
         """
         if self.statements:
             raise AssertionError(
-                f"{name} writes before it asks, and runs again from its beginning once it is "
-                f"answered: {self.statements[0][:200]}. Read before the question and write after "
-                "it, or pass allow_early_writes=True."
+                f"{name} writes before it asks, but is run again from the start when it is "
+                f"answered: {self.statements[0][:200]}. Write after the question, or pass "
+                "allow_early_writes=True."
             )
 
     def _on_connection(self, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
@@ -356,7 +356,7 @@ class _WriteRecorder:
         execute: Callable[..., Any],
         sql: str,
         params: Any,
-        many: bool,  # noqa: FBT001 - Django's order
+        many: bool,  # noqa: FBT001 - Django's signature
         context: Any,
     ) -> Any:
         if _WRITE.match(sql) and not _OWN.search(sql):

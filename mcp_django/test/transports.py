@@ -1,4 +1,4 @@
-"""The transports of the test client in this process: Streamable HTTP, HTTP+SSE and stdio."""
+"""In-process transports of the test client: Streamable HTTP, HTTP+SSE and stdio."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ Message: TypeAlias = dict[str, Any]
 
 
 class Channel(Protocol):
-    """A way to the server, used on the event loop of the connection."""
+    """A connection to the server over one transport, used on the connection's event loop."""
 
     def exchange(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send a request; what belongs to it, its response last."""
+        """Send a request; yield its messages, the response last."""
 
     async def send(self, message: Message) -> None:
-        """Send a notification, or the answer to a question."""
+        """Send a notification, or the response to a client request."""
 
     async def cancel(self, message: Message) -> None:
-        """Say that nobody waits for a request any more."""
+        """Cancel a request."""
 
     async def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
 
 
 def _cancellation(message: Message) -> Message:
-    """The notification that a request is not waited for."""
+    """Return the notification that cancels a request."""
     params = {"requestId": message["id"]}
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
 
@@ -78,7 +78,7 @@ PATH = "/mcp"
 
 
 class HTTPChannel:
-    """Requests over HTTP; of a handshake revision, in a session."""
+    """Streamable HTTP; requests of a handshake revision are sent in a session."""
 
     def __init__(self, entrance: Entrance) -> None:
         self._entrance = entrance
@@ -88,7 +88,7 @@ class HTTPChannel:
             self._headers["authorization"] = f"Bearer {entrance.bearer}"
 
     async def exchange(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send a request; what belongs to it, its response last."""
+        """Send a request; yield its messages, the response last."""
         decoder = sse.Decoder()
         async with self._post(message) as response:
             if not response.is_stream:
@@ -102,7 +102,7 @@ class HTTPChannel:
                 if "method" not in said:
                     return
         while decoder.last_event_id is not None:
-            # The server has hung up on purpose, and says when to come back.
+            # The server closed the connection and said when to reconnect.
             await asyncio.sleep((decoder.retry or 0) / 1000)
             headers = {
                 **self._headers,
@@ -119,12 +119,12 @@ class HTTPChannel:
                         return
 
     async def send(self, message: Message) -> None:
-        """Send a notification, or the answer to a question."""
+        """Send a notification, or the response to a client request."""
         async with self._post(message) as response:
             check_status(response, await response.body())
 
     async def cancel(self, message: Message) -> None:
-        """Say that nobody waits for a request any more; without a session, leaving says it."""
+        """Cancel a request; without a session, closing the connection does that."""
         if names.SESSION_ID in self._headers:
             await self.send(_cancellation(message))
 
@@ -146,7 +146,7 @@ class HTTPChannel:
             self._headers[names.MCP_PROTOCOL_VERSION] = version
 
     def _routing(self, message: Message) -> dict[str, str]:
-        """The headers that repeat parts of a message of 2026-07-28."""
+        """Return the headers that repeat parts of a message of 2026-07-28."""
         params = message.get("params") or {}
         version = (params.get("_meta") or {}).get(envelope.PROTOCOL_VERSION)
         if version is None:
@@ -176,16 +176,16 @@ class HTTPChannel:
 async def _events(response: Response, decoder: sse.Decoder) -> AsyncGenerator[Message, None]:
     async for part in response.parts():
         for event in decoder.feed(part):
-            # The event that opens a stream of 2025-11-25 has an id and no message.
+            # The first event of a 2025-11-25 stream has an id but no message.
             if event.data:
                 yield msgspec.json.decode(event.data)
 
 
-# HTTP+SSE and the lines of stdio ------------------------------------------------------------------
+# HTTP+SSE and stdio -------------------------------------------------------------------------------
 
 
 class _SharedChannel(ABC):
-    """Sorts what comes by the request that it belongs to."""
+    """A channel that assigns incoming messages to the requests that they belong to."""
 
     def __init__(self) -> None:
         self._open: dict[Any, asyncio.Queue[Message | None]] = {}
@@ -196,7 +196,7 @@ class _SharedChannel(ABC):
         """Send a message."""
 
     async def exchange(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send a request; what belongs to it, its response last."""
+        """Send a request; yield its messages, the response last."""
         coming: asyncio.Queue[Message | None] = asyncio.Queue()
         self._open[message["id"]] = coming
         try:
@@ -209,24 +209,24 @@ class _SharedChannel(ABC):
             del self._open[message["id"]]
 
     async def send(self, message: Message) -> None:
-        """Send a notification, or the answer to a question."""
+        """Send a notification, or the response to a client request."""
         await self._write(message)
 
     async def cancel(self, message: Message) -> None:
-        """Say that nobody waits for a request any more."""
+        """Cancel a request."""
         await self._write(_cancellation(message))
 
     def _take(self, message: Message) -> None:
         if message.get("method") == "ping":
             pong = {"jsonrpc": "2.0", "id": message["id"], "result": {}}
-            # Beside what reads, which must not wait for what it has to read first.
+            # In another task, since the reading task must not block on writing.
             sending = asyncio.create_task(self._write(pong))
             self._pongs.add(sending)
             sending.add_done_callback(self._pongs.discard)
             return
         coming = self._open.get(_owner(message))
         if coming is None and "method" in message and self._open:
-            # Which call it belongs to is not said; a test has one at a time.
+            # The message does not name its call; a test has only one at a time.
             coming = list(self._open.values())[-1]
         if coming is not None:
             coming.put_nowait(message)
@@ -237,7 +237,7 @@ class _SharedChannel(ABC):
 
 
 def _owner(message: Message) -> Any:
-    """The request that a message names, if it names one."""
+    """Return the id of the request that a message belongs to, if it names one."""
     if "method" not in message:
         return message.get("id")
     about: Mapping[str, Any] = message.get("params") or {}
@@ -245,7 +245,7 @@ def _owner(message: Message) -> Any:
 
 
 class LineChannel(_SharedChannel):
-    """One message per line, to the conversation that stdio has."""
+    """stdio: one message per line, passed to the ``Conversation`` of the stdio transport."""
 
     def __init__(self, entrance: Entrance) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class LineChannel(_SharedChannel):
         self._conversation: Conversation | None = None
 
     def principal(self) -> Principal:
-        """The user of the test."""
+        """Return the principal of the test's user."""
         return self._entrance.principal
 
     async def _write(self, message: Message) -> None:
@@ -271,7 +271,7 @@ class LineChannel(_SharedChannel):
             self._take(msgspec.json.decode(line))
 
     async def close(self) -> None:
-        """Leave, and see that nothing stays open."""
+        """Close the connection and cancel all open requests."""
         if self._conversation is not None:
             conversation, self._conversation = self._conversation, None
             conversation.end_subscriptions()
@@ -280,7 +280,7 @@ class LineChannel(_SharedChannel):
 
 
 class EventChannel(_SharedChannel):
-    """HTTP+SSE of 2024-11-05: one stream for all that comes, POSTs for all that goes."""
+    """HTTP+SSE of 2024-11-05: one stream for incoming messages, POSTs for outgoing ones."""
 
     PATH = "/mcp/sse"
 
@@ -341,17 +341,17 @@ CHANNELS: Final[Mapping[str, Callable[[Entrance], Channel]]] = {
 
 
 def check_transport(name: str, version: str) -> None:
-    """Refuse a transport that does not exist, or does not carry the revision.
+    """Check that a transport exists and supports the revision.
 
     Raises:
-        ValueError: naming what there is.
+        ValueError: it does not.
     """
     if name != "memory" and name not in CHANNELS:
         known = ", ".join(["memory", *CHANNELS])
-        raise ValueError(f"There is no transport {name!r}; use one of {known}.")
+        raise ValueError(f"{name!r} is not a transport of the test client; use one of {known}.")
     if name == "sse" and version != V2024_11_05.version:
         raise ValueError(
-            f"The transport 'sse' carries {V2024_11_05.version} alone, not {version!r}; pass "
+            f"The transport 'sse' supports only {V2024_11_05.version}, not {version!r}; pass "
             f"protocol_version={V2024_11_05.version!r}, or transport='http'."
         )
 
@@ -369,7 +369,7 @@ class _Application(Protocol):
 
 
 class Response:
-    """Status and headers, and a body that is read as it comes."""
+    """The response to an ASGI request: status, headers, and a body that is read in parts."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -378,7 +378,7 @@ class Response:
 
     @property
     def is_stream(self) -> bool:
-        """Whether the body is a series of events."""
+        """Whether the body is a stream of server-sent events."""
         return self.headers.get("content-type", "").startswith("text/event-stream")
 
     async def start(self) -> None:
@@ -392,14 +392,14 @@ class Response:
             }
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """The body, part by part."""
+        """Yield the body in parts."""
         while (part := await self.coming.get()) is not None:
             yield part.get("body", b"")
             if not part.get("more_body", False):
                 return
 
     async def body(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         return b"".join([part async for part in self.parts()])
 
 
@@ -407,7 +407,7 @@ class Response:
 async def request(
     app: _Application, verb: str, target: str, headers: Mapping[str, str], body: bytes = b""
 ) -> AsyncIterator[Response]:
-    """Send a request; at the end the connection is closed and the application has ended."""
+    """Send an ASGI request; on exit, close the connection and wait for the application."""
     gone = asyncio.Event()
     waiting = [{"type": "http.request", "body": body, "more_body": False}]
     response = Response()
@@ -424,7 +424,7 @@ async def request(
         await response.start()
         if not response.status:
             await serving
-            raise EOFError(f"{verb} {target} was not answered.")
+            raise EOFError(f"The application ended without a response to {verb} {target}.")
         yield response
     finally:
         gone.set()
@@ -462,11 +462,11 @@ _SCOPE = re.compile(r'scope="([^"]*)"')
 
 
 def check_status(response: Response, body: bytes) -> dict[str, Any] | None:
-    """The message in a body, ``None`` for an empty one.
+    """Return the message in a response body, ``None`` for an empty one.
 
     Raises:
-        AccessRefused: the caller has to authenticate or may not go on.
-        ErrorResponse: HTTP refused the request, and no request of JSON-RPC is named.
+        AccessRefused: the caller has to authenticate or is not authorized.
+        ErrorResponse: the HTTP request was rejected with an error that has no request id.
     """
     message: dict[str, Any] | None = msgspec.json.decode(body) if body else None
     if message is not None and "error_description" in message:
@@ -484,17 +484,17 @@ def check_status(response: Response, body: bytes) -> dict[str, Any] | None:
 
 
 def _check_wait(response: Response, description: str) -> None:
-    """Raise what says when to come back: the credential may be good all the same."""
+    """Raise the exception of a status with Retry-After; the credential may be valid."""
     refusal = _WAITS.get(response.status)
     if refusal is not None:
         raise refusal(description, retry_after=int(response.headers.get("retry-after", "1")))
 
 
 def check_response(response: Mapping[str, Any]) -> None:
-    """Raise what a transport without statuses says in an error.
+    """Check for an access error in the JSON-RPC error of a transport without HTTP statuses.
 
     Raises:
-        AccessRefused: the caller has to authenticate or may not go on.
+        AccessRefused: the caller has to authenticate or is not authorized.
     """
     error = response.get("error") or {}
     if error.get("code") in (UNAUTHORIZED, FORBIDDEN):
@@ -519,12 +519,11 @@ def _raise_refusal(message: str, *, error: str, is_unknown: bool, scopes: Iterab
 
 
 class ServerUnderTest:
-    """A server whose decisions are looked up for each request.
+    """A server that reloads its overrides for each request.
 
-    An override made in the admin holds from the next request on, whether or not the test's
-    transaction ever commits. Reading it costs no query that the test counts. A test that may not
-    use the database goes on without it: there, everything is as in code. No override is left for
-    the next test.
+    An override made in the admin applies from the next request on, even if the test's transaction
+    is never committed. The queries for it are not counted in the test. In a test that may not use
+    the database, everything is as in code. No override is left for the next test.
     """
 
     def __init__(self, server: MCPServer) -> None:
@@ -534,7 +533,7 @@ class ServerUnderTest:
         return getattr(self._server, name)
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """See that ``offered`` is of this moment, or as in code where nobody may look."""
+        """Reload the overrides in ``offered``; without database access, use none."""
         if freshness.is_pinned:
             self._server.refresh(is_list=is_list)
         elif _is_forbidden():
@@ -550,21 +549,21 @@ def _alias() -> str:
 
 
 def _is_forbidden() -> bool:
-    """Whether the test is kept from the database; opens a cursor, and asks nothing."""
+    """Return whether the test may not use the database; opens a cursor but runs no query."""
     try:
         connections[_alias()].cursor().close()
     except (AssertionError, RuntimeError):
-        # Django's own test cases raise the one, pytest-django the other.
+        # Django's own test cases raise the former, pytest-django the latter.
         return True
     except (DatabaseError, ImproperlyConfigured):
-        # A database that is away, or that there is none, is for the server to tell.
+        # If the database is unavailable or not configured, the server reports that.
         return False
     return False
 
 
 @contextmanager
 def _uncounted() -> Iterator[None]:
-    """Keep queries from being counted: how many they are depends on no call of the test."""
+    """Exclude queries from the test's query count."""
     connection = connections[_alias()]
     logged, connection.force_debug_cursor = connection.force_debug_cursor, False
     try:
@@ -579,11 +578,10 @@ BACKEND = "mcp_django.test.transports.EntranceBackend"
 
 
 class Entrance(ServerUnderTest):
-    """A server that knows the bearer of one client besides all that it knows itself.
+    """A server that also accepts the bearer token of one test client.
 
-    Over HTTP the user of a test has a bearer token that is valid in this process alone. The
-    server's ``permission``, the scopes and the permissions of components are checked as for all
-    callers.
+    Over HTTP the test's user has a bearer token that is valid only in this process. The server's
+    ``permission``, scopes and the permissions of components are checked as for all callers.
     """
 
     def __init__(self, server: MCPServer, principal: Principal) -> None:
@@ -597,15 +595,15 @@ class Entrance(ServerUnderTest):
 
     @property
     def auth(self) -> tuple[str, ...]:
-        """The server's own backends, after the one of this client."""
+        """The backend of the test client, then the server's own backends."""
         return (BACKEND, *self._server.auth)
 
 
 class EntranceBackend(BaseBackend):
-    """Knows the bearers of the clients of this process; in use for their servers alone."""
+    """Authenticates the bearer tokens of test clients; used only for their servers."""
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
-        """The user of the client that the bearer belongs to."""
+        """Return the principal of the test client that the bearer token belongs to."""
         entrance = _entrances.get(credentials.bearer or "")
         return entrance.principal if entrance is not None else None
 
