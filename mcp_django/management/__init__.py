@@ -1,1 +1,1 @@
-"""Commands for ``manage.py``."""
+"""Management commands, and the code that they share."""

@@ -1,6 +1,6 @@
-"""``mcp call``: run a tool, read a resource or get a prompt, as one user and for real.
+"""``mcp call``: run a tool, read a resource or get a prompt as one user.
 
-The call goes through the same policy and runtime as a call from a network
+The call has real effects: it goes through the same policy and runtime as a call over the network
 (``transports.memory``).
 """
 
@@ -62,18 +62,18 @@ from mcp_django.transports.outgoing import StreamPort
 
 
 def add_arguments(subcommands: Any) -> None:
-    """Describe the subcommand."""
+    """Add the parser of the subcommand."""
     parser = subcommands.add_parser(
-        "call", help="Run a tool, read a resource or get a prompt, for real."
+        "call", help="Run a tool, read a resource or get a prompt, with real effects."
     )
     parser.add_argument("name", help="The name of a tool or prompt, or the URI of a resource.")
     parser.add_argument(
         "pairs",
         nargs="*",
         metavar="key=value",
-        help="An argument; key=@FILE reads it from a file, key:=JSON takes any JSON.",
+        help="An argument. key=@FILE reads the value from a file; key:=JSON takes any JSON.",
     )
-    parser.add_argument("--user", help="The user who calls; nobody, if left out.")
+    parser.add_argument("--user", help="The user to call as; without it, the call is anonymous.")
     add_place(parser)
     parser.add_argument("--json-args", metavar="JSON", help="All arguments as one JSON object.")
     parser.add_argument(
@@ -82,21 +82,31 @@ def add_arguments(subcommands: Any) -> None:
         default=[],
         dest="answers",
         metavar="NAME=VALUE",
-        help="Answers a question: a field of a form, or the whole of it as JSON, accept, decline "
-        "or cancel. Repeatable; what has the same name is used in the order of the questions.",
+        help="Answer a client request: one field of a form, or without a name the whole request, "
+        "as JSON, accept, decline or cancel. Repeatable; answers with the same name are used in "
+        "the order of the requests.",
     )
     parser.add_argument(
-        "--no-input", action="store_true", help="Be a client that cannot be asked anything."
+        "--no-input",
+        action="store_true",
+        help="Act as a client without elicitation, sampling and roots.",
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="Write the first image, sound or blob there."
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="Write the first image, audio or blob of the result to this file.",
     )
     parser.add_argument("--json", action="store_true", help="Print the JSON-RPC response.")
     parser.set_defaults(run=run, skip_checks=True)
 
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
-    """Make the call and print what came of it; a failure is the exit status 1."""
+    """Make the call and print its result.
+
+    Raises:
+        CommandError: the call failed; the exit status is 1.
+    """
     server, component = find_component(
         options["name"], server=options["server"], kind=options["kind"]
     )
@@ -138,7 +148,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     finally:
         component_failed.disconnect(keep)
     if unused := prepared.unused():
-        # What the call did is done, so this is no failure.
+        # The call itself succeeded, so unused answers are a warning.
         command.stderr.write(unused, style_func=command.style.WARNING)
 
 
@@ -153,14 +163,14 @@ def _print(command: BaseCommand, options: Mapping[str, Any], response: Response)
         command.stdout.write(json.dumps(response, ensure_ascii=False))
     elif "result" in response:
         text = render(response["result"])
-        # Elsewhere than at a terminal the text has to arrive as it is.
+        # Escape control characters for terminals only; pipes and files get the text unchanged.
         command.stdout.write(printable(text) if command.stdout.isatty() else text)
 
 
 def _write(command: BaseCommand, path: Path, result: Mapping[str, Any]) -> None:
     content = next(binaries(result), None)
     if content is None:
-        raise CommandError("There is no image, sound or blob in the answer; nothing was written.")
+        raise CommandError("The result has no image, audio or blob; no file was written.")
     try:
         path.write_bytes(content)
     except (OSError, ValueError) as exc:
@@ -176,13 +186,13 @@ def _fail_if_failed(
     response: Response,
     bugs: list[Exception],
 ) -> None:
-    """Raise what makes the exit status 1."""
+    """Raise the error of a call that failed, if it did."""
     if bugs:
         raise _bug(component, bugs[-1]) from bugs[-1]
     if "error" in response:
         _fail(server, component, principal, response["error"])
     if response["result"].get("isError"):
-        raise CommandError(f"The {component} answered with an error.")
+        raise CommandError(f"The {component} returned an error result.")
 
 
 def _bug(component: Component, exc: BaseException) -> CommandError:
@@ -198,9 +208,9 @@ def _failure(
     username: str | None,
     exc: BaseException,
 ) -> CommandError:
-    """The error for what came out of the runtime in place of a response."""
+    """Return the error for an exception that the runtime raised instead of returning a response."""
     if not isinstance(exc, Exception):
-        # What ends threads and processes is not caught there.
+        # The runtime does not catch SystemExit and other exceptions outside of Exception.
         return _bug(component, exc)
     if failed := failed_permission(server, component, principal):
         return failed
@@ -216,10 +226,10 @@ def _fail(
     if not seen.is_visible:
         if failed := failed_permission(server, component, principal):
             raise failed
-        who = principal.user.get_username() or "callers without --user"
+        who = principal.user.get_username() or "anonymous callers (no --user)"
         raise CommandError(
             f"The {component} is hidden from {who} by {', '.join(seen.refused_by)}; "
-            f"a client is told: {error['message']}"
+            f"a client receives: {error['message']}"
         )
     data = f"\n{json.dumps(error['data'], ensure_ascii=False)}" if error.get("data") else ""
     raise CommandError(f"{error['message']} ({error['code']}){data}")
@@ -234,7 +244,7 @@ def _refusal(
     if isinstance(exc, AuthenticationRequired):
         own = " and ".join(guard_names(component.permission))
         needs = f"needs {own}" if own else f"is on server {server.name!r}, which needs {guards}"
-        return CommandError(f"The {component} {needs}; say who calls with --user.")
+        return CommandError(f"The {component} {needs}; name the user to call as with --user.")
     return CommandError(f"{username} may not use server {server.name!r}, which needs {guards}.")
 
 
@@ -244,19 +254,20 @@ CLIENT = {"name": "manage.py mcp call", "version": __version__}
 
 
 class _Listener(Protocol):
-    """Who hears of the progress and log messages of a running call, in their order."""
+    """Receives the progress and log messages of a running call, in order."""
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
-        """Take a notification."""
+        """Receive a notification."""
 
 
 class _Conversation:
-    """A client of one server, in this process, for one call as one user.
+    """An in-process client of one server, for one call as one user.
 
-    ``capabilities`` are what it declares; whatever the server then asks goes to ``answerer``.
+    ``capabilities`` are the client capabilities that it declares; ``answerer`` answers the client
+    requests of the server (elicitation, sampling, roots).
 
     Raises:
-        AccessRefused: the caller may not enter, has to authenticate or lacks a scope.
+        AccessRefused: the caller is not authorized, has to authenticate or lacks a scope.
     """
 
     def __init__(
@@ -279,13 +290,13 @@ class _Conversation:
         )
 
     def request(self, method: str, params: Mapping[str, Any]) -> Response:
-        """The response to a request, once everything asked in between is answered.
+        """Send a request, answer the client requests in between, and return the response.
 
         Raises:
-            CommandError: a question cannot be answered.
+            CommandError: a client request cannot be answered.
         """
         more: dict[str, Any] = {}
-        # The runtime itself ends a call that asks in circles.
+        # The runtime limits the number of rounds, so this loop ends.
         while True:
             response = self._connection.request(self._message(method, {**params, **more}))
             result = response.get("result", {})
@@ -311,7 +322,7 @@ class _Conversation:
             except CommandError as exc:
                 later = [one for other, one in questions.items() if other not in {*answers, key}]
                 others = [f"  {line}" for one in later for line in description(one)]
-                told = [str(exc), *(["Asked at the same time:"] if others else []), *others]
+                told = [str(exc), *(["Requested at the same time:"] if others else []), *others]
                 raise CommandError("\n".join(told)) from exc
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return {"inputResponses": answers, **state}
@@ -336,7 +347,7 @@ class _Conversation:
 
 
 def _revision(server: MCPServer) -> Revision:
-    """The newest revision without a handshake that the server speaks."""
+    """Return the newest revision without a handshake that the server supports."""
     served = (one for one in MODERN if one.version in server.protocol_versions)
     return next(served, LATEST)
 
@@ -349,12 +360,12 @@ Request = tuple[str, dict[str, Any]]
 def _request_for(
     component: Component, name: str, *, pairs: Sequence[str], json_arguments: str | None
 ) -> Request:
-    """The method that uses the component, and its parameters.
+    """Return the method that uses the component, and its parameters.
 
-    ``name`` is what the component was called by: of a template it may be a whole URI.
+    ``name`` is the name or URI on the command line; for a resource template it may be a whole URI.
 
     Raises:
-        CommandError: the arguments do not fit.
+        CommandError: the arguments are not valid for the component.
     """
     given = read_object(json_arguments, "--json-args") if json_arguments else {}
     if isinstance(component, Tool):
@@ -369,7 +380,7 @@ def _request_for(
         values = {**given, **read_text_pairs(pairs, component.template.variables)}
         return "resources/read", {"uri": _expanded(component, values)}
     if given or pairs:
-        raise CommandError(f"{component} takes no arguments; its URI says everything.")
+        raise CommandError(f"{component} takes no arguments; it is read by its URI alone.")
     return "resources/read", {"uri": component.key if name == component.name else name}
 
 
@@ -379,20 +390,20 @@ def _expanded(component: ResourceTemplate, values: Mapping[str, Any]) -> str:
         return template.expand({name: str(value) for name, value in values.items()})
     except ValueError as exc:
         names = " ".join(f"{variable}=…" for variable in template.variables)
-        raise CommandError(f"{exc}. Give {names}, or a whole URI.") from None
+        raise CommandError(f"{exc}. Pass {names}, or a whole URI.") from None
 
 
 # Progress and log messages ------------------------------------------------------------------------
 
 
 class _Narrator:
-    """Writes progress and log messages to the error stream as they come."""
+    """Writes progress and log messages to the error stream as they arrive."""
 
     def __init__(self, stderr: OutputWrapper) -> None:
         self._stderr = stderr
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
-        """Write one line."""
+        """Write one message as a line."""
         self._stderr.write(printable(_line(message["method"], message["params"])), style_func=str)
 
 

@@ -1,9 +1,9 @@
-"""The known MCP clients as data: their configuration files, commands, and what to do then.
+"""The known MCP clients as data: configuration files, commands and next steps.
 
-Hosts change every month. Nothing depends on these rows but the text that is printed, and a row
-that is out of date is corrected here. Seen in the vendors' documentation in November 2026.
+Clients change often. Only the printed text depends on this data; correct a row here when it is out
+of date. Source: the vendors' documentation as of November 2026.
 
-Nothing here needs Django, a request or a command line.
+This module does not depend on Django, a request or the command line.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ Entry = dict[str, Any]
 
 
 def _with_headers(entry: Entry, authorization: str | None) -> Entry:
-    """The entry, with the header if there is one."""
+    """Return the entry, with an Authorization header if there is one."""
     return {**entry, "headers": {"Authorization": authorization}} if authorization else entry
 
 
 def _typed_http(target: Target, authorization: str | None) -> Entry:
-    """An address, with the transport named: Claude Code, VS Code."""
+    """Return an entry with a URL and the transport's name, for Claude Code and VS Code."""
     return _with_headers({"type": "http", "url": target.url}, authorization)
 
 
 def _untyped_http(target: Target, authorization: str | None) -> Entry:
-    """An address that is tried as Streamable HTTP first: Cursor."""
+    """Return an entry with a URL, for Cursor, which tries Streamable HTTP first."""
     return _with_headers({"url": target.url}, authorization)
 
 
 def _gemini_http(target: Target, authorization: str | None) -> Entry:
-    """An address under a name of its own, since ``url`` means the old transport there."""
+    """Return an entry for Gemini CLI, where ``url`` means the HTTP+SSE transport."""
     return _with_headers({"httpUrl": target.url}, authorization)
 
 
 def _inspector_http(target: Target, authorization: str | None) -> Entry:
-    """An address; unless told otherwise the Inspector begins with a handshake."""
+    """Return an entry for MCP Inspector, which by default starts with a handshake."""
     return _with_headers(
         {"type": "http", "url": target.url, "protocolEra": "modern"}, authorization
     )
 
 
 def _codex_http(target: Target, authorization: str | None) -> Entry:
-    """An address, with the name of the variable that holds the bare token."""
+    """Return an entry with a URL and the name of the variable with the bare token, for Codex."""
     entry: Entry = {"url": target.url}
     if target.credential is None:
         return entry
@@ -57,40 +57,43 @@ def _codex_http(target: Target, authorization: str | None) -> Entry:
 
 
 def _bridged_http(target: Target, authorization: str | None) -> Entry:
-    """A local bridge to the address, for Claude Desktop, whose file knows commands alone."""
+    """Return an entry that starts a local bridge to the URL.
+
+    For Claude Desktop, whose configuration file supports only commands.
+    """
     arguments = ["-y", "mcp-remote", target.url, "--transport", "http-only"]
     if target.url.startswith("http://"):
         arguments.append("--allow-http")
     entry: Entry = {"command": "npx", "args": arguments}
     if authorization is None:
         return entry
-    # Without a space: on Windows the bridge would get the argument in two pieces.
+    # No space after the colon: on Windows the argument would be split in two.
     arguments += ["--header", "Authorization:${AUTHORIZATION}"]
     return {**entry, "env": {"AUTHORIZATION": authorization}}
 
 
 def _untyped_stdio(target: Target) -> Entry:
-    """A command with its arguments and environment."""
+    """Return an entry with a command, its arguments and its environment."""
     program, *arguments = target.command
     entry: Entry = {"command": program, "args": arguments}
     return {**entry, "env": dict(target.environment)} if target.environment else entry
 
 
 def _typed_stdio(target: Target) -> Entry:
-    """The same, with the transport named."""
+    """Return an entry with a command and the transport's name."""
     return {"type": "stdio", **_untyped_stdio(target)}
 
 
 def _inspector_stdio(target: Target) -> Entry:
-    """The same, for the revision without a handshake."""
+    """Return an entry with a command, for the revision without a handshake."""
     return {**_untyped_stdio(target), "protocolEra": "modern"}
 
 
 def authorization_of(target: Target, reference: str) -> str | None:
-    """The value of the header, ``None`` where no credential is asked for.
+    """Return the value of the Authorization header, or ``None`` if no credential is needed.
 
-    ``reference`` is how the client names an environment variable, with ``NAME`` for its name; it
-    is empty for a client that cannot.
+    ``reference`` is the client's syntax for an environment variable, with ``NAME`` in place of its
+    name; it is empty for a client that cannot read one.
     """
     credential = target.credential
     if credential is None:
@@ -102,7 +105,7 @@ def authorization_of(target: Target, reference: str) -> str | None:
     return f"Bearer {reference.replace('NAME', credential.variable or DEFAULT_VARIABLE)}"
 
 
-# The server that a client is to use ---------------------------------------------------------------
+# The server to connect to -------------------------------------------------------------------------
 
 DEFAULT_VARIABLE = "MCP_TOKEN"
 PLACEHOLDER = "YOUR_TOKEN"
@@ -110,10 +113,10 @@ PLACEHOLDER = "YOUR_TOKEN"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """Where a client has the bearer token from.
+    """The source of a client's bearer token.
 
-    ``token`` is the token itself and ``variable`` the environment variable that holds it; with
-    neither, it is as safe a place as the client has.
+    ``token`` is the token itself, and ``variable`` the environment variable that contains it. If
+    both are empty, the client's safest method is used.
     """
 
     token: str = field(default="", repr=False)
@@ -122,10 +125,10 @@ class Credential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One server, by its address or by the command that starts it.
+    """One server, by its URL or by the command that starts it.
 
-    ``name`` is what the client calls it. Either ``url`` or ``command`` is given; ``credential``
-    is ``None`` where none is asked for.
+    ``name`` is the server's name in the client. Either ``url`` or ``command`` is set;
+    ``credential`` is ``None`` if the server needs no credential.
     """
 
     name: str
@@ -136,7 +139,7 @@ class Target:
 
     @property
     def is_local(self) -> bool:
-        """Whether the client starts it and speaks to its standard streams."""
+        """Return whether the client starts the server and connects over stdio."""
         return bool(self.command)
 
 
@@ -149,13 +152,14 @@ JULY = V2026_07_28.version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """One client.
+    """One MCP client (host application).
 
-    ``files`` are (where, path) pairs; ``reference`` is how an environment variable is written in
-    a header, with ``NAME`` for its name; ``revisions`` are those it was seen to speak over HTTP,
-    ``stdio_revisions`` those over stdio where they differ. A client in a vendor's cloud reaches
-    public HTTPS only, and signs in instead of sending a token; another one that ``signs_in`` does
-    so where the site offers it and no token is given.
+    ``files`` are (where, path) pairs. ``reference`` is the syntax for an environment variable in a
+    header, with ``NAME`` in place of its name. ``revisions`` are the protocol revisions that it is
+    known to support over HTTP, ``stdio_revisions`` those over stdio if they differ. A client with
+    ``is_cloud`` runs in its vendor's cloud: it connects to public HTTPS URLs only, and signs in
+    instead of sending a token. Any other client with ``signs_in`` signs in if the site supports
+    that and no token is given.
     """
 
     slug: str
@@ -184,8 +188,8 @@ CLAUDE_CODE = Host(
     files=(("project", ".mcp.json"), ("user", "~/.claude.json")),
     next_steps=(
         "Run the command in the directory of the project.",
-        "Start claude there and type /mcp to see that it is connected.",
-        "As a file: manage.py mcp connect claude-code --json prints what .mcp.json holds.",
+        "Start claude there and type /mcp to check that it is connected.",
+        "As a file: manage.py mcp connect claude-code --json prints the contents of .mcp.json.",
     ),
     format="claude",
     reference="${NAME}",
@@ -204,9 +208,9 @@ CLAUDE_DESKTOP = Host(
     ),
     next_steps=(
         "Settings, Developer, Edit Config opens the file. Merge this into it.",
-        "Quit Claude Desktop wholly, and start it again.",
-        "The bridge to a remote server needs Node.js, for npx. One with OAuth is better added in",
-        "Settings, Connectors; the vendor's cloud then calls it.",
+        "Quit Claude Desktop completely, and start it again.",
+        "The bridge to a remote server needs Node.js (npx). Add a server with OAuth under",
+        "Settings, Connectors instead; the vendor's cloud then connects to it.",
     ),
     http=_bridged_http,
     stdio=_untyped_stdio,
@@ -224,8 +228,8 @@ VSCODE = Host(
     ),
     next_steps=(
         "Open the file and click Start above the entry. The command MCP: Open User Configuration",
-        "opens the file of the user.",
-        "MCP: List Servers shows the state and the output.",
+        "opens the user's file.",
+        "The command MCP: List Servers shows the server's status and output.",
     ),
     root="servers",
     reference="${env:NAME}",
@@ -245,7 +249,7 @@ CURSOR = Host(
     ),
     next_steps=(
         "Restart Cursor, and look for the entry among the MCP servers in its settings.",
-        "Started from the desktop, Cursor knows no variables of a shell.",
+        "When started from the desktop, Cursor does not see environment variables of a shell.",
     ),
     reference="${env:NAME}",
     http=_untyped_http,
@@ -262,8 +266,8 @@ GEMINI_CLI = Host(
         ("Windows", r"%USERPROFILE%\.gemini\settings.json"),
     ),
     next_steps=(
-        "Merge this into the file, which has other settings too.",
-        "Start gemini and type /mcp to see that it is connected.",
+        "Merge this into the file, which also contains other settings.",
+        "Start gemini and type /mcp to check that it is connected.",
     ),
     reference="${NAME}",
     http=_gemini_http,
@@ -281,7 +285,7 @@ CODEX = Host(
     ),
     next_steps=(
         "Append this to the file.",
-        "Start codex and type /mcp to see that it is connected.",
+        "Start codex and type /mcp to check that it is connected.",
     ),
     format="toml",
     root="mcp_servers",
@@ -292,7 +296,7 @@ CODEX = Host(
 INSPECTOR = Host(
     slug="inspector",
     title="MCP Inspector",
-    summary="to look at a server; any file",
+    summary="a server inspection tool; any file",
     revisions=(JUNE, NOVEMBER, JULY),
     files=(("anywhere", "inspector.json"),),
     next_steps=(
@@ -305,9 +309,9 @@ INSPECTOR = Host(
 CURL = Host(
     slug="curl",
     title="curl",
-    summary="one request, to see that it answers",
+    summary="one request, to check that the server responds",
     revisions=(JULY,),
-    next_steps=("Run it in a shell. The answer is one JSON document.",),
+    next_steps=("Run it in a shell. The response is one JSON document.",),
     format="curl",
     reference="$NAME",
     signs_in=False,
@@ -316,12 +320,12 @@ CURL = Host(
 CHATGPT = Host(
     slug="chatgpt",
     title="ChatGPT",
-    summary="an address to give, no file",
+    summary="a URL to enter, no file",
     revisions=(JUNE, NOVEMBER),
     next_steps=(
-        "Settings, Apps, Advanced settings: turn Developer mode on. Then: Create app.",
-        "Give this address, and OAuth (or no authentication, if the server is open to all).",
-        "After the tools of the site have changed, press Refresh there.",
+        "Settings, Apps, Advanced settings: turn on Developer mode. Then: Create app.",
+        "Enter this URL, and choose OAuth (or no authentication, if the server is open to all).",
+        "After the site's tools have changed, press Refresh there.",
     ),
     format="url",
     is_cloud=True,
@@ -330,12 +334,12 @@ CHATGPT = Host(
 COPILOT = Host(
     slug="copilot",
     title="Microsoft Copilot Studio",
-    summary="an address to give, no file",
+    summary="a URL to enter, no file",
     revisions=(JUNE, NOVEMBER),
     next_steps=(
-        "In the agent: Tools, Add a tool, New tool, Model Context Protocol. Give this address.",
+        "In the agent: Tools, Add a tool, New tool, Model Context Protocol. Enter this URL.",
         "Choose OAuth 2.0, or API key in the header Authorization: 'Bearer' and a token.",
-        "GitHub Copilot in an editor is another client: see vscode.",
+        "GitHub Copilot in an editor is a different client: see vscode.",
     ),
     format="url",
     is_cloud=True,

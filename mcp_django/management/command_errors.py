@@ -1,7 +1,7 @@
-"""Exceptions as sentences: a command ends with one of them, and shows a traceback if asked to.
+"""Turns exceptions into one-sentence command errors; ``--traceback`` shows the traceback as well.
 
-What Python logs by itself where no logging is configured is written without tracebacks, too, since
-a command tells its failures itself. What a site has configured in ``LOGGING`` is not touched.
+Where logging is not configured, Python's handler of last resort writes exceptions without their
+tracebacks, since a command reports its failures itself. A site's ``LOGGING`` is left unchanged.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from django.db.utils import Error as AnyDatabaseError
 from mcp_django.protocol.errors import clip
 
 INTERRUPTED = 130
-SEE_WHERE = "Run it again with --traceback to see where."
+SEE_WHERE = "Run the command again with --traceback to see where."
 
-# What SQLite, PostgreSQL, MySQL and Oracle say of a table or column that a migration would make.
+# Errors of SQLite, PostgreSQL, MySQL and Oracle for a missing table or column.
 MISSING_TABLE = re.compile(
     r"no such (table|column)|(relation|column|table) \S+ (of relation \S+ )?does(n't| not) exist"
     r"|unknown column|table or view does not exist",
@@ -35,7 +35,7 @@ LOCKED = re.compile(r"database( table)? is locked|lock wait timeout|deadlock", r
 
 
 def command_error(exc: BaseException) -> CommandError:
-    """Return the error that a command ends with."""
+    """Return the ``CommandError`` that reports an exception to the user."""
     if isinstance(exc, CommandError):
         return exc
     if isinstance(exc, KeyboardInterrupt):
@@ -44,28 +44,28 @@ def command_error(exc: BaseException) -> CommandError:
 
 
 def _explain(exc: BaseException) -> str:
-    """Say in a sentence what happened, and what to do about it where that is known."""
+    """Return a sentence that says what happened and, where known, how to fix it."""
     for cause in _chain_of(exc):
         alias = _alias(cause)
         if isinstance(cause, AnyDatabaseError):
             return _database_sentence(cause, alias)
         if isinstance(cause, ImproperlyConfigured) and alias:
-            return f"The database {alias!r} cannot be used: {text_of(cause)} (DATABASES)"
+            return f"The database {alias!r} is not configured: {text_of(cause)} (see DATABASES)"
     if isinstance(exc, ImproperlyConfigured):
         return text_of(exc)
     if isinstance(exc, UnicodeEncodeError):
-        return f"{clip(exc.object)!r} is not valid UTF-8; write it in UTF-8."
+        return f"{clip(exc.object)!r} is not valid UTF-8; encode it in UTF-8."
     return f"{name_and_text(exc)}\n{SEE_WHERE}"
 
 
 def name_and_text(exc: BaseException) -> str:
-    """Return the class of an exception and what it says."""
+    """Return the class name of an exception, and its text if it has one."""
     text = text_of(exc)
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
 
 
 def text_of(value: Any) -> str:
-    """Return what an object says of itself; of one that fails at it, nothing."""
+    """Return ``str(value)``, or an empty string if that raises."""
     try:
         return str(value)
     except Exception:  # noqa: BLE001  # the site's own code, which has failed once already
@@ -73,7 +73,7 @@ def text_of(value: Any) -> str:
 
 
 def _chain_of(exc: BaseException) -> Iterator[BaseException]:
-    """Return an exception and what caused it, one after the other."""
+    """Yield an exception and its chain of causes."""
     found: BaseException | None = exc
     while found is not None:
         yield found
@@ -81,7 +81,7 @@ def _chain_of(exc: BaseException) -> Iterator[BaseException]:
 
 
 def _database_sentence(exc: BaseException, alias: str) -> str:
-    # PostgreSQL goes on with the statement, and with advice that is no help here.
+    # PostgreSQL's text continues with the statement and hints that do not help here.
     text = text_of(exc).strip().partition("\n")[0].rstrip(".")
     name = alias or " or ".join(connections)
     if MISSING_TABLE.search(text):
@@ -98,7 +98,10 @@ def _is_connected(alias: str) -> bool:
 
 
 def _alias(exc: BaseException) -> str:
-    """Return the alias of the database that an exception came from: it does not say so itself."""
+    """Return the alias of the database that raised an exception, found in its traceback frames.
+
+    Database exceptions themselves do not contain it; empty if it is not found.
+    """
     alias = ""
     for frame, _ in walk_tb(exc.__traceback__):
         owner = frame.f_locals.get("self")
@@ -110,14 +113,14 @@ def _alias(exc: BaseException) -> str:
     return alias
 
 
-# The log of last resort ---------------------------------------------------------------------------
+# Logging handler of last resort -------------------------------------------------------------------
 
 
 @contextmanager
 def without_tracebacks(stderr: OutputWrapper) -> Iterator[None]:
-    """Hold back exceptions that are logged as a last resort, and write them in a line at the end.
+    """Replace ``logging.lastResort``: write logged exceptions at the end, one line each.
 
-    What the command itself ends with is not written twice.
+    An exception that the command's own error already names is not written again.
     """
     handler = _Handler(stderr)
     before, logging.lastResort = logging.lastResort, handler
@@ -133,7 +136,7 @@ def without_tracebacks(stderr: OutputWrapper) -> Iterator[None]:
 
 
 class _Handler(logging.Handler):
-    """Writes a message at once, and keeps one with an exception."""
+    """Writes records immediately, and keeps those with an exception until the end."""
 
     def __init__(self, stderr: OutputWrapper) -> None:
         super().__init__(logging.WARNING)
@@ -141,7 +144,7 @@ class _Handler(logging.Handler):
         self._held: dict[str, list[str]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a record."""
+        """Write a record, or keep it if it has an exception."""
         if not record.exc_info and not record.exc_text:
             self._stderr.write(self.format(record), style_func=str)
             return
@@ -149,20 +152,20 @@ class _Handler(logging.Handler):
         plain.exc_info = plain.exc_text = None
         try:
             message = self.format(plain)
-        except Exception:  # noqa: BLE001  # an object of the site that cannot say what it is
+        except Exception:  # noqa: BLE001  # an object of the site whose __str__ fails
             message = str(record.msg)
         exc = record.exc_info[1] if record.exc_info else None
         if exc is not None:
             sentence = _explain(exc).partition("\n")[0]
             names = [type(one).__name__ for one in _chain_of(exc)]
         else:
-            # An exception with a secret is logged as text alone.
+            # An exception that may contain a secret is logged as text only.
             sentence = (record.exc_text or "").rpartition("\n")[2]
             names = [sentence.partition(":")[0]]
         self._held.setdefault(f"{message} {sentence}", [sentence, *names])
 
     def write_held(self, told: str) -> None:
-        """Write what the command's own error does not name."""
+        """Write the kept records that ``told``, the text of the command's own error, omits."""
         for line, said in self._held.items():
             if not any(one in told for one in said):
                 self._stderr.write(line, style_func=str)

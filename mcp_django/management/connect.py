@@ -1,7 +1,7 @@
-"""``mcp connect``: what to paste into a client so that it uses a server of this site.
+"""``mcp connect``: print the configuration that a client needs to connect to a server of this site.
 
-What is pasted goes to the standard output alone, so that it can be sent into a file; where it
-belongs and what to do then goes to the error stream.
+The configuration alone goes to the standard output, so that it can be redirected to a file.
+Instructions go to the error stream.
 """
 
 from __future__ import annotations
@@ -53,29 +53,33 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def add_arguments(subcommands: Any) -> None:
-    """Describe the subcommand."""
+    """Add the parser of the subcommand."""
     parser = subcommands.add_parser("connect", help="Print what a client needs to connect.")
     parser.add_argument(
-        "client", nargs="?", help=f"One of: {', '.join(HOSTS)}. Without it they are listed."
+        "client", nargs="?", help=f"One of: {', '.join(HOSTS)}. Without it, list the clients."
     )
-    parser.add_argument("--server", metavar="NAME", help="The server; else the default one.")
-    parser.add_argument("--url", help="Its address, where settings and URLconf do not tell.")
-    parser.add_argument("--name", help="What the client calls it; else after its title.")
+    parser.add_argument("--server", metavar="NAME", help="The server (default: the default one).")
     parser.add_argument(
-        "--stdio", action="store_true", help="Let the client start the server on this machine."
+        "--url", help="The server's URL, if it differs from that of the settings and URLconf."
+    )
+    parser.add_argument(
+        "--name", help="The server's name in the client (default: made from its title)."
+    )
+    parser.add_argument(
+        "--stdio", action="store_true", help="Have the client start the server on this machine."
     )
     caller = parser.add_mutually_exclusive_group()
-    caller.add_argument("--user", help="The user who will call.")
+    caller.add_argument("--user", help="The user to connect as.")
     caller.add_argument(
-        "--token-env", metavar="NAME", help="The environment variable that holds the token."
+        "--token-env", metavar="NAME", help="The environment variable that contains the token."
     )
-    caller.add_argument("--token", help="The token itself; it will stand there in plain text.")
+    caller.add_argument("--token", help="The token itself; it is printed in plain text.")
     parser.add_argument("--json", action="store_true", help="Print JSON.")
     parser.set_defaults(run=run, skip_checks=True)
 
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
-    """Print the configuration of one client, or the clients."""
+    """Print the configuration for one client, or the list of clients."""
     if options["client"] is None:
         _list(command, is_json=options["json"])
         return
@@ -92,7 +96,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
 
 
 def entry_name(server: MCPServer) -> str:
-    """What clients call a server, unless told otherwise: the name that people know it by."""
+    """Return the default name of a server in clients, made from its title or else its name."""
     identity = server.identity()
     return str(slugify(identity.get("title", "")) or slugify(identity["name"]))
 
@@ -118,7 +122,7 @@ def _list(command: BaseCommand, *, is_json: bool) -> None:
 def _host(slug: str) -> Host:
     if slug not in HOSTS:
         raise CommandError(
-            f"There is no client {slug!r} here.{nearest(slug, HOSTS)} "
+            f"There is no client {slug!r}.{nearest(slug, HOSTS)} "
             f"The clients are: {', '.join(HOSTS)}."
         )
     return HOSTS[slug]
@@ -127,18 +131,20 @@ def _host(slug: str) -> Host:
 def _target(host: Host, server: MCPServer, options: Mapping[str, Any]) -> Target:
     name = options["name"] or entry_name(server)
     if options["user"]:
-        # A typing mistake is found here rather than in the log of some host.
+        # Reports a mistyped name here instead of in the client's log.
         find_principal(options["user"])
     if not options["stdio"]:
         url = check_url(options["url"]) if options["url"] else endpoint_url(server)
         return Target(name=name, url=url, credential=_credential(host, server, options))
     if host.stdio is None:
         able = ", ".join(one.slug for one in HOSTS.values() if one.stdio is not None)
-        raise CommandError(f"{host.title} starts no servers; leave out --stdio, or use: {able}.")
+        raise CommandError(
+            f"{host.title} cannot start a server; omit --stdio, or choose one of: {able}."
+        )
     for option in ("url", "token", "token_env"):
         if options[option]:
             written = f"--{option.replace('_', '-')}"
-            raise CommandError(f"{written} is for HTTP; with --stdio, --user says who is calling.")
+            raise CommandError(f"{written} is for HTTP; with --stdio, set the user with --user.")
     return Target(
         name=name,
         command=stdio_command(server=options["server"], user=options["user"]),
@@ -149,11 +155,14 @@ def _target(host: Host, server: MCPServer, options: Mapping[str, Any]) -> Target
 def _credential(host: Host, server: MCPServer, options: Mapping[str, Any]) -> Credential | None:
     variable, token = options["token_env"], options["token"]
     if variable and not VARIABLE.fullmatch(variable):
-        raise CommandError(f"--token-env {variable!r} is no name of an environment variable.")
+        raise CommandError(
+            f"--token-env {variable!r} is not a valid name of an environment variable; use "
+            "letters, digits and underscores, such as MCP_TOKEN."
+        )
     if variable and not host.reference and not host.is_cloud:
         raise CommandError(
-            f"{host.title} reads no token from the environment. Leave --token-env out, and write "
-            f"the token where {PLACEHOLDER} stands; or give it with --token."
+            f"{host.title} cannot read a token from the environment. Omit --token-env and replace "
+            f"{PLACEHOLDER} with the token, or pass the token with --token."
         )
     is_chosen = bool(variable or token or options["user"])
     if not is_chosen and (is_open(server) or _signs_in(host, server)):
@@ -162,11 +171,11 @@ def _credential(host: Host, server: MCPServer, options: Mapping[str, Any]) -> Cr
 
 
 def _signs_in(host: Host, server: MCPServer) -> bool:
-    """Whether the client gets its token by itself, once its user has signed in."""
+    """Return whether the client gets its token by having its user sign in."""
     return host.signs_in and offers_sign_in(server)
 
 
-# What is said beside it ---------------------------------------------------------------------------
+# Instructions -------------------------------------------------------------------------------------
 
 
 def _places(host: Host) -> Iterator[str]:
@@ -178,26 +187,29 @@ def _places(host: Host) -> Iterator[str]:
 def _notes(
     host: Host, server: MCPServer, target: Target, options: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What stands in the way here and now, and how to remove it."""
+    """Yield what still has to be done or fixed before the client can connect."""
     if target.is_local:
         if not options["user"] and not is_open(server):
-            yield f"Server {server.name!r} lets nobody in without --user."
+            yield f"Server {server.name!r} rejects anonymous calls; set the user with --user."
         yield from _revision_notes(host, server, host.stdio_revisions or host.revisions)
         return
     if target.credential is None and not is_open(server) and not host.is_cloud:
-        yield f"{host.title} opens a browser to sign in; --token-env and --token give it a token."
+        yield (
+            f"{host.title} opens a browser to sign in; to use a token instead, pass --token-env or "
+            "--token."
+        )
     yield from _token_notes(host, target, options["user"])
     if not options["url"] and not get_settings().base_url:
-        yield f"MCP_DJANGO['BASE_URL'] is not set, so the address begins with {LOCAL}."
+        yield f"MCP_DJANGO['BASE_URL'] is not set, so the URL begins with {LOCAL}."
     if host.is_cloud and not is_public(target.url):
-        yield f"{host.title} calls from its vendor's cloud, which needs a public https:// address."
+        yield f"{host.title} connects from its vendor's cloud and needs a public https:// URL."
     yield from _revision_notes(host, server, host.revisions)
 
 
 def _revision_notes(host: Host, server: MCPServer, spoken: tuple[str, ...]) -> Iterator[str]:
     if not {*spoken} & {*server.protocol_versions}:
         yield (
-            f"{host.title} was seen to speak {' and '.join(spoken)}; this site serves "
+            f"{host.title} is known to support {' and '.join(spoken)}; this site serves "
             f"{', '.join(server.protocol_versions)}."
         )
 
@@ -207,16 +219,16 @@ def _token_notes(host: Host, target: Target, user: str | None) -> Iterator[str]:
     if credential is None or host.is_cloud:
         return
     if credential.token:
-        yield "The token stands there in plain text: keep the file to yourself."
+        yield "The configuration contains the token in plain text: keep the file private."
         return
-    yield f"A token is made by: manage.py mcp token create {user or 'USERNAME'}"
+    yield f"Create a token with: manage.py mcp token create {user or 'USERNAME'}"
     if host.prompts_for_token and not credential.variable:
-        yield f"{host.title} asks for it once, and keeps it where secrets are kept."
+        yield f"{host.title} asks for the token once, and stores it in its secret storage."
     elif host.reference:
         variable = credential.variable or DEFAULT_VARIABLE
-        yield f"It is read from the environment: export {variable}=…"
+        yield f"The token is read from the environment: export {variable}=…"
     else:
-        yield f"Write it where {PLACEHOLDER} stands."
+        yield f"Replace {PLACEHOLDER} with the token."
 
 
 # The configuration of a client as text ------------------------------------------------------------
@@ -225,7 +237,7 @@ Document = dict[str, Any]
 
 
 def document(host: Host, targets: Sequence[Target]) -> Document:
-    """The configuration as the client reads it, before it is written in its format."""
+    """Return the client's configuration as data, before it is serialized in the client's format."""
     if host.format == "curl":
         return {"command": text(host, targets)}
     if host.format == "url":
@@ -236,7 +248,7 @@ def document(host: Host, targets: Sequence[Target]) -> Document:
 
 
 def text(host: Host, targets: Sequence[Target]) -> str:
-    """The configuration, ready to be pasted."""
+    """Return the client's configuration as text in the client's format."""
     if host.format == "curl":
         return "\n\n".join(curl(target, "tools/list") for target in targets)
     if host.format == "url":
@@ -260,7 +272,7 @@ def _entry(host: Host, target: Target) -> Entry:
 
 
 def _is_prompted(host: Host, target: Target) -> bool:
-    """Whether the client itself asks for the token, and keeps it where secrets are kept."""
+    """Return whether the client prompts for the token and stores it in its secret storage."""
     credential = target.credential
     named = credential is not None and bool(credential.token or credential.variable)
     return host.prompts_for_token and not target.is_local and credential is not None and not named
@@ -278,12 +290,12 @@ def _input(target: Target) -> Document:
 def _claude_command(entry: Entry, target: Target) -> str:
     if target.is_local:
         variables = [f"--env {shlex.quote(f'{k}={v}')}" for k, v in entry.get("env", {}).items()]
-        # Another option has to follow --env, which would take the name for a variable.
+        # Another option has to follow --env: it takes several values, and would take the name.
         words = ["claude mcp add", *variables, "--transport stdio", shlex.quote(target.name)]
         return " ".join([*words, "--", shlex.join(target.command)])
     words = ["claude mcp add --transport http"]
     if target.credential is not None and not target.credential.token:
-        # Only .mcp.json is known to have its variables filled in.
+        # Variables are known to be expanded in .mcp.json (project scope) only.
         words.append("--scope project")
     words += [shlex.quote(target.name), shlex.quote(target.url)]
     headers = entry.get("headers", {}).items()
@@ -292,7 +304,7 @@ def _claude_command(entry: Entry, target: Target) -> str:
 
 
 def _table(path: Sequence[str], members: Mapping[str, Any]) -> str:
-    """A table of TOML, its tables after it. A string of JSON is one of TOML too."""
+    """Return a TOML table, followed by its subtables. A JSON string is a valid TOML string."""
     plain = {k: v for k, v in members.items() if not isinstance(v, Mapping)}
     lines = [f"[{'.'.join(map(_key, path))}]"]
     lines += [f"{_key(k)} = {json.dumps(v, ensure_ascii=False)}" for k, v in plain.items()]
@@ -309,9 +321,9 @@ def _key(name: str) -> str:
 
 
 def curl(target: Target, method: str, params: Mapping[str, Any] | None = None) -> str:
-    """One request of 2026-07-28 as a command of curl: everything in one message, no session.
+    """Return a curl command that sends one request of revision 2026-07-28, without a session.
 
-    A token in a variable is filled in by the shell.
+    If the token is in an environment variable, the shell expands it.
     """
     given = dict(params or {})
     headers = {
@@ -344,7 +356,7 @@ def _authorization(target: Target) -> list[str]:
         return []
     assert target.credential is not None
     header = f"Authorization: {value}"
-    # Within single quotes the shell would leave the variable as it is.
+    # The shell does not expand a variable within single quotes.
     return [f"  -H {shlex.quote(header)}" if target.credential.token else f'  -H "{header}"']
 
 
@@ -352,9 +364,9 @@ def _authorization(target: Target) -> list[str]:
 
 
 def link(host: Host, target: Target) -> str:
-    """The address by which a client adds one server, empty for a client that has none.
+    """Return the install link that adds one server to a client; empty if the client has none.
 
-    The client opens such an address by itself, and then asks whether to add the server.
+    The client opens the link, and asks its user whether to add the server.
     """
     make = _LINKS.get(host.slug)
     return make(target) if make is not None else ""

@@ -1,10 +1,11 @@
-"""``mcp contract``: what the servers promise to clients, as a file to commit, and what changed.
+"""``mcp contract``: write the interface of the servers to a file to commit, and check for changes.
 
-Exit statuses of ``--check``: 0 if all changes are allowed, 2 if something needs approval, 3 if
-something breaks. 1 is for a file that cannot be compared, as for all commands.
+Exit statuses of ``--check``: 0 if all changes are allowed, 2 if a change needs approval, 3 if a
+change is breaking. As for all commands, 1 is an error, such as a file that cannot be compared.
 
-The contract is what code declares. Changes made in the admin are not part of a release, so they
-are left out. Addresses are left out too, so that the file is the same wherever it is made.
+The contract contains what code declares. Changes made in the admin are not part of a release, so
+they are not included. URLs are not included either, so that the file is the same in every
+environment.
 """
 
 from __future__ import annotations
@@ -34,39 +35,41 @@ DEFAULT_PATH = "mcp-contract.json"
 LEVELS = {level.word: level for level in Level}
 STATUSES = {Level.APPROVAL: 2, Level.BREAKING: 3}
 HEADINGS = {
-    Level.BREAKING: "breaking, or nobody can tell",
+    Level.BREAKING: "breaking, or not proven safe",
     Level.APPROVAL: "needs approval",
     Level.SAFE: "safe",
 }
 
 
 def add_arguments(subcommands: Any) -> None:
-    """Describe the subcommand."""
+    """Add the parser of the subcommand."""
     parser = subcommands.add_parser(
-        "contract", help="Write down what the servers promise, or compare with what is written."
+        "contract", help="Write the interface of the servers to a file, or compare with the file."
     )
     parser.add_argument("--server", metavar="NAME", help="Only this server.")
     parser.add_argument(
         "--output",
         metavar="FILE",
         default=DEFAULT_PATH,
-        help=f"The file, {DEFAULT_PATH} if not given; - for the standard output.",
+        help=f"The file (default: {DEFAULT_PATH}); - for the standard output.",
     )
     parser.add_argument(
-        "--check", action="store_true", help="Write nothing; say what changed since the file."
+        "--check",
+        action="store_true",
+        help="Write nothing; report the changes since the file was written.",
     )
     parser.add_argument(
         "--allow",
         choices=list(LEVELS),
         default=Level.SAFE.word,
-        help="With --check: the worst change that is no failure (default: safe).",
+        help="With --check: the highest level of change that is not a failure (default: safe).",
     )
     parser.add_argument("--json", action="store_true", help="Print JSON.")
     parser.set_defaults(run=run, skip_checks=True)
 
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
-    """Write the file, or compare with it."""
+    """Write the contract file, or compare with it."""
     contract = _contract_of(declared_servers(options["server"]))
     if options["check"]:
         _check(command, contract, options)
@@ -79,7 +82,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
 def _write(command: BaseCommand, contract: dict[str, Any], options: Mapping[str, Any]) -> None:
     path = Path(options["output"])
     if options["server"] and path.exists():
-        # The other servers in the file are left as they are.
+        # Keeps the other servers in the file unchanged.
         contract = _sealed({**contract, SERVERS: _read_contract(path)[SERVERS] | contract[SERVERS]})
     try:
         path.write_text(_text_of(contract), encoding="utf-8", newline="\n")
@@ -97,7 +100,7 @@ def _write(command: BaseCommand, contract: dict[str, Any], options: Mapping[str,
 
 def _check(command: BaseCommand, contract: dict[str, Any], options: Mapping[str, Any]) -> None:
     if options["output"] == "-":
-        raise CommandError("--check compares with a file; name it with --output FILE.")
+        raise CommandError("--check compares with a file; name the file with --output FILE.")
     path = Path(options["output"])
     written = _read_contract(path)
     if options["server"]:
@@ -117,8 +120,8 @@ def _check(command: BaseCommand, contract: dict[str, Any], options: Mapping[str,
             f"{counted[level]} {HEADINGS[level]}" for level in HEADINGS if counted[level]
         )
         raise CommandError(
-            f"The contract changed: {said}. Where that is meant, write it down with "
-            f"manage.py mcp contract, commit {path}, and let it be reviewed.",
+            f"The contract changed: {said}. If the change is intended, run "
+            f"manage.py mcp contract, commit {path}, and have it reviewed.",
             returncode=STATUSES[worst],
         )
 
@@ -143,7 +146,7 @@ def _told(
 
 def _text(changes: Sequence[Change], path: Path) -> str:
     if not changes:
-        return f"Everything is as in {path}."
+        return f"No changes since {path} was written."
     lines: list[str] = []
     for level, heading in HEADINGS.items():
         of_level = [one for one in changes if one.level is level]
@@ -164,24 +167,24 @@ DIGEST = "digest"
 
 
 def _text_of(value: Any) -> str:
-    """The file: sorted, a member to a line, so that what changes is seen by its line."""
+    """Return the contract as sorted JSON with one member per line, for readable diffs."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _digest_of(value: Any) -> str:
-    """The SHA-256 digest of a value: of its compact JSON with sorted members, in UTF-8."""
+    """Return the SHA-256 digest of a value: of its compact JSON with sorted members, in UTF-8."""
     compact = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(compact.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def _sealed(value: dict[str, Any]) -> dict[str, Any]:
-    """The object with its own digest in it."""
+    """Return the object with its digest added as a member."""
     bare = {name: one for name, one in value.items() if name != DIGEST}
     return {DIGEST: _digest_of(bare), **bare}
 
 
 def _is_sealed(value: Any) -> bool:
-    """Whether an object is what its digest was made of."""
+    """Return whether an object matches its digest."""
     return isinstance(value, dict) and _sealed(value)[DIGEST] == value.get(DIGEST)
 
 
@@ -192,7 +195,7 @@ WORDS = ("title", "description", "instructions", "website_url", "icons")
 
 
 def _changes_between(old: Entry, new: Entry) -> list[Change]:
-    """The changes, those that ask most of others first."""
+    """Return the changes, the most severe first."""
     found = [
         change
         for name in sorted({*old[SERVERS], *new[SERVERS]})
@@ -204,12 +207,12 @@ def _changes_between(old: Entry, new: Entry) -> list[Change]:
 def _server_changes(name: str, old: Entry | None, new: Entry | None) -> Iterator[Change]:
     where = (name,)
     if old is None or new is None:
-        level, what = (Level.SAFE, "is new") if old is None else (Level.BREAKING, "is gone")
+        level, what = (Level.SAFE, "was added") if old is None else (Level.BREAKING, "was removed")
         yield Change(level=level, where=where, what=f"the server {what}")
         return
     for word in WORDS:
         if old.get(word) != new.get(word):
-            yield Change(level=Level.APPROVAL, where=where, what=f"other {word}")
+            yield Change(level=Level.APPROVAL, where=where, what=f"{word} changed")
     for level, what in _guard_changes(old, new):
         yield Change(level=level, where=where, what=what)
     for plural in PLURALS:
@@ -219,7 +222,10 @@ def _server_changes(name: str, old: Entry | None, new: Entry | None) -> Iterator
 def _table_changes(
     server: str, plural: str, old: Mapping[str, Entry], new: Mapping[str, Entry]
 ) -> Iterator[Change]:
-    """The components of one kind; one whose name another answers to now was renamed."""
+    """Yield the changes of the components of one kind.
+
+    A component whose old name is now an alias of another one was renamed.
+    """
     answering = {alias: key for key, one in new.items() for alias in one.get("aliases", ())}
     answering |= {key: key for key in new}
     came_of: set[str] = set()
@@ -227,55 +233,55 @@ def _table_changes(
         where = (server, plural, key)
         present = answering.get(key)
         if present is None:
-            what = "is gone, and no alias of it left: what replaces it may have it in aliases=[...]"
+            what = "was removed; if another replaces it, add the old name to its aliases=[...]"
             yield Change(level=Level.BREAKING, where=where, what=what)
             continue
         came_of.add(present)
         if present != key:
-            what = f"is called {present} now, and answers to its former name"
+            what = f"was renamed to {present}, with the old name as an alias"
             yield Change(level=Level.APPROVAL, where=where, what=what)
         for level, what in _component_changes(plural, before, new[present]):
             yield Change(level=level, where=(server, plural, present), what=what)
         for alias in before.get("aliases", ()):
             if answering.get(alias) != present:
-                what = f"answers no more to its former name {alias}"
+                what = f"the alias {alias} was removed"
                 yield Change(level=Level.BREAKING, where=(server, plural, present), what=what)
     for key in new:
         if key not in came_of:
-            yield Change(level=Level.SAFE, where=(server, plural, key), what="is new")
+            yield Change(level=Level.SAFE, where=(server, plural, key), what="was added")
 
 
 # Changes of one component -------------------------------------------------------------------------
 
 KEYS = frozenset({"name", "uri", "uriTemplate"})
-"""What tells components apart; another one is told of as another name."""
+"""The members that identify a component; a change of one is reported as a rename."""
 ELSEWHERE = frozenset({"inputSchema", "outputSchema", "arguments", "execution", "mimeType", "size"})
 NO_TASK = "forbidden"
 
 
 def _component_changes(plural: str, old: Entry, new: Entry) -> Iterator[Found]:
-    """The changes of a component that is there before and after."""
+    """Yield the changes of a component that exists before and after."""
     if old.get("digest") == new.get("digest"):
         return
     before, after = old["definition"], new["definition"]
     yield from _guard_changes(old, new)
     for alias in new.get("aliases", ()):
         if alias not in old.get("aliases", ()) and alias not in _keys(before):
-            yield Level.SAFE, f"answers to {alias} as well"
+            yield Level.SAFE, f"the alias {alias} was added"
     yield from _input(plural, old, new)
     yield from _output(before, after)
     yield from _execution(before, after)
     for name in sorted({*before, *after} - ELSEWHERE - KEYS):
         if before.get(name) != after.get(name):
-            yield Level.APPROVAL, f"other {name}{_members(before.get(name), after.get(name))}"
+            yield Level.APPROVAL, f"{name} changed{_members(before.get(name), after.get(name))}"
     if plural in ("resources", "templates") and before.get("name") != after.get("name"):
-        # A tool or prompt is called by its name, and a resource by its address.
-        yield Level.APPROVAL, "other name"
+        # Tools and prompts are identified by their name, resources by their URI.
+        yield Level.APPROVAL, "name changed"
     if before.get("mimeType") != after.get("mimeType"):
         was, now = before.get("mimeType", "not given"), after.get("mimeType", "not given")
         yield Level.BREAKING, f"the MIME type was {was}, is {now}"
     if before.get("size") != after.get("size"):
-        yield Level.SAFE, "another size"
+        yield Level.SAFE, "size changed"
 
 
 def _keys(definition: Entry) -> list[Any]:
@@ -294,29 +300,29 @@ def _input(plural: str, old: Entry, new: Entry) -> Iterator[Found]:
 def _output(before: Entry, after: Entry) -> Iterator[Found]:
     old, new = before.get("outputSchema"), after.get("outputSchema")
     if new is None and old is not None:
-        yield Level.BREAKING, "output: it has no schema any more"
+        yield Level.BREAKING, "output: the schema was removed"
     elif old is None and new is not None:
-        # Nothing was promised, and hosts read the new words.
-        yield Level.APPROVAL, "output: it has a schema now"
+        # No result can violate an earlier schema, but hosts show the new texts to the model.
+        yield Level.APPROVAL, "output: a schema was added"
     elif old is not None:
         yield from schema_changes(old, new, "output")
 
 
 def _execution(before: Entry, after: Entry) -> Iterator[Found]:
-    """Whether a call may, must or must not become a task."""
+    """Yield the changes of task support: whether a call may, must or must not become a task."""
     old, new = before.get("execution") or {}, after.get("execution") or {}
     was, now = (one.get("taskSupport", NO_TASK) for one in (old, new))
     if was != now:
-        # What was done one way has to be possible still.
+        # Safe if calls are still possible both as a task and without one.
         level = Level.SAFE if now == "optional" else Level.BREAKING
-        yield level, f"as a task: was {was}, is {now}"
+        yield level, f"task support was {was}, is {now}"
     rest = ({k: v for k, v in one.items() if k != "taskSupport"} for one in (old, new))
     if len({str(sorted(one.items())) for one in rest}) > 1:
-        yield Level.APPROVAL, "other execution"
+        yield Level.APPROVAL, "execution changed"
 
 
 def _members(old: Any, new: Any) -> str:
-    """The members of an object that differ, as far as that is worth saying."""
+    """Return the names of the members that differ, as a suffix; empty for other than objects."""
     if not isinstance(old or {}, dict) or not isinstance(new or {}, dict):
         return ""
     before, after = old or {}, new or {}
@@ -331,8 +337,8 @@ SERVERS = "servers"
 
 
 def _contract_of(servers: Iterable[MCPServer]) -> dict[str, Any]:
-    """The contract: every server with its components, each with its digest."""
-    # Words are in the language of the site, whoever makes the file.
+    """Return the contract: every server with its components, each with its digest."""
+    # Texts are in the site's language, not in that of the environment.
     with override(settings.LANGUAGE_CODE):
         described = {server.name: _server_entry(server) for server in servers}
     return _sealed({"contract": FORMAT, SERVERS: described})
@@ -369,7 +375,7 @@ def _server_entry(server: MCPServer) -> dict[str, Any]:
 
 
 def _component(wire: dict[str, Any], component: Component) -> dict[str, Any]:
-    """One component: its ``definition`` as clients are given it, and who may use it and how."""
+    """Return one component: its ``definition`` as clients receive it, and its access rules."""
     definition = {name: value for name, value in wire.items() if name != "icons"}
     if component.icons:
         definition["icons"] = _icons(component.icons)
@@ -381,15 +387,15 @@ def _component(wire: dict[str, Any], component: Component) -> dict[str, Any]:
         "approval": component.approval if isinstance(component, Tool) else "",
     }
     if isinstance(component, Prompt | ResourceTemplate):
-        # Clients get names and words of these, and values are held to the schema all the same.
+        # Clients receive only names and descriptions, but values are validated by this schema.
         said["arguments"] = component.arguments.json_schema
     kept = {name: value for name, value in said.items() if value}
-    # As it is on the wire: lazy texts, tuples and the like become JSON.
+    # Converts to JSON as on the wire: lazy texts, tuples and the like.
     return _sealed(json.loads(encode({"definition": definition, **kept})))
 
 
 def _icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
-    """As declared: which of them clients are given depends on the address of the site."""
+    """Return the icons as declared; which of them clients receive depends on the site's URL."""
     return [icon.to_wire() for icon in icons]
 
 
@@ -397,18 +403,17 @@ def _icons(icons: Iterable[Icon]) -> list[dict[str, Any]]:
 
 
 def _guard_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Found]:
-    """What changed in the permissions, the scopes, and what a client must be able to.
+    """Yield the changes of permissions, scopes, required client capabilities and approvals.
 
-    A stricter rule breaks the access of some callers, and a looser one needs the approval of a
-    person.
+    A stricter rule is breaking for some callers; a looser one needs approval.
     """
     yield from _listed_changes("permission", "the permission", old, new, gone=Level.APPROVAL)
     yield from _listed_changes("scopes", "the scope", old, new, gone=Level.APPROVAL)
-    yield from _listed_changes("needs", "a client with", old, new, gone=Level.SAFE)
+    yield from _listed_changes("needs", "the client capability", old, new, gone=Level.SAFE)
     before, after = old.get("approval", ""), new.get("approval", "")
     if before != after:
-        said = f"of {after}" if after else "of nobody"
-        yield Level.APPROVAL, f"a call needs the approval {said} now"
+        said = f"approval by {after}" if after else "no approval"
+        yield Level.APPROVAL, f"a call now needs {said}"
 
 
 def _listed_changes(
@@ -417,46 +422,52 @@ def _listed_changes(
     before, after = old.get(name, ()), new.get(name, ())
     for one in after:
         if one not in before:
-            yield Level.BREAKING, f"needs {what} {one} now"
+            yield Level.BREAKING, f"now needs {what} {one}"
     for one in before:
         if one not in after:
-            yield gone, f"needs {what} {one} no more"
+            yield gone, f"no longer needs {what} {one}"
 
 
 # Reading a contract file --------------------------------------------------------------------------
 
 MAX_BYTES = 64 * 1024 * 1024
 MAKE = "manage.py mcp contract"
-AGAIN = f"make it again with: {MAKE}"
+AGAIN = f"write it again with: {MAKE}"
 
 
 def _read_contract(path: Path) -> dict[str, Any]:
-    """The contract in a file.
+    """Read the contract from a file.
 
     Raises:
-        CommandError: there is none, or it is not as ``mcp contract`` wrote it.
+        CommandError: the file does not exist, or is not as ``mcp contract`` wrote it.
     """
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise CommandError(f"{path} is larger than {MAX_BYTES} bytes, and no contract is.")
+            raise CommandError(f"{path} is larger than the limit of {MAX_BYTES} bytes.")
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CommandError(f"There is no {path}; make it with: {MAKE}, and commit it.") from None
+        raise CommandError(f"{path} does not exist; write it with: {MAKE}") from None
     except OSError as exc:
         raise CommandError(f"{path} cannot be read: {exc.strerror}.") from None
     except (ValueError, RecursionError) as exc:
-        raise CommandError(f"{path} is no JSON ({exc}); {AGAIN}.") from None
+        raise CommandError(f"{path} is not valid JSON ({exc}); {AGAIN}.") from None
     version = found.get("contract") if isinstance(found, dict) else None
     if not isinstance(found, dict) or not isinstance(found.get(SERVERS), dict):
-        raise CommandError(f"{path} is no contract of mcp_django; {AGAIN}.")
+        raise CommandError(f"{path} is not an mcp_django contract; {AGAIN}.")
     if version != FORMAT:
-        raise CommandError(f"{path} has the format {version!r}, and {FORMAT} is known; {AGAIN}.")
+        raise CommandError(
+            f"{path} has format {version!r}, but only {FORMAT} is supported; {AGAIN}."
+        )
     _check_seals(path, found)
     return found
 
 
 def _check_seals(path: Path, contract: dict[str, Any]) -> None:
-    """See that nobody wrote in it, and that no merge put together what was never so."""
+    """Check all digests, so that a file edited or merged by hand is rejected.
+
+    Raises:
+        CommandError: a digest does not match.
+    """
     for name, server in contract[SERVERS].items():
         for plural in PLURALS:
             table = server.get(plural) if isinstance(server, dict) else None
@@ -466,11 +477,11 @@ def _check_seals(path: Path, contract: dict[str, Any]) -> None:
         if not _is_sealed(server):
             raise _tampered(path, f"the server {name!r}")
     if not _is_sealed(contract):
-        raise _tampered(path, "the whole")
+        raise _tampered(path, "the whole file")
 
 
 def _tampered(path: Path, what: str) -> CommandError:
     return CommandError(
-        f"{path}: the digest of {what} is not that of what is written there, so it was edited or "
-        f"merged by hand; {AGAIN}, and look at the difference."
+        f"{path}: the digest of {what} does not match its content, so the file was edited or "
+        f"merged by hand; {AGAIN}, and review the diff."
     )

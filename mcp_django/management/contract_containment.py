@@ -1,11 +1,12 @@
-"""Shows whether one JSON Schema accepts everything that another does, for ``mcp contract``.
+"""Proves that one JSON Schema accepts every value that another accepts, for ``mcp contract``.
 
-JSON Schema 2020-12; ``format`` and similar keywords count as promises, as clients may hold a
-value to them. Proofs only: what cannot be shown is a gap, so no change is taken for harmless by
-mistake.
+Covers JSON Schema 2020-12. ``format`` and similar annotations count as constraints, since clients
+may validate them. Whatever cannot be proven is reported as a gap, so an incompatible change is
+never reported as safe.
 
-For each keyword of the outer schema it is shown that the inner one implies it. What is recursive
-is shown by induction over the size of the value: within its members, the claim itself may be used.
+For each keyword of the outer schema, the proof shows that the inner schema implies it. Recursive
+schemas are proven by induction over the size of the value: within its members, the claim itself
+may be used.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Path = tuple[str, ...]
 ANY_ITEM, OTHER_MEMBERS = "[]", "*"
 
 ABSENT: Final = object()
-"""Stands for a keyword that a schema does not have."""
+"""Marks a keyword that a schema does not have."""
 
 CLOSED = "closed"
 MEMBER = "member"
@@ -49,21 +50,22 @@ _HOLDING = frozenset(
     }
 )
 SAYING = _VALIDATING | _HOLDING
-"""All keywords that say what a value may be."""
+"""All keywords that constrain a value."""
 
 _SILENT = frozenset(
     {"$anchor", "$dynamicAnchor", "$recursiveAnchor", "$defs", "definitions", "$id"}
 )
-"""They say nothing of a value by themselves."""
+"""Keywords that do not constrain a value on their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """``inner`` and ``outer`` are what the two say by ``keyword``, of the value at ``path``.
+    """A keyword of the outer schema that the inner schema does not imply for the value at ``path``.
 
-    ``CLOSED`` stands in place of a keyword where the outer schema has no such member, and
-    ``MEMBER`` where it describes one that is anything in the inner schema. Without ``is_sure``
-    nobody knows: it could not be shown that there is no gap.
+    ``inner`` and ``outer`` are the values of the keyword in the two schemas. ``keyword`` is
+    ``CLOSED`` if the outer schema does not allow the member, and ``MEMBER`` if it constrains a
+    member that the inner schema leaves open. If ``is_sure`` is false, there may be no gap, but that
+    could not be proven.
     """
 
     path: Path
@@ -77,11 +79,11 @@ Gaps = list[Gap]
 
 
 class TooLarge(Exception):
-    """There is more to compare than any schema in good faith gives."""
+    """The schemas are too large to compare."""
 
 
 def gaps_between(inner: Any, outer: Any) -> Gaps:
-    """Why some value that ``inner`` takes may not be taken by ``outer``; nothing: all are taken."""
+    """Return why ``outer`` may reject a value that ``inner`` accepts; empty if it accepts all."""
     roots = Root(inner), Root(outer)
     if roots[0].fingerprint == roots[1].fingerprint:
         return []
@@ -94,7 +96,7 @@ def gaps_between(inner: Any, outer: Any) -> Gaps:
 
 
 class _Containment:
-    """One comparison of two whole schemas."""
+    """A comparison of two whole schemas."""
 
     def __init__(self, inner: Root, outer: Root) -> None:
         self.inner = inner
@@ -102,14 +104,14 @@ class _Containment:
         self._alike = inner.fingerprint == outer.fingerprint
         self._steps = 0
         self._claims: dict[tuple[str, ...], int] = {}
-        # Each with its schema, which lives as long: else another may get its id.
+        # Keeps a reference to each schema, so that its id() is not reused.
         self._prints: dict[int, tuple[Any, str, bool]] = {}
 
     def gaps(self, inner: tuple[Any, ...], outer: Any, path: Path, depth: int) -> Gaps:
-        """The same for the value at a path, ``depth`` members deep; all of ``inner`` hold.
+        """Return the gaps for the value at a path, ``depth`` members deep, that fits all ``inner``.
 
         Raises:
-            TooLarge: it takes too long.
+            TooLarge: the comparison takes more than ``MAX_STEPS``.
         """
         self._steps += 1
         if self._steps > MAX_STEPS:
@@ -131,7 +133,7 @@ class _Containment:
             return self._compared(parts, _Known(parts, kinds, values), outer, path, depth)
         claim = tuple(self._print(one)[0] for one in (*inner, outer))
         if (since := self._claims.get(claim)) is not None:
-            # Of a smaller value it may be taken for granted.
+            # The induction hypothesis: the claim may be used for a smaller value.
             return [] if depth > since else [Gap(path=path, keyword="$ref", is_sure=False)]
         self._claims[claim] = depth
         try:
@@ -140,17 +142,17 @@ class _Containment:
             del self._claims[claim]
 
     def is_same(self, inner: Any, outer: Any) -> bool:
-        """Whether two say the same by the same words."""
+        """Return whether two schemas have equal constraints, ignoring annotations."""
         if not isinstance(inner, dict) or not isinstance(outer, dict):
             return inner is outer
         if inner.keys() & SAYING != outer.keys() & SAYING:
             return False
         mine, theirs = self._print(inner), self._print(outer)
-        # By the same reference two schemas may say different things.
+        # The same reference may resolve differently in the two whole schemas.
         return mine[0] == theirs[0] and (self._alike or not mine[1])
 
     def _print(self, schema: Any) -> tuple[str, bool]:
-        """The fingerprint of a schema, and whether it has references."""
+        """Return the fingerprint of a schema, and whether it has references."""
         found = self._prints.get(id(schema))
         if found is None:
             print_ = fingerprint(_stripped(schema))
@@ -182,7 +184,7 @@ class _Containment:
         return found
 
     def _missing(self, known: _Known, keyword: str, outer: Schema, path: Path, depth: int) -> Gaps:
-        """The gaps by one keyword."""
+        """Return the gaps of one keyword."""
         wanted = outer[keyword]
         if keyword == "$ref":
             return self._referred(known, wanted, path, depth)
@@ -220,7 +222,7 @@ def _refers(schemas: tuple[Any, ...]) -> bool:
 
 # Keywords that combine schemas --------------------------------------------------------------------
 
-# Some of them are compared by what they mean; others count as equal only where they are the same.
+# Some of these keywords are compared by meaning; the others count as equal only if identical.
 
 _TOGETHER = {
     "contains": ("contains", "minContains", "maxContains"),
@@ -231,13 +233,13 @@ _TOGETHER = {
     "else": ("if", "then", "else"),
     "additionalItems": ("items", "additionalItems"),
 }
-"""Keywords that mean something only beside others."""
+"""Keywords whose meaning depends on other keywords."""
 
 
 def _applicator_gaps(
     proof: _Containment, known: _Known, keyword: str, outer: Schema, path: Path, depth: int
 ) -> Gaps:
-    """The gaps by one of these keywords."""
+    """Return the gaps of one keyword that combines schemas."""
     wanted = outer[keyword]
     if keyword == "allOf" and isinstance(wanted, list):
         inner = tuple(known.parts)
@@ -252,7 +254,7 @@ def _applicator_gaps(
 
 
 def _is_said(proof: _Containment, known: _Known, keyword: str, outer: Schema) -> bool:
-    """Whether the same is said in the same words."""
+    """Return whether the inner schema has an identical constraint."""
     together = _TOGETHER.get(keyword, (keyword,))
     wanted = {name: outer[name] for name in together if name in outer}
     return any(
@@ -280,13 +282,13 @@ def _any_of(
             for case in cases
             for gap in proof.gaps((*inner, case), {keyword: branches}, path, depth)
         ]
-    # What comes nearest says most; of branches that all fit, none is known to fit alone.
+    # Report the branch with the fewest gaps. If a branch has none, oneOf may still match several.
     nearest = min(attempts, key=len)
     return nearest or [Gap(path=path, keyword=keyword, is_sure=False)]
 
 
 def _cases(known: _Known) -> list[Schema]:
-    """What it may be, one by one, where that is more than one thing."""
+    """Return schemas of the possible values or types, one each; empty if there is only one."""
     if known.values is not None:
         return [{"const": one} for one in known.values] if len(known.values) > 1 else []
     types = sorted({"number" if kind == _FRACTION else kind for kind in known.kinds})
@@ -296,12 +298,12 @@ def _cases(known: _Known) -> list[Schema]:
 
 
 def _excludes(proof: _Containment, known: _Known, branches: list[Any]) -> bool:
-    """Whether nothing of what is known fits any of these."""
+    """Return whether no possible value fits any of the branches."""
     return all(_are_apart(proof.inner, list(known.parts), proof.outer, [one]) for one in branches)
 
 
 def _are_apart(one: Root, mine: list[Any], other: Root, theirs: list[Any], depth: int = 0) -> bool:
-    """Whether no value satisfies all of both."""
+    """Return whether no value satisfies all schemas of both lists."""
     left, right = one.parts(*mine), other.parts(*theirs)
     if left is None or right is None:
         return True
@@ -320,7 +322,7 @@ def _are_apart(one: Root, mine: list[Any], other: Root, theirs: list[Any], depth
 
 
 def _said_of(parts: list[Schema], name: str) -> list[Any]:
-    """What is certain of a member."""
+    """Return the schemas that a member certainly has to satisfy."""
     return [schemas[0] for part in parts if len(schemas := _member(part, name)) == 1]
 
 
@@ -340,12 +342,12 @@ _MEMBER_KEYWORDS = ("properties", "additionalProperties", "patternProperties")
 def _container_gaps(
     proof: _Containment, known: _Known, keyword: str, outer: Schema, path: Path, depth: int
 ) -> Gaps:
-    """The gaps by one of these keywords."""
+    """Return the gaps of one keyword for arrays or objects."""
     kind = "array" if keyword in _ARRAYS else "object"
     if kind not in known.kinds:
         return []
     if known.values is not None:
-        # A listed array or object, which nobody wrote yet.
+        # Arrays and objects listed by enum or const are not compared in detail.
         return [Gap(path=path, keyword=keyword, is_sure=False)]
     if keyword in ("items", "prefixItems"):
         is_first = keyword == "prefixItems" or "prefixItems" not in outer
@@ -430,7 +432,7 @@ def _members(proof: _Containment, known: _Known, outer: Schema, path: Path, dept
 
 
 def _unnamed_members(part: Schema, *, is_twin: bool) -> _Alternatives:
-    # What fits a pattern that both have was compared by itself.
+    # Members that match a pattern of both schemas are compared separately.
     return [part.get("additionalProperties", True)] if is_twin else _other_members(part)
 
 
@@ -441,7 +443,7 @@ def _has_patterns_of(part: Schema, outer: Schema) -> bool:
 
 def _required(known: _Known, wanted: Any, path: Path) -> Gaps:
     if not isinstance(wanted, list):
-        # In draft 3 it was a flag.
+        # A boolean in JSON Schema draft 3.
         return [Gap(path=path, keyword="required", is_sure=False)]
     have = _required_in(list(known.parts))
     missing = [name for name in wanted if name not in have]
@@ -464,22 +466,22 @@ def _names(proof: _Containment, known: _Known, wanted: Any, path: Path, depth: i
 # Schemas of items and members ---------------------------------------------------------------------
 
 _Alternatives = list[Any]
-"""Schemas of which one holds, and nobody knows which."""
+"""Alternative schemas: one of them applies, but it is unknown which one."""
 
 
 def _named(part: Schema, keyword: str) -> Mapping[str, Any]:
-    """The schemas that a keyword has by name."""
+    """Return the schemas that a keyword contains by name."""
     found = part.get(keyword)
     return found if isinstance(found, dict) else {}
 
 
 def _named_members(parts: list[Schema]) -> list[str]:
-    """Every member that is named."""
+    """Return the names of all members in ``properties``."""
     return list(dict.fromkeys(name for part in parts for name in _named(part, "properties")))
 
 
 def _required_in(parts: list[Schema]) -> set[str]:
-    """The members that are always there."""
+    """Return the names of all required members."""
     return {
         name
         for part in parts
@@ -490,7 +492,7 @@ def _required_in(parts: list[Schema]) -> set[str]:
 
 
 def _member(part: Schema, name: str) -> _Alternatives:
-    """What one part says of a member of this name; a pattern may or may not fit the name."""
+    """Return the possible schemas of a member; a pattern may or may not match its name."""
     properties = _named(part, "properties")
     if name in properties:
         return [properties[name]]
@@ -498,29 +500,29 @@ def _member(part: Schema, name: str) -> _Alternatives:
 
 
 def _other_members(part: Schema) -> _Alternatives:
-    """What one part says of members that it does not name."""
+    """Return the possible schemas of members that are not in ``properties``."""
     return [part.get("additionalProperties", True), *_named(part, "patternProperties").values()]
 
 
 def _combined(alternatives: list[_Alternatives]) -> Iterator[tuple[Any, ...]]:
-    """Every case: in each, one schema of each part holds."""
+    """Yield every combination of one schema of each part."""
     return itertools.product(*alternatives)
 
 
 def _item(part: Schema, index: int) -> Any:
-    """What one part says of the item at a place."""
+    """Return the schema of the item at an index."""
     fixed = _fixed_items(part)
     return fixed[index] if index < len(fixed) else _other_items(part)
 
 
 def _fixed_items(part: Schema) -> list[Any]:
-    """The schemas of the first items, one by one."""
+    """Return the schemas of ``prefixItems``."""
     found = part.get("prefixItems")
     return found if isinstance(found, list) else []
 
 
 def _other_items(part: Schema) -> Any:
-    """What one part says of the items behind those."""
+    """Return the schema of the items after ``prefixItems``."""
     found = part.get("items", True)
     return found if isinstance(found, dict | bool) else True
 
@@ -536,8 +538,8 @@ _BESIDE_REFERENCES = SAYING - {"$ref", "$defs", "definitions", "$id"}
 class Root:
     """A whole schema, in which references are followed.
 
-    It is read as several parts that hold together. Leaving out one of them, or a keyword, says
-    less than there is: that is safe where the question is what certainly holds.
+    It is treated as a conjunction of parts. Omitting a part or a keyword makes it accept more
+    values, which is safe for proving that an inner schema implies something.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -546,12 +548,12 @@ class Root:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for two that validate alike by the same words."""
+        """A text that is equal for schemas with equal constraints."""
         return fingerprint(_stripped(self.schema))
 
     @cached_property
     def is_readable(self) -> bool:
-        """Whether its dialect means by these words what 2020-12 does; none given is 2020-12."""
+        """Whether the dialect's keywords mean the same as in 2020-12, the default dialect."""
         if not isinstance(self.schema, dict) or "$schema" not in self.schema:
             return True
         dialect = str(self.schema["$schema"])
@@ -559,7 +561,7 @@ class Root:
             return True
         if not any(one in dialect for one in (*_MODERN, *_OLDER)):
             return False
-        # Lists in `items` were tuples, and what stood beside a reference was ignored.
+        # In older dialects a list in `items` is a tuple, and siblings of `$ref` are ignored.
         return not any(
             isinstance(one.get("items"), list)
             or "prefixItems" in one
@@ -568,19 +570,19 @@ class Root:
         )
 
     def follow(self, reference: Any) -> Any:
-        """What a reference leads to; ``None`` if that is not within the schema."""
+        """Return the target of a reference; ``None`` if it is not within the schema."""
         if self._has_islands or not isinstance(reference, str):
-            # Another base address: it may mean anything.
+            # A subschema with its own $id changes the base URI of references.
             return None
         return resolve(self.schema, reference)
 
     def parts(self, *schemas: Any) -> list[Schema] | None:
-        """The schemas as such without references and ``allOf``; ``None`` where nothing is valid.
+        """Return the schemas with references and ``allOf`` flattened; ``None`` if one is ``False``.
 
-        What a reference cannot be followed to is left out.
+        References that cannot be followed are omitted.
 
         Raises:
-            TooLarge: it does not end.
+            TooLarge: there are more than ``MAX_STEPS`` schemas.
         """
         found: list[Schema] = []
         pending = list(schemas)
@@ -605,7 +607,7 @@ class Root:
 
 
 def _stripped(schema: Any) -> Any:
-    """The schema without what validates nothing: texts, defaults, and words of others."""
+    """Return the schema without keywords that do not constrain: titles, defaults, extensions."""
     if not isinstance(schema, dict):
         return schema
     kept = {name: value for name, value in schema.items() if name in SAYING}
@@ -613,7 +615,7 @@ def _stripped(schema: Any) -> Any:
 
 
 def _has_references(schema: Any) -> bool:
-    """Whether a schema says anything by reference."""
+    """Return whether a schema contains a reference."""
     if not isinstance(schema, dict):
         return False
     return any(name.endswith(("$ref", "Ref")) for name in schema if name.startswith("$")) or any(
@@ -629,7 +631,7 @@ def _islands(schema: Schema) -> Iterator[bool]:
 
 
 def _kinds_in(parts: list[Schema]) -> frozenset[str]:
-    """The kinds of value that all parts let in."""
+    """Return the kinds of value that all parts allow."""
     found = _KINDS
     for part in parts:
         if "type" in part:
@@ -640,7 +642,7 @@ def _kinds_in(parts: list[Schema]) -> frozenset[str]:
 
 
 def _listed(part: Schema) -> list[Any] | None:
-    """The values that one part lists."""
+    """Return the values that one part lists by ``const`` or ``enum``."""
     if "const" in part:
         return [part["const"]]
     values = part.get("enum")
@@ -648,7 +650,7 @@ def _listed(part: Schema) -> list[Any] | None:
 
 
 def _values_in(parts: list[Schema], kinds: frozenset[str]) -> list[Any] | None:
-    """All values there are, where they can be counted."""
+    """Return all possible values, or ``None`` if they are not enumerable."""
     every = [values for part in parts if (values := _listed(part)) is not None]
     if kinds <= {"null", "boolean"}:
         simple = [None] * ("null" in kinds) + [True, False] * ("boolean" in kinds)
@@ -656,7 +658,7 @@ def _values_in(parts: list[Schema], kinds: frozenset[str]) -> list[Any] | None:
     if not every:
         return None
     first, *others = every
-    # Of equal ones one is enough, and who goes through them one by one has to come to an end.
+    # Duplicates are dropped: the comparison of one value at a time then always ends.
     first = list({fingerprint(one): one for one in first}.values())
     return [
         one
@@ -666,7 +668,7 @@ def _values_in(parts: list[Schema], kinds: frozenset[str]) -> list[Any] | None:
 
 
 def _are_whole(kinds: frozenset[str]) -> bool:
-    """Whether all numbers of these kinds are integers."""
+    """Return whether all numbers of these kinds are integers."""
     return _INTEGER in kinds and _FRACTION not in kinds
 
 
@@ -675,11 +677,11 @@ def _are_whole(kinds: frozenset[str]) -> bool:
 _INTEGER, _FRACTION = "integer", "fraction"
 _NUMBERS = frozenset({_INTEGER, _FRACTION})
 _KINDS = frozenset({"null", "boolean", "string", "array", "object"}) | _NUMBERS
-"""The types, with those numbers apart that are no integers: each value is of one of these."""
+"""The JSON types, with numbers split into integers and fractions; each value has exactly one."""
 
 
 def _kind_of(value: Any) -> str:
-    """The kind of a value; 1.0 is an integer (validation, section 6.1.1)."""
+    """Return the kind of a value; 1.0 is an integer (JSON Schema Validation, section 6.1.1)."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -694,14 +696,14 @@ def _kind_of(value: Any) -> str:
 
 
 def _kinds_of_types(types: Any) -> frozenset[str]:
-    """The kinds that ``type`` lets in; those it does not know, none."""
+    """Return the kinds that ``type`` allows; unknown types are ignored."""
     names = {types} if isinstance(types, str) else {one for one in types if isinstance(one, str)}
     found = names & _KINDS
     return frozenset(found | _NUMBERS if "number" in names else found)
 
 
 def fingerprint(value: Any) -> str:
-    """The same text for equal values, and for those alone."""
+    """Return a text that is equal exactly for equal JSON values."""
     return json.dumps(_plain(value), sort_keys=True, ensure_ascii=False)
 
 
@@ -716,13 +718,13 @@ def _plain(value: Any) -> Any:
 
 
 def _is_among(value: Any, values: Iterable[Any]) -> bool:
-    """Whether an equal value is there."""
+    """Return whether the values contain an equal one."""
     mine = fingerprint(value)
     return any(mine == fingerprint(one) for one in values)
 
 
 def _without(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """The values that are not among the others."""
+    """Return the values that are not among the others."""
     known = {fingerprint(one) for one in others}
     return [one for one in values if fingerprint(one) not in known]
 
@@ -732,24 +734,24 @@ def _without(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is certain of a value: the parts that hold, its kinds, its values if they are few."""
+    """The facts about a value: the schemas that it satisfies, its kinds, its enumerable values."""
 
     parts: Sequence[Schema]
     kinds: frozenset[str]
     values: Sequence[Any] | None = field(default=None)
 
     def said(self, keyword: str) -> list[Any]:
-        """What the parts say by a keyword."""
+        """Return the values of a keyword in all parts."""
         return [part[keyword] for part in self.parts if keyword in part]
 
     def numbers(self) -> list[int | float] | None:
-        """The numbers that it may be, where they can be counted."""
+        """Return the possible numbers, or ``None`` if they are not enumerable."""
         if self.values is None:
             return None
         return [one for one in self.values if _is_number(one)]
 
     def lengths(self) -> list[int] | None:
-        """How long the text may be, where that can be counted."""
+        """Return the possible lengths of a string, or ``None`` if they are not enumerable."""
         if self.values is None:
             return None
         return [len(one) for one in self.values if isinstance(one, str)]
@@ -760,11 +762,11 @@ def _is_number(value: Any) -> bool:
 
 
 _Limit = tuple[float, bool]
-"""A number, and whether it is itself out of bounds; of lower limits the greater one is stricter."""
+"""A lower limit: a number, and whether it is exclusive. The greater tuple is the stricter limit."""
 
 
 def _implies(known: _Known, keyword: str, wanted: Any) -> bool | None:
-    """Whether the keyword holds of what is known; ``None`` for one that is not about scalars."""
+    """Return whether the known facts imply the keyword; ``None`` if it is not about scalars."""
     rule = _RULES.get(keyword)
     if rule is None:
         return None
@@ -783,9 +785,9 @@ def _at_most(known: _Known, keyword: str, wanted: Any) -> bool:
 def _bounded(
     known: _Known, keywords: tuple[str, str], keyword: str, wanted: Any, *, sign: int
 ) -> bool:
-    """Whether it is on the right side of a limit; upper limits are lower ones of ``-x``."""
+    """Return whether the value is within a limit; an upper limit is a lower limit of ``-x``."""
     if not _is_number(wanted):
-        # In draft 4 these were flags.
+        # exclusiveMinimum and exclusiveMaximum are booleans in JSON Schema draft 4.
         return False
     whole = _are_whole(known.kinds)
     limit = _limit(sign * wanted, whole=whole, excludes=keyword == keywords[1])
@@ -811,7 +813,7 @@ def _multiple(known: _Known, keyword: str, wanted: Any) -> bool:
     if wanted in known.said(keyword):
         return True
     if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1:
-        # Fractions divide differently in each validator.
+        # Validators differ in how they divide fractions.
         return False
     if _are_whole(known.kinds) and wanted == 1:
         return True

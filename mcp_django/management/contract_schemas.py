@@ -1,8 +1,8 @@
-"""What changed from one JSON Schema to another, for ``mcp contract``: how grave, and in words.
+"""Describes the changes from one JSON Schema to another and their severity, for ``mcp contract``.
 
-What callers send may become more and must not become less; of what they are answered it is the
-other way round. What a schema says beside its rules counts as well: a model reads it, and some
-hosts require that it stays word for word what a person approved.
+An input schema may accept more values but not fewer; an output schema may allow fewer but not
+more. Titles, descriptions and other annotations count as well: models read them, and some hosts
+require that they stay exactly as a person approved them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from mcp_django.schema.structure import children
 
 
 class Level(IntEnum):
-    """How much a change asks of others.
+    """The severity of a change.
 
-    ``SAFE``: every call that was right still is, and every answer is what was promised.
-    ``APPROVAL``: so too, but a person, or a host on behalf of one, approved other words.
-    ``BREAKING``: some call or some reader of answers may fail; or nobody can tell.
+    ``SAFE``: every valid call stays valid, and every result conforms to the old schema.
+    ``APPROVAL``: as ``SAFE``, but texts changed that a person or a host has approved.
+    ``BREAKING``: a call or a reader of results may fail, or the opposite cannot be proven.
     """
 
     SAFE = 0
@@ -44,39 +44,39 @@ class Level(IntEnum):
 
     @property
     def word(self) -> str:
-        """What commands call it."""
+        """The level's name in commands and output."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """``where`` is a server, or a component with its server; ``what`` says the rest."""
+    """One change: ``where`` is (server,) or (server, kind, component); ``what`` describes it."""
 
     level: Level
     where: tuple[str, ...]
     what: str
 
 
-# What differs, in words ---------------------------------------------------------------------------
+# Descriptions of changes --------------------------------------------------------------------------
 
 Direction = Literal["input", "output"]
 Found = tuple[Level, str]
 _HEADER = "x-mcp-header"
 _MOST_SHOWN = 200
 _WORDS: dict[tuple[str, Direction | None], tuple[str, str]] = {
-    (CLOSED, None): ("it is gone", "it is new"),
-    (MEMBER, "output"): ("it is new", "it is gone"),
-    (MEMBER, "input"): ("it has a form now", "it is described no more"),
-    ("required", None): ("it is required now", "it is required no more"),
+    (CLOSED, None): ("removed", "added"),
+    (MEMBER, "output"): ("added", "removed"),
+    (MEMBER, "input"): ("now has a schema", "no longer has a schema"),
+    ("required", None): ("now required", "no longer required"),
 }
-"""What is said where the inner schema is the old one, and where it is the new one."""
+"""The text if the inner schema is the old one, and the text if it is the new one."""
 
 
 def schema_changes(old: Any, new: Any, direction: Direction) -> list[Found]:
-    """The changes from one schema to the other, none if they are the same."""
+    """Return the changes from one schema to the other; empty if the schemas are equal."""
     if old == new:
         return []
-    # Nobody sends an argument that was not declared, whether or not a schema says so.
+    # Clients send declared arguments only, even if the schema allows additional ones.
     before, after = (_closed(old), _closed(new)) if direction == "input" else (old, new)
     refused, granted = gaps_between(before, new), gaps_between(after, before)
     breaking, safe = (refused, granted) if direction == "input" else (granted, refused)
@@ -88,11 +88,11 @@ def schema_changes(old: Any, new: Any, direction: Direction) -> list[Found]:
         if one.is_sure and not _is_told(one, breaking)
     ]
     found = [*lost, *won, *_words(old, new, direction)]
-    return list(dict.fromkeys(found)) or [(Level.SAFE, f"{direction}: written in another way")]
+    return list(dict.fromkeys(found)) or [(Level.SAFE, f"{direction}: equivalent schema")]
 
 
 def _level_of_gain(gap: Gap, direction: Direction) -> Level:
-    """Safe, but for a member of an answer that is gone: somebody may have looked for it."""
+    """Return ``SAFE``, or ``BREAKING`` for a removed member of a result, which clients may read."""
     is_gone = direction == "output" and gap.keyword == CLOSED and gap.path
     return Level.BREAKING if is_gone else Level.SAFE
 
@@ -104,15 +104,15 @@ def _closed(schema: Any) -> Any:
 
 
 def _is_told(gap: Gap, others: Iterable[Gap]) -> bool:
-    """Whether the same change is told as one that breaks."""
+    """Return whether the same change is already reported as breaking."""
     return any((one.path, one.keyword) == (gap.path, gap.keyword) for one in others)
 
 
 def _in_words(gap: Gap, direction: Direction, *, is_lost: bool) -> str:
-    """One gap; ``is_lost`` where the inner schema is the old one."""
+    """Return the description of one gap; ``is_lost`` if the inner schema is the old one."""
     where = f"{direction} {_shown(gap.path)}".rstrip()
     if not gap.is_sure:
-        return f"{where}: nobody can tell what the change of {gap.keyword} means; look at it"
+        return f"{where}: the effect of the change of {gap.keyword} is not proven safe; review it"
     if gap.keyword in ("enum", "const"):
         return f"{where}: {_of_values(gap, is_lost=is_lost)}"
     if words := _WORDS.get((gap.keyword, direction)) or _WORDS.get((gap.keyword, None)):
@@ -134,16 +134,16 @@ def _value(value: Any) -> str:
 
 def _of_values(gap: Gap, *, is_lost: bool) -> str:
     if gap.inner is ABSENT:
-        return f"it {'has to be' if is_lost else 'had to be'} one of {_value(gap.outer)}"
-    return f"{'no longer' if is_lost else 'now also'} {_value(gap.inner)}"
+        return f"{'now must be' if is_lost else 'no longer must be'} one of {_value(gap.outer)}"
+    return f"{'values removed' if is_lost else 'values added'}: {_value(gap.inner)}"
 
 
 def _words(old: Any, new: Any, direction: Direction) -> Iterator[Found]:
-    """What differs in what is said, of everything that both have."""
+    """Yield the changes of titles, descriptions and other annotations at paths that both have."""
     try:
         before, after = _texts_of(old), _texts_of(new)
     except (TooLarge, RecursionError):
-        yield Level.APPROVAL, f"{direction}: the words are too many to compare; look at them"
+        yield Level.APPROVAL, f"{direction}: too many annotations to compare; review them"
         return
     for path, said in before.items():
         if path not in after or after[path] == said:
@@ -151,25 +151,25 @@ def _words(old: Any, new: Any, direction: Direction) -> Iterator[Found]:
         keywords = sorted({keyword for keyword, _ in said ^ after[path]})
         where = f"{direction} {_shown(path)}".rstrip()
         if _HEADER in keywords:
-            yield Level.BREAKING, f"{where}: {_HEADER} changed, and callers send another header"
+            yield Level.BREAKING, f"{where}: {_HEADER} changed, and callers send the old header"
         if rest := [one for one in keywords if one != _HEADER]:
-            yield Level.APPROVAL, f"{where}: other {' and '.join(rest)}"
+            yield Level.APPROVAL, f"{where}: {' and '.join(rest)} changed"
 
 
 # Descriptions, titles and examples ----------------------------------------------------------------
 
 _Texts = dict[Path, frozenset[tuple[str, str]]]
-"""By the path of the value; in what order alternatives say something makes no difference."""
+"""The (keyword, value) pairs by the path of the value; the order of alternatives is ignored."""
 
 _DEFINITIONS = frozenset({"$defs", "definitions"})
 _NO_TEXT = SAYING | {"$schema", "$comment", "$vocabulary"}
 
 
 def _texts_of(schema: Any) -> _Texts:
-    """Everything that is said, with references followed.
+    """Return all annotations of a schema, with references followed.
 
     Raises:
-        TooLarge: there is no end of it.
+        TooLarge: there are more than ``MAX_STEPS``.
     """
     root = Root(schema)
     found: dict[Path, set[tuple[str, str]]] = {}
@@ -200,7 +200,7 @@ def _said(
 
 
 def _step(steps: tuple[str | int, ...]) -> Path:
-    """What a keyword adds to the path of the value: nothing where it speaks of the same value."""
+    """Return what a keyword adds to the path; nothing if it applies to the same value."""
     keyword = str(steps[0])
     if keyword in ("properties", "patternProperties"):
         mark = "/" if keyword == "patternProperties" else ""

@@ -1,6 +1,6 @@
-"""``mcp doctor``: why a host cannot connect, found by doing what the host does.
+"""``mcp doctor``: find out why a host cannot connect.
 
-It replays what each host does before its first call, until a step fails.
+It sends the requests that each host sends before its first call, until a step fails.
 """
 
 from __future__ import annotations
@@ -53,44 +53,46 @@ OAUTH_APP = "mcp_django.oauth"
 
 
 def add_arguments(subcommands: Any) -> None:
-    """Describe the subcommand."""
+    """Add the parser of the subcommand."""
     parser = subcommands.add_parser("doctor", help="Find out why a host cannot connect.")
     parser.add_argument(
-        "url", nargs="?", help="The endpoint, asked over HTTP; else a server in this process."
+        "url",
+        nargs="?",
+        help="The endpoint to test over HTTP; without it, a server in this process is tested.",
     )
-    parser.add_argument("--server", metavar="ENDPOINT", help="The server; else the default one.")
+    parser.add_argument("--server", metavar="NAME", help="The server (default: the default one).")
     parser.add_argument(
         "--host",
         action="append",
         dest="hosts",
-        metavar="ENDPOINT",
+        metavar="NAME",
         help=f"Only this host; repeatable. One of: {', '.join(HOSTS)}.",
     )
     parser.add_argument(
         "--register",
         action="store_true",
-        help="Over HTTP, register each host as a client too; it stays on the site.",
+        help="Over HTTP, also register each host as a client; the clients stay on the site.",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=TIMEOUT_SECONDS,
         metavar="SECONDS",
-        help="How long one request over HTTP may take.",
+        help="The timeout of one request over HTTP.",
     )
     parser.add_argument("--json", action="store_true", help="Print JSON.")
     parser.set_defaults(run=run, skip_checks=True)
 
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
-    """Print the chart of each host.
+    """Print the report of each host.
 
     Raises:
-        CommandError: a host does not get to its end, or the command line is wrong.
+        CommandError: a step of a host failed, or an option is not valid.
     """
     hosts = _hosts(options["hosts"])
     if options["timeout"] <= 0:
-        raise CommandError(f"--timeout {options['timeout']:g} has to be more than 0 seconds.")
+        raise CommandError(f"--timeout {options['timeout']:g} must be more than 0 seconds.")
     if options["url"]:
         url, charts = check_url(options["url"]), _over_http(hosts, options)
     else:
@@ -99,12 +101,12 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
     found = _printed(command, url, charts, is_json=options["json"])
     failing = [chart.title for chart in found if not chart.is_well]
     if failing:
-        raise CommandError(f"Something is in the way of: {', '.join(failing)}.")
+        raise CommandError(f"These hosts cannot connect: {', '.join(failing)}.")
 
 
 def _over_http(hosts: Sequence[Host], options: Mapping[str, Any]) -> Iterator[Chart]:
     if options["server"]:
-        raise CommandError("--server names a server of this process; a URL says which one itself.")
+        raise CommandError("--server selects a server of this process; omit it if you pass a URL.")
     door = NetworkDoor(timeout=options["timeout"])
     return examine(door, options["url"], hosts, may_register=options["register"], is_sure=True)
 
@@ -127,7 +129,7 @@ def _in_process(url: str, hosts: Sequence[Host]) -> Iterator[Chart]:
 
 
 def _document_problem(client_id: str) -> str:
-    # An app beside this one, not below it.
+    # Looked up at run time: mcp_django.oauth is optional, and a layer above this package.
     oauth: Any = apps.get_app_config("mcp_oauth")
     return str(oauth.document_problem(client_id))
 
@@ -137,8 +139,8 @@ def _own_url(name: str | None) -> str:
     mounted = paths(server)
     if not mounted:
         raise CommandError(
-            f"The URLconf has no fixed address for server {server.name!r}; give the address of the "
-            "running site: mcp doctor URL."
+            f"The URLconf has no URL without arguments for server {server.name!r}; pass the URL of "
+            "the running site: mcp doctor URL."
         )
     return urljoin(get_settings().base_url or own_origin(), mounted[0])
 
@@ -147,7 +149,7 @@ def _hosts(names: Sequence[str] | None) -> list[Host]:
     for name in names or ():
         if name not in HOSTS:
             raise CommandError(
-                f"There is no host {name!r} here.{nearest(name, HOSTS)} "
+                f"There is no host {name!r}.{nearest(name, HOSTS)} "
                 f"The hosts are: {', '.join(HOSTS)}."
             )
     return [HOSTS[name] for name in names] if names else [*HOSTS.values()]
@@ -156,7 +158,7 @@ def _hosts(names: Sequence[str] | None) -> list[Host]:
 def _printed(
     command: BaseCommand, url: str, charts: Iterator[Chart], *, is_json: bool
 ) -> list[Chart]:
-    """The charts, printed as they come; as JSON all at once."""
+    """Print and return the reports: each when it is complete, or all together as JSON."""
     if is_json:
         found = list(charts)
         described = [
@@ -203,11 +205,11 @@ def examine(
     is_sure: bool,
     document_problem: Callable[[str], str] | None = None,
 ) -> Iterator[Chart]:
-    """The chart of what concerns everybody, then one for each host.
+    """Yield a report of what applies to every host, then one for each host.
 
-    ``may_register`` lets clients be registered; ``is_sure`` says that hosts know the site by this
-    address, so that what is wrong with it is wrong; ``document_problem`` says what keeps the site
-    from a client's document, where that can be known.
+    ``may_register`` allows clients to be registered. ``is_sure`` says that hosts use this URL, so
+    that problems with the URL itself are failures. ``document_problem`` returns why the site cannot
+    fetch a client's metadata document, if that can be tested.
     """
     chart = Chart(slug="everybody", title="Every host")
     _examine_everybody(chart, door, url)
@@ -227,11 +229,11 @@ def _host(
 ) -> Chart:
     chart = Chart(slug=host.slug, title=host.title)
     if host.is_cloud and not is_public(url):
-        what = f"{url} cannot be called from the vendor's cloud"
+        what = f"{url} cannot be reached from the vendor's cloud"
         if is_sure:
-            chart.failed("address", what, "Serve the site at a public https:// address.")
+            chart.failed("address", what, "Serve the site at a public https:// URL.")
         else:
-            chart.skipped("address", f"{what}; set BASE_URL, or give the public address")
+            chart.skipped("address", f"{what}; set BASE_URL, or pass the public URL")
     answer = _examine_endpoint(chart, door, url, host)
     if answer is None or answer.status == 200:
         return chart
@@ -248,7 +250,7 @@ def _host(
 
 
 def _has_oauth(door: Door, url: str, answer: Answer) -> bool:
-    """Whether a site has anything to do with OAuth: a challenge or a document that says so."""
+    """Return whether a site uses OAuth, by its challenge or a metadata document."""
     if "resource_metadata" in (answer.challenge() or {}):
         return True
     root = server_address(origin_of(url), "root")
@@ -258,27 +260,25 @@ def _has_oauth(door: Door, url: str, answer: Answer) -> bool:
 
 def _without_oauth(chart: Chart, host: Host) -> None:
     if host.sends_token:
-        chart.ok("token", "no sign-in here: give it a token, see manage.py mcp connect")
+        chart.ok("token", "the site has no sign-in: use a token, see manage.py mcp connect")
     else:
-        chart.failed(
-            "sign-in", f"{host.title} cannot be given a token, and has to sign in", INSTALL
-        )
+        chart.failed("sign-in", f"{host.title} does not support tokens and has to sign in", INSTALL)
 
 
-# What concerns every host -------------------------------------------------------------------------
+# Checks that apply to every host ------------------------------------------------------------------
 
 STRANGER = "https://elsewhere.invalid"
-# Where the Inspector runs, a client in a browser.
+# The origin of MCP Inspector, a client in a browser.
 INSPECTOR = "http://localhost:6274"
-SPELLINGS = "Answer both spellings, with and without the slash at the end; redirect neither."
+SPELLINGS = "Respond at the URL with and without a trailing slash; do not redirect."
 
 
 def _examine_everybody(chart: Chart, door: Door, url: str) -> None:
-    """Note what all hosts meet: origins, spellings of addresses, browsers and compression."""
+    """Check what applies to all hosts: origins, trailing slashes, browsers and compression."""
     try:
         _knock(door, url, LATEST.version)
     except DoorError:
-        return  # told at each host
+        return  # reported for each host
     _origin(chart, door, url)
     _both_spellings(chart, door, url)
     _compression(chart, door, url)
@@ -302,14 +302,14 @@ def _examine_everybody(chart: Chart, door: Door, url: str) -> None:
 def _origin(chart: Chart, door: Door, url: str) -> None:
     answer = _knock(door, url, LATEST.version, Origin=STRANGER)
     if answer.status == 403:
-        chart.ok("foreign origin", "403: a page elsewhere cannot use a visitor's browser")
+        chart.ok("foreign origin", "403: pages of other sites cannot call it from a browser")
     elif "*" in get_settings().allowed_origins:
-        chart.warned("foreign origin", str(answer.status), "ALLOWED_ORIGINS is open to all.")
+        chart.warned("foreign origin", str(answer.status), "ALLOWED_ORIGINS allows every origin.")
     else:
         chart.failed(
             "foreign origin",
             f"{answer.status} instead of 403 for Origin {STRANGER}",
-            "Name origins in MCP_DJANGO['ALLOWED_ORIGINS'], and let proxies pass Origin on.",
+            "List origins in MCP_DJANGO['ALLOWED_ORIGINS'], and have proxies forward Origin.",
         )
     own = _knock(door, url, LATEST.version, Origin=origin_of(url))
     if own.status == 403:
@@ -328,11 +328,14 @@ def _both_spellings(chart: Chart, door: Door, url: str) -> None:
     if answer.location or answer.status in (404, 405):
         chart.warned("spelling", f"{other}: {answer.status}", SPELLINGS)
     else:
-        chart.ok("spelling", f"{other} answers too")
+        chart.ok("spelling", f"{other} responds as well")
 
 
 def _spellings_of(chart: Chart, door: Door, name: str, address: str) -> None:
-    """A POST of nothing has to be refused as JSON at both addresses; nothing is registered."""
+    """Check that an empty POST is rejected with JSON with and without a trailing slash.
+
+    An empty POST registers nothing.
+    """
     for spelling in (address, _other(address)):
         try:
             answer = door.send(post_json(spelling, {}))
@@ -340,14 +343,14 @@ def _spellings_of(chart: Chart, door: Door, name: str, address: str) -> None:
             chart.failed(name, str(exc), SPELLINGS)
             return
         if answer.status == 429:
-            chart.warned(name, "429: requests are limited", "Wait, and try again.")
+            chart.warned(name, "429: rate limited", "Wait, and try again.")
             return
         if answer.json() is None or not 400 <= answer.status < 500 or answer.status in (404, 405):
             found = f"{spelling}: {answer.status} {answer.location or answer.content_type}"
             fix = LOG if answer.status >= 500 else SPELLINGS
             chart.failed(name, found.rstrip(), fix)
             return
-    chart.ok(name, "answers both spellings with JSON")
+    chart.ok(name, "responds with JSON, with and without a trailing slash")
 
 
 def _compression(chart: Chart, door: Door, url: str) -> None:
@@ -356,32 +359,33 @@ def _compression(chart: Chart, door: Door, url: str) -> None:
     if encoding and answer.content_type == "text/event-stream":
         chart.failed(
             "compression",
-            f"streams come as {encoding}, of which clients read the beginning alone",
-            "Keep compression off this address in the proxy (nginx: gzip off).",
+            f"streams are compressed with {encoding}, and clients read only the beginning",
+            "Disable compression of this URL in the proxy (nginx: gzip off).",
         )
     else:
-        chart.ok("compression", "streams stay as they are")
+        chart.ok("compression", "streams are not compressed")
 
 
 def _streams(chart: Chart, door: Door, url: str) -> None:
-    """Where there are sessions, a server that streams allows GET beside DELETE."""
+    """Check that a server with sessions supports streams: it then allows GET besides DELETE."""
     if isinstance(door, ProcessDoor):
-        chart.skipped("streams", "give the address of the running site to learn whether it streams")
+        chart.skipped("streams", "pass the URL of the running site to test whether it streams")
         return
     allowed = door.send(Request(method="OPTIONS", url=url)).headers.get("allow", "")
     methods = {one.strip() for one in allowed.split(",")}
     if "GET" in methods:
-        chart.ok("streams", "progress and changes are sent as they come")
+        chart.ok("streams", "progress and change notifications are streamed")
     elif "DELETE" in methods:
         chart.warned(
             "streams",
-            "none: the site is served over WSGI, so progress, log messages and changes are lost",
+            "none: the site runs on WSGI, so progress, log messages and change notifications are "
+            "lost",
             "Serve the site over ASGI.",
         )
 
 
 def _preflight(chart: Chart, door: Door, address: str, method: str) -> None:
-    """What a browser asks before a page may read the answer (Fetch, CORS)."""
+    """Check the CORS preflight request that a browser sends (Fetch standard)."""
     headers = {
         "Origin": INSPECTOR,
         "Access-Control-Request-Method": method,
@@ -393,24 +397,22 @@ def _preflight(chart: Chart, door: Door, address: str, method: str) -> None:
         chart.ok("preflight", path)
         return
     found = f"{path}: {answer.status} without Access-Control-Allow-Origin"
-    chart.warned(
-        "preflight", found, "Clients in a browser need it; let OPTIONS through to the site."
-    )
+    chart.warned("preflight", found, "Clients in a browser need it; have OPTIONS reach the site.")
 
 
 def _forms(chart: Chart, door: Door, addresses: list[str]) -> None:
     silent = [address for address in addresses if _first(door, [address]) is None]
     if len(silent) == len(addresses):
-        return  # told at each host
+        return  # reported for each host
     if silent:
         paths = ", ".join(silent)
-        chart.warned("well-known", f"no answer at {paths}", "Have the proxy pass it to the site.")
+        chart.warned("well-known", f"no metadata at {paths}", "Have the proxy pass it to the site.")
     else:
-        chart.ok("well-known", "every form of the authorization server's metadata answers")
+        chart.ok("well-known", "every well-known URL of the authorization server responds")
 
 
 def _first(door: Door, addresses: list[str]) -> Answer | None:
-    """The first JSON document that is public at one of these addresses."""
+    """Return the first response with a JSON document; ``None`` if no address has one."""
     for address in addresses:
         try:
             answer = door.send(get(address, Accept="application/json"))
@@ -433,10 +435,10 @@ ACCEPT = "application/json, text/event-stream"
 
 
 def _knock(door: Door, url: str, revision: str, **headers: str) -> Answer:
-    """What the endpoint answers to the first message of a client of a revision.
+    """Send the first message of a client of a revision, and return the endpoint's response.
 
     Raises:
-        DoorError: nothing answers.
+        DoorError: there is no response.
     """
     if REVISIONS[revision].stateless:
         envelope: dict[str, Any] = {
@@ -457,17 +459,17 @@ def _knock(door: Door, url: str, revision: str, **headers: str) -> Answer:
 
 
 def _examine_endpoint(chart: Chart, door: Door, url: str, host: Host) -> Answer | None:
-    """The answer to the first request, ``None`` if a host gets no further."""
+    """Return the response to the first request, or ``None`` if the host is stopped there."""
     try:
         answer = _knock(door, url, host.revision)
     except DoorError as exc:
-        chart.failed(ENDPOINT, str(exc), "Start the site, or give its address: mcp doctor URL.")
+        chart.failed(ENDPOINT, str(exc), "Start the site, or pass its URL: mcp doctor URL.")
         return None
     if answer.status == 200:
-        chart.ok(ENDPOINT, "200: open to everybody")
+        chart.ok(ENDPOINT, "200: anonymous access is allowed")
         return answer
     if answer.status == 401:
-        chart.ok(ENDPOINT, "401: asks who is calling")
+        chart.ok(ENDPOINT, "401: authentication is required")
         return answer
     chart.failed(ENDPOINT, _what(answer), _fix(answer, url))
     return None
@@ -479,28 +481,28 @@ def _message(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 def _what(answer: Answer) -> str:
     if answer.location:
-        return f"{answer.status}: redirects to {answer.location}, and a POST is lost on the way"
+        return f"{answer.status}: redirects to {answer.location}, which loses the body of a POST"
     return f"{answer.status} instead of 401 or 200"
 
 
 def _fix(answer: Answer, url: str) -> str:
     host, path = urlsplit(url).netloc, urlsplit(url).path
     if answer.location.startswith("https://") and url.startswith("http://"):
-        return "Give hosts the https:// address (SECURE_SSL_REDIRECT sends them there)."
+        return "Use the https:// address in hosts (SECURE_SSL_REDIRECT redirects to it)."
     if answer.location:
         return (
-            f"Answer at {path} itself: mount the server with server.urls, exempt it from "
-            "LoginRequiredMiddleware and from redirects of the proxy, or give hosts the address "
-            "that is redirected to."
+            f"Respond at {path} without a redirect: mount the server with server.urls, exempt it "
+            "from LoginRequiredMiddleware and from redirects of the proxy, or use the target of "
+            "the redirect as the URL in hosts."
         )
     if answer.status == 400:
         return f"Add {host.partition(':')[0]!r} to ALLOWED_HOSTS."
     if answer.status == 403:
-        return "Look for a firewall or middleware that refuses POST; the endpoint needs no CSRF."
+        return "Look for a firewall or middleware that rejects POST; the endpoint is CSRF exempt."
     if answer.status == 404:
         return f"Mount a server there: path({path.lstrip('/')!r}, mcp.urls)."
     if answer.status == 405:
-        return "Let the proxy pass POST to this address."
+        return "Have the proxy pass POST requests to this URL."
     if answer.status in (502, 503, 504):
-        return "The proxy reaches no site: start it, or look at the proxy's log."
+        return "The proxy cannot reach the site: start the site, or check the proxy's log."
     return LOG

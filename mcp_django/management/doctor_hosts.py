@@ -1,7 +1,7 @@
-"""The hosts whose way to a site is replayed, as data: where each looks and what it registers.
+"""The hosts that ``mcp doctor`` simulates, as data: their discovery order and registrations.
 
-Hosts change every month; a row that aged is corrected here. What their vendors document or their
-users reported, as of November 2026.
+Hosts change often; correct a row here when it is out of date. Sources: the vendors' documentation
+and reports of users, as of November 2026.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ REFRESHING = ["authorization_code", "refresh_token"]
 class Host:
     """One host.
 
-    ``forms`` are the well-known addresses of the authorization server's metadata in its order.
-    ``client_id`` is the URL of its metadata document, if it has one; ``redirects`` and the rest
-    of its registration are used where a site does not take that. ``sends_token`` says whether
-    somebody can give it a token instead of signing in. A host without ``reads_resource`` knows
-    nothing of RFC 9728 and looks at the root of the endpoint's host.
+    ``forms`` are the well-known URLs at which the host looks for the authorization server's
+    metadata, in order. ``client_id`` is the URL of its client ID metadata document, if it has one;
+    ``redirects`` and the rest of its registration are used if the site does not accept the
+    document. ``sends_token`` says whether a user can configure a token instead of signing in. A
+    host without ``reads_resource`` does not implement RFC 9728 and looks for the metadata at the
+    root of the endpoint's host.
     """
 
     slug: str
@@ -48,7 +49,7 @@ class Host:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What it sends to register itself (RFC 7591, section 2)."""
+        """The client metadata that the host sends to register itself (RFC 7591, section 2)."""
         return {
             "client_name": self.title,
             "redirect_uris": list(self.redirects),

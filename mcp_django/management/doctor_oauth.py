@@ -1,7 +1,7 @@
 """The OAuth steps of ``mcp doctor``: discovery, client registration, sign-in and token request.
 
-Discovery goes from the challenge to the authorization server: RFC 9728 and RFC 8414, in a host's
-own order.
+Discovery leads from the challenge to the authorization server (RFC 9728 and RFC 8414), in the
+order of the host.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ INCLUDE = (
     "Include the URLs at the root of ROOT_URLCONF: path('', include('mcp_django.oauth.urls'))."
 )
 ADDRESS = (
-    "Say where the site is: MCP_DJANGO['BASE_URL']; or have it believe its proxy: "
+    "Set MCP_DJANGO['BASE_URL'], or configure the headers of the proxy: "
     "SECURE_PROXY_SSL_HEADER and USE_X_FORWARDED_HOST."
 )
-LOG = "Look at the site's log; did you run manage.py migrate?"
-SPELLINGS = "Answer both spellings of the address, with and without the slash at its end."
+LOG = "Check the site's log; did you run manage.py migrate?"
+SPELLINGS = "Respond at the URL with and without a trailing slash; do not redirect."
 METHODS = {"none", "client_secret_basic", "client_secret_post"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Where discovery led: the resource as the site spells it, and who authorizes for it."""
+    """The result of discovery: the resource, its authorization server's metadata, and scopes."""
 
     resource: str
     server: dict[str, Any]
@@ -55,13 +55,17 @@ class Found:
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL."""
+    """Return scheme, host and port of a URL."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def resource_addresses(url: str, answer: Answer | None = None) -> list[str]:
-    """Where the metadata of an endpoint is looked for, in order (AUT-15)."""
+    """Return the URLs at which an endpoint's metadata is looked for, in order.
+
+    First the URL in the challenge, then the well-known URL with the endpoint's path, then the one
+    at the root (MCP, "Authorization", Protected Resource Metadata Discovery; RFC 9728).
+    """
     named = (answer.challenge() or {}).get("resource_metadata", "") if answer else ""
     origin, path = origin_of(url), urlsplit(url).path.rstrip("/")
     addresses = [named, f"{origin}{WELL_KNOWN_RESOURCE}{path}", f"{origin}{WELL_KNOWN_RESOURCE}"]
@@ -69,7 +73,7 @@ def resource_addresses(url: str, answer: Answer | None = None) -> list[str]:
 
 
 def server_address(issuer: str, form: Form) -> str:
-    """The address of an issuer's metadata in one of its forms (AUT-18)."""
+    """Return one of the well-known URLs of an issuer's metadata (RFC 8414, OpenID Discovery)."""
     origin, path = origin_of(issuer), urlsplit(issuer).path.rstrip("/")
     return {
         "rfc8414": f"{origin}{WELL_KNOWN_SERVER}{path}",
@@ -82,35 +86,35 @@ def server_address(issuer: str, form: Form) -> str:
 def examine_discovery(
     chart: Chart, door: Door, url: str, host: Host, answer: Answer
 ) -> Found | None:
-    """Who authorizes for an endpoint, ``None`` if the host does not find out."""
+    """Return the authorization server of an endpoint, or ``None`` if the host does not find it."""
     challenge = answer.challenge()
     if challenge is None:
         chart.failed(
             "challenge",
             "401 without a WWW-Authenticate header",
-            "Let middleware and proxies pass WWW-Authenticate.",
+            "Have middleware and proxies pass WWW-Authenticate.",
         )
         return None
     if not host.reads_resource:
         return _server(chart, door, host, issuer=origin_of(url), resource=url)
     if "resource_metadata" in challenge:
-        chart.ok("challenge", f"names the metadata, scope {challenge.get('scope') or 'none'}")
+        chart.ok("challenge", f"has resource_metadata, scope {challenge.get('scope') or 'none'}")
     else:
-        chart.warned("challenge", "names no resource_metadata; hosts have to guess", INCLUDE)
+        chart.warned("challenge", "has no resource_metadata; hosts have to guess its URL", INCLUDE)
     document = _resource(chart, door, url, answer)
     if document is None:
         return None
     named = document.get("resource")
     if named != url:
-        chart.failed("resource", f"{named!r} is not {url!r}; hosts compare both", ADDRESS)
+        chart.failed("resource", f"{named!r} is not {url!r}; hosts compare the two", ADDRESS)
         return None
     chart.ok("resource", str(named))
     issuers = document.get("authorization_servers") or []
     if not issuers:
         chart.failed(
             "issuer",
-            "the resource metadata names no authorization server",
-            "Install mcp_django.oauth, or name an issuer in MCP_DJANGO['JWT'].",
+            "the resource metadata has no authorization_servers",
+            "Install mcp_django.oauth, or configure an issuer in MCP_DJANGO['JWT'].",
         )
         return None
     wanted = challenge.get("scope") or " ".join(document.get("scopes_supported") or [])
@@ -150,16 +154,16 @@ def _server(
         return Found(resource=resource, server=document, scopes=scopes)
     fix = INCLUDE
     if host.forms == ("root",) and urlsplit(issuer).path.strip("/"):
-        fix = "Make the origin the issuer: leave MCP_DJANGO['OAUTH']['ISSUER'] out."
+        fix = "Use the site's origin as the issuer: remove MCP_DJANGO['OAUTH']['ISSUER']."
     chart.failed(SERVER, "; ".join(tried), fix)
     return None
 
 
 def _is_complete(chart: Chart, document: dict[str, Any], issuer: str, resource: str) -> bool:
-    """Whether a metadata document has what every host needs of it."""
+    """Return whether a metadata document has everything that every host needs."""
     if document.get("issuer") != issuer:
-        found = f"the document says {document.get('issuer')!r}, its address {issuer!r}"
-        chart.failed("issuer", found, f"MCP_DJANGO['OAUTH']['ISSUER'] has to fit. {ADDRESS}")
+        found = f"the document has the issuer {document.get('issuer')!r} instead of {issuer!r}"
+        chart.failed("issuer", found, f"Correct MCP_DJANGO['OAUTH']['ISSUER']. {ADDRESS}")
         return False
     chart.ok("issuer", issuer)
     if "S256" not in (document.get("code_challenge_methods_supported") or []):
@@ -167,9 +171,9 @@ def _is_complete(chart: Chart, document: dict[str, Any], issuer: str, resource: 
         chart.failed(
             "PKCE",
             "S256 is not among code_challenge_methods_supported",
-            "Serve the metadata of mcp_django.oauth in place of the toolkit's own."
+            "Serve the metadata of mcp_django.oauth instead of the toolkit's own."
             if is_own
-            else f"Have {issuer} say that it does PKCE with S256 (RFC 8414), or let this site "
+            else f"Have {issuer} list S256 for PKCE in its metadata (RFC 8414), or let this site "
             "issue the tokens: mcp_django.oauth.",
         )
         return False
@@ -188,15 +192,15 @@ def _is_complete(chart: Chart, document: dict[str, Any], issuer: str, resource: 
     if not METHODS & {*(document.get("token_endpoint_auth_methods_supported") or ())}:
         chart.failed(
             "addresses",
-            "no method of authentication that hosts know",
-            "Offer none, client_secret_basic or client_secret_post at the token endpoint.",
+            "no token endpoint authentication method that hosts support",
+            "Support none, client_secret_basic or client_secret_post at the token endpoint.",
         )
         return False
     return True
 
 
 def _document(door: Door, address: str) -> tuple[dict[str, Any] | None, str]:
-    """A JSON document that is public, or why there is none."""
+    """Fetch a public JSON document; return it, or ``None`` with the reason."""
     try:
         answer = door.send(get(address, Accept="application/json"))
     except DoorError as exc:
@@ -212,11 +216,11 @@ def _document(door: Door, address: str) -> tuple[dict[str, Any] | None, str]:
 # Client registration ------------------------------------------------------------------------------
 
 REGISTRATION = "registration"
-OPEN = "MCP_DJANGO['OAUTH']['DCR'] = 'open' lets hosts register themselves."
+OPEN = "Set MCP_DJANGO['OAUTH']['DCR'] = 'open' so that hosts can register themselves."
 REACH = (
-    "Let this machine reach the address by https (DNS, firewall; no proxy is used), and its host "
-    "be among MCP_DJANGO['OAUTH']['CIMD_HOSTS']; with OAUTH = {'CIMD': False} hosts register "
-    "themselves instead."
+    "Make the URL reachable from this machine by https (DNS, firewall; no proxy is used), and its "
+    "host allowed by MCP_DJANGO['OAUTH']['CIMD_HOSTS']; or set OAUTH = {'CIMD': False}, so that "
+    "hosts register themselves."
 )
 LATELY = timedelta(days=1)
 MAX_LATELY, MAX_EVENTS = 5, 100
@@ -224,7 +228,7 @@ MAX_LATELY, MAX_EVENTS = 5, 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """Who the host is to the authorization server; the secret is kept for one request."""
+    """The OAuth client that a host acts as; the secret is used for one token request."""
 
     client_id: str
     secret: str = ""
@@ -240,34 +244,34 @@ def examine_registration(
     may_register: bool,
     document_problem: Callable[[str], str] | None,
 ) -> Client | None:
-    """The client that the host becomes: by a metadata document where those are taken, or RFC 7591.
+    """Return the host's OAuth client: by its metadata document if the site accepts it, or RFC 7591.
 
-    ``None`` if it becomes none; the chart says whether that is a failure or was not tried.
+    Returns ``None`` if there is no client; the report says whether that failed or was not tried.
     """
     if host.client_id and _takes_documents(server):
         return _by_document(chart, host.client_id, document_problem)
     address = server.get("registration_endpoint")
     if not address:
-        documents = " nor takes metadata documents" if host.client_id else ""
-        chart.failed(REGISTRATION, f"the site offers no registration endpoint{documents}", OPEN)
+        documents = " and does not accept metadata documents" if host.client_id else ""
+        chart.failed(REGISTRATION, f"the site has no registration endpoint{documents}", OPEN)
         return None
     if not may_register:
         chart.skipped(
-            REGISTRATION, f"offered at {address}; --register tries it and leaves a client behind"
+            REGISTRATION, f"available at {address}; --register tests it, and the client remains"
         )
         return None
     return _register(chart, door, host, address)
 
 
 def refused_lately() -> Chart | None:
-    """The documents of clients that the site did not take within a day, whatever host they are of.
+    """Report the client metadata documents that the site rejected within a day, of any host.
 
-    They are in the security log; ``None`` if there are none.
+    They are read from the security log. Returns ``None`` if there are none.
     """
     events = AuthEvent.objects.filter(
         kind=AuthEvent.Kind.DOCUMENT, at__gte=timezone.now() - LATELY
     ).values_list("client_id", "details")
-    chart = Chart(slug="documents", title="Documents of clients, within the last day")
+    chart = Chart(slug="documents", title="Rejected client documents of the last day")
     told: set[str] = set()
     for client_id, details in events[:MAX_EVENTS]:
         if client_id not in told and len(told) < MAX_LATELY:
@@ -279,9 +283,9 @@ def refused_lately() -> Chart | None:
 def _by_document(
     chart: Chart, client_id: str, document_problem: Callable[[str], str] | None
 ) -> Client | None:
-    """The client of a document that the site can have, as far as that can be known from here."""
+    """Return the client of a metadata document, if the site can fetch it or that is unknown."""
     if document_problem is None:
-        unknown = "whether the site gets it, mcp doctor tells in its own process"
+        unknown = "to test whether the site can fetch it, run mcp doctor without a URL"
         chart.ok(REGISTRATION, f"by its metadata document {client_id}; {unknown}")
         return Client(client_id=client_id, is_document=True)
     problem = document_problem(client_id)
@@ -293,7 +297,7 @@ def _by_document(
 
 
 def _takes_documents(server: dict[str, Any]) -> bool:
-    """Whether a host may be known by its metadata document."""
+    """Return whether the site accepts client ID metadata documents."""
     methods = server.get("token_endpoint_auth_methods_supported") or []
     return server.get("client_id_metadata_document_supported") is True and "none" in methods
 
@@ -302,7 +306,7 @@ def _register(chart: Chart, door: Door, host: Host, address: str) -> Client | No
     try:
         answer = door.send(post_json(address, host.metadata))
     except DoorError as exc:
-        chart.failed(REGISTRATION, str(exc), "Name an endpoint that answers.")
+        chart.failed(REGISTRATION, str(exc), "Correct the endpoint's URL, or start its server.")
         return None
     document = answer.json()
     if answer.status != 201 or document is None:
@@ -329,7 +333,7 @@ def _fix(answer: Answer, host: Host) -> str:
         return OPEN
     if answer.status == 429:
         seconds = answer.headers.get("retry-after")
-        return f"Wait {seconds} seconds." if seconds else "Wait; registrations are limited."
+        return f"Wait {seconds} seconds." if seconds else "Wait; registrations are rate limited."
     if document.get("error") == "invalid_redirect_uri":
         apps = [one for one in host.redirects if not one.startswith("http")]
         return f"Add {apps!r} to MCP_DJANGO['OAUTH']['APP_REDIRECTS']." if apps else OPEN
@@ -341,15 +345,15 @@ def _fix(answer: Answer, host: Host) -> str:
 
 
 def _problem(document: dict[str, Any], host: Host) -> str:
-    """What is wrong with the answer to a registration (RFC 7591, section 3.2.1)."""
+    """Return what is wrong with a registration response (RFC 7591, section 3.2.1), or ``""``."""
     if not document.get("client_id"):
         return "201 without a client_id"
     redirects = document.get("redirect_uris") or []
     if {*redirects} != {*host.redirects}:
-        return f"asked for the redirects {list(host.redirects)}, got {redirects}"
+        return f"requested redirect_uris {list(host.redirects)}, got {redirects}"
     if document.get("token_endpoint_auth_method", "none") != host.auth_method:
         got = document.get("token_endpoint_auth_method")
-        return f"asked for the method {host.auth_method}, got {got}"
+        return f"requested the method {host.auth_method}, got {got}"
     if document.get("client_secret") and "client_secret_expires_at" not in document:
         return "a client_secret without client_secret_expires_at"
     if host.auth_method != "none" and not document.get("client_secret"):
@@ -364,7 +368,7 @@ REFUSALS = ("invalid_grant", "invalid_client")
 
 
 def examine_sign_in(chart: Chart, door: Door, host: Host, client: Client, found: Found) -> None:
-    """Try the sign-in up to where somebody has to type a password, and the token endpoint."""
+    """Test the authorization request up to the sign-in page, and the token endpoint."""
     verifier = secrets.token_urlsafe(48)
     _authorize(chart, door, host, client, found, verifier)
     _token(chart, door, host, client, found, verifier)
@@ -379,7 +383,7 @@ def _authorize(
     try:
         answer = door.send(get(f"{address}{joint}{urlencode(asked)}", Accept="text/html"))
     except DoorError as exc:
-        chart.failed(AUTHORIZE, str(exc), "Name an endpoint that answers.")
+        chart.failed(AUTHORIZE, str(exc), "Correct the endpoint's URL, or start its server.")
         return
     if answer.location and "error=" not in answer.location:
         where = answer.location.partition("?")[0]
@@ -388,7 +392,7 @@ def _authorize(
         chart.ok(AUTHORIZE, "200: a page for the user")
     else:
         told = answer.location.partition("?")[2] or str(answer.status)
-        chart.failed(AUTHORIZE, f"refused: {told}", _authorize_fix(answer))
+        chart.failed(AUTHORIZE, f"rejected: {told}", _authorize_fix(answer))
 
 
 def _authorization_request(
@@ -410,25 +414,25 @@ def _authorization_request(
 
 
 def _known(host: Host, found: Found) -> tuple[str, ...]:
-    """What a host adds to the scopes by itself, where the authorization server lists it."""
+    """Return the scopes that the host itself adds, if the authorization server lists them."""
     listed = found.server.get("scopes_supported") or ()
     return tuple(scope for scope in host.scopes if scope in listed)
 
 
 def _authorize_fix(answer: Answer) -> str:
     if "error=invalid_scope" in answer.location:
-        return "Name the scope in MCP_DJANGO['SCOPES']."
+        return "Add the scope to MCP_DJANGO['SCOPES']."
     if "error=invalid_target" in answer.location:
-        return "The resource has to be the address of a server of this site: see BASE_URL."
+        return "The resource must be the URL of a server of this site: check BASE_URL."
     if answer.status == 404:
         return "Include 'mcp_django.oauth.urls' at the root of ROOT_URLCONF."
-    return "Set LOGIN_URL to a page of the site, and look at the site's log."
+    return "Set LOGIN_URL to a page of the site, and check the site's log."
 
 
 def _token(
     chart: Chart, door: Door, host: Host, client: Client, found: Found, verifier: str
 ) -> None:
-    """Redeem a code that nobody issued: the refusal has to be one that hosts can read."""
+    """Send a made-up code to the token endpoint, which must reject it with a JSON error."""
     form = {
         "grant_type": "authorization_code",
         "code": f"doctor-{secrets.token_hex(8)}",
@@ -441,15 +445,15 @@ def _token(
     try:
         answer = door.send(post_form(found.server["token_endpoint"], urlencode(form)))
     except DoorError as exc:
-        chart.failed(TOKEN, str(exc), "Name an endpoint that answers.")
+        chart.failed(TOKEN, str(exc), "Correct the endpoint's URL, or start its server.")
         return
     error = (answer.json() or {}).get("error")
     if answer.status in (400, 401) and error in REFUSALS:
-        chart.ok(TOKEN, f"refuses a made-up code with {answer.status} {error}")
+        chart.ok(TOKEN, f"rejects a made-up code with {answer.status} {error}")
     elif answer.location:
         chart.failed(TOKEN, f"{answer.status}: redirects to {answer.location}", SPELLINGS)
     elif answer.status == 429:
-        chart.warned(TOKEN, "429: token requests are limited", "Wait, and try again.")
+        chart.warned(TOKEN, "429: token requests are rate limited", "Wait, and try again.")
     else:
         kind = answer.content_type or "nothing"
         chart.failed(

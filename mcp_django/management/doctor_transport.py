@@ -1,4 +1,4 @@
-"""How ``mcp doctor`` sends requests, over HTTP or in this process, and how it reports each step."""
+"""Sends the requests of ``mcp doctor``, over HTTP or in this process, and records each step."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ PARAMETER = re.compile(r'([A-Za-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
 class DoorError(Exception):
-    """Nothing answered; the text says why."""
+    """A request got no response; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request; ``url`` is absolute."""
+    """An HTTP request; ``url`` is absolute."""
 
     method: str
     url: str
@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer; names of headers are lower case, and the body at most ``MAX_BYTES`` long."""
+    """An HTTP response; header names are lower case, and the body is cut at ``MAX_BYTES``."""
 
     status: int
     headers: Mapping[str, str]
@@ -61,11 +61,11 @@ class Answer:
 
     @property
     def location(self) -> str:
-        """Where a redirect leads; empty without one."""
+        """The target of a redirect; empty if the response is not a redirect."""
         return self.headers.get("location", "") if 300 <= self.status < 400 else ""
 
     def json(self) -> dict[str, Any] | None:
-        """The body as a JSON object; ``None`` if it is none."""
+        """Return the body as a JSON object; ``None`` if it is not one."""
         try:
             found = json.loads(self._plain())
         except (ValueError, zlib.error, EOFError, OSError):
@@ -78,7 +78,7 @@ class Answer:
         return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(self.body, MAX_BYTES)
 
     def challenge(self) -> dict[str, str] | None:
-        """The parameters of a Bearer challenge (RFC 6750, section 3); ``None`` without one."""
+        """Return the parameters of a Bearer challenge (RFC 6750, section 3), or ``None``."""
         value = self.headers.get("www-authenticate", "")
         if not re.search(r"(^|[ ,])bearer\b", value, re.IGNORECASE):
             return None
@@ -86,29 +86,29 @@ class Answer:
 
 
 class Door(Protocol):
-    """How requests reach the site."""
+    """Sends requests to the site."""
 
     def send(self, request: Request) -> Answer:
-        """The answer; a redirect is not followed.
+        """Send a request and return the response; redirects are not followed.
 
         Raises:
-            DoorError: there is no answer.
+            DoorError: there is no response.
         """
 
 
 def get(url: str, **headers: str) -> Request:
-    """A GET; ``_`` in the name of a header stands for ``-``."""
+    """Return a GET request; ``_`` in the name of a header becomes ``-``."""
     return Request(method="GET", url=url, headers=_headers(headers))
 
 
 def post_json(url: str, body: Any, **headers: str) -> Request:
-    """A POST of JSON."""
+    """Return a POST request with a JSON body."""
     given = {"Content-Type": "application/json", "Accept": "application/json", **_headers(headers)}
     return Request(method="POST", url=url, headers=given, body=json.dumps(body).encode())
 
 
 def post_form(url: str, body: str, **headers: str) -> Request:
-    """A POST of a form that is already encoded."""
+    """Return a POST request with a form that is already URL-encoded."""
     given = {
         "Content-Type": "application/x-www-form-urlencoded",
         "Accept": "application/json",
@@ -125,26 +125,26 @@ def _headers(given: Mapping[str, str]) -> dict[str, str]:
 
 
 class NetworkDoor:
-    """Sends requests over the network, as hosts do; each may take ``timeout`` seconds.
+    """Sends requests over the network, as hosts do, with a timeout of ``timeout`` seconds each.
 
-    So they go through the proxies, the TLS and the redirects of the site. Python's own ``urllib``
-    is enough, so the command needs no client library.
+    The requests go through the site's proxies, TLS and redirects. Uses Python's ``urllib``, so the
+    command needs no HTTP client library.
     """
 
     def __init__(self, *, timeout: float) -> None:
         self._timeout = timeout
 
     def send(self, request: Request) -> Answer:
-        """The answer, whatever its status.
+        """Send a request and return the response, with any status.
 
         Raises:
-            DoorError: nobody answered, or not in time.
+            DoorError: there is no response within the timeout.
         """
         parts = urlsplit(request.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise DoorError(f"{request.url!r} is no http address")
+            raise DoorError(f"{request.url!r} is not an HTTP URL")
         agent = {"User-Agent": f"mcp-doctor/{__version__}"}
-        sent = urllib.request.Request(  # noqa: S310 - the scheme was looked at above
+        sent = urllib.request.Request(  # noqa: S310 - the scheme is checked above
             request.url,
             data=request.body if request.method == "POST" else None,
             headers={**agent, **request.headers},
@@ -158,12 +158,12 @@ class NetworkDoor:
                 return _answer(exc)
         except (OSError, HTTPException, ValueError) as exc:
             reason = getattr(exc, "reason", None) or exc
-            raise DoorError(f"{request.url} does not answer: {reason}") from None
+            raise DoorError(f"{request.url} does not respond: {reason}") from None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Leave a redirect to whoever asked: a host would lose its POST."""
+        """Do not follow redirects: a host would lose the body of its POST."""
 
 
 def _opener(host: str) -> urllib.request.OpenerDirector:
@@ -178,7 +178,7 @@ def _answer(response: Any) -> Answer:
     for name, value in response.headers.items():
         known = headers.get(name.lower())
         headers[name.lower()] = f"{known}, {value}" if known else value
-    # An open stream of events would be read for ever.
+    # Reading an open SSE stream would never end.
     is_stream = headers.get("content-type", "").startswith("text/event-stream")
     return Answer(
         status=response.status,
@@ -193,21 +193,21 @@ PORTS = {"http": "80", "https": "443"}
 
 
 class ProcessDoor:
-    """Hands requests for one origin to the site's own handler: its middleware, URLs and views."""
+    """Sends requests for one origin to the site's handler: its middleware, URLconf and views."""
 
     def __init__(self, origin: str) -> None:
         self._origin = origin
         self._prefix = (settings.FORCE_SCRIPT_NAME or "").rstrip("/")
-        # Limits count by address, and nobody else's are to be used up.
+        # Rate limits count by IP address: a random one does not use up another client's limit.
         self._address = f"2001:db8::{secrets.token_hex(2)}:{secrets.token_hex(2)}"
         self._handler = BaseHandler()
         self._handler.load_middleware()
 
     def send(self, request: Request) -> Answer:
-        """The answer of the site.
+        """Send a request and return the site's response.
 
         Raises:
-            DoorError: the address is not this site's, so nothing in this process answers for it.
+            DoorError: the URL does not belong to this site.
         """
         parts = urlsplit(request.url)
         if f"{parts.scheme}://{parts.netloc}" != self._origin:
@@ -246,9 +246,9 @@ class ProcessDoor:
 
 @contextmanager
 def taken_back() -> Iterator[None]:
-    """Whatever is written within is rolled back, on every database that the site writes to.
+    """Roll back all writes within the block, on every database that the site writes to.
 
-    So no client that was registered stays.
+    This also removes the clients that were registered within it.
     """
     aliases = {router.db_for_write(model) for model in apps.get_models()}
     with ExitStack() as stack:
@@ -259,7 +259,7 @@ def taken_back() -> Iterator[None]:
 
 
 def own_origin() -> str:
-    """Where the site is, as far as ``ALLOWED_HOSTS`` tells."""
+    """Return the site's origin, derived from ``ALLOWED_HOSTS``."""
     for pattern in settings.ALLOWED_HOSTS:
         host = pattern.removeprefix(".")
         if host and "*" not in host:
@@ -282,7 +282,7 @@ MARKS: dict[str, str] = {"ok": "✓", "failed": "✗", "warned": "!", "skipped":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step: what was found, and for one that is not well the way to mend it."""
+    """One step: what was found and, for a failure or a warning, how to fix it."""
 
     name: str
     verdict: Verdict
@@ -290,36 +290,36 @@ class Step:
     fix: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """The step as JSON has it."""
+        """Return the step as a JSON object."""
         fix = {"fix": self.fix} if self.fix else {}
         return {"step": self.name, "verdict": self.verdict, "found": self.found, **fix}
 
 
 @dataclass(slots=True, kw_only=True)
 class Chart:
-    """The steps of one host in their order, or those that concern every host."""
+    """The steps of one host in order, or those that apply to every host."""
 
     slug: str
     title: str
     steps: list[Step] = field(default_factory=list)
 
     def ok(self, name: str, found: str) -> None:
-        """Note a step that went well."""
+        """Record a step that passed."""
         self.steps.append(Step(name=name, verdict="ok", found=found))
 
     def failed(self, name: str, found: str, fix: str) -> None:
-        """Note a step that a host does not get past."""
+        """Record a step that stops the host."""
         self.steps.append(Step(name=name, verdict="failed", found=found, fix=fix))
 
     def warned(self, name: str, found: str, fix: str) -> None:
-        """Note what some clients stumble over."""
+        """Record a problem for some clients that does not stop this host."""
         self.steps.append(Step(name=name, verdict="warned", found=found, fix=fix))
 
     def skipped(self, name: str, found: str) -> None:
-        """Note a step that was not tried, and why."""
+        """Record a step that was not tried, and why."""
         self.steps.append(Step(name=name, verdict="skipped", found=found))
 
     @property
     def is_well(self) -> bool:
-        """Whether no step failed."""
+        """Whether no step failed (warnings are allowed)."""
         return all(step.verdict != "failed" for step in self.steps)

@@ -1,4 +1,4 @@
-"""``mcp inspect``: everything about one component, down to what a client gets to see of it."""
+"""``mcp inspect``: show everything about one component, including its entry in clients' lists."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ INDENT = 2
 
 
 def add_arguments(subcommands: Any) -> None:
-    """Describe the subcommand."""
+    """Add the parser of the subcommand."""
     parser = subcommands.add_parser("inspect", help="Show everything about one component.")
     parser.add_argument("name", help="The name of a component, or the URI of a resource.")
     add_place(parser)
-    parser.add_argument("--user", help="Say whether this user may see it.")
+    parser.add_argument("--user", help="Also show whether this user may see the component.")
     parser.add_argument(
         "--protocol-version",
         default=LATEST.version,
         metavar="VERSION",
-        help="The revision of the client that lists it.",
+        help="The protocol revision of the list entry (default: the newest).",
     )
     parser.add_argument("--json", action="store_true", help="Print JSON.")
     parser.set_defaults(run=run, skip_checks=True)
 
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
-    """Print the component."""
+    """Print the report about the component."""
     server, component = find_component(
         options["name"], server=options["server"], kind=options["kind"]
     )
@@ -120,13 +120,13 @@ def _arguments(found: Portrait, width: int) -> str:
 
 def _portability(found: Portrait) -> str:
     if "inputSchema" not in found.wire:
-        # Only the schemas of tools reach a host.
+        # Hosts receive the schemas of tools only.
         return ""
-    return "\n".join(found.portability) or "Nothing that a host is known to choke on."
+    return "\n".join(found.portability) or "No problems with known hosts."
 
 
 def _unlisted(found: Portrait, member: str, schema: Schema | None) -> str:
-    """A schema, where the entry of the list does not show it already."""
+    """Return a schema as text; empty if the list entry already shows it."""
     return "" if schema is None or found.wire.get(member) == schema else _pretty(schema)
 
 
@@ -139,7 +139,7 @@ def _pretty(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A place in the code; ``line`` is ``None`` for what was not written in Python."""
+    """A location in the code; ``line`` is ``None`` if it is not in a Python source file."""
 
     module: str
     name: str
@@ -152,9 +152,9 @@ class Source:
 
 
 def source_of(function: Callable[..., Any]) -> Source:
-    """Where a registered function was written, whatever it is wrapped in.
+    """Return where a registered function is defined, below any decorators and partials.
 
-    Of a function that was generated for a class, where that class was.
+    For a function that was generated for a class, return where the class is defined.
     """
     declaration = getattr(function, "declared_by", None)
     if isinstance(declaration, Folder):
@@ -169,7 +169,7 @@ def source_of(function: Callable[..., Any]) -> Source:
     function = inspect.unwrap(function)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     if not inspect.isroutine(function):
-        # An instance that can be called: its class is what somebody wrote.
+        # A callable instance is defined by its class.
         function = type(function).__call__
     code = getattr(function, "__code__", None)
     return Source(
@@ -184,7 +184,7 @@ def _source_of_class(cls: type) -> Source:
     try:
         file, line = inspect.getsourcefile(cls), inspect.getsourcelines(cls)[1]
     except (OSError, TypeError):
-        # Made at run time, or typed into a shell.
+        # The class was created at run time, or in a shell.
         file, line = None, None
     return Source(module=cls.__module__, name=cls.__qualname__, file=file, line=line)
 
@@ -194,7 +194,7 @@ def _source_of_class(cls: type) -> Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portrait:
-    """Everything about one component of one server, for one revision."""
+    """The report about one component of one server, for one revision."""
 
     server: MCPServer
     component: Component
@@ -211,21 +211,21 @@ class Portrait:
 
     @property
     def heading(self) -> str:
-        """What it is."""
+        """The component's kind and key."""
         return f"{kind_of(self.component).name} {self.component.key}"
 
     @property
     def description(self) -> str:
-        """What a model is told of it."""
+        """The component's description for models."""
         return str(self.component.description)
 
     def lines(self) -> list[tuple[str, str]]:
-        """The short facts with their labels; an empty one has nothing to say."""
+        """Return (label, text) pairs; pairs with an empty text are not printed."""
         component = self.component
         return [
             ("server", " ".join([self.server.name, *urls(self.server)])),
             ("name", component.name if component.name != component.key else ""),
-            ("answers to", ", ".join(component.aliases)),
+            ("aliases", ", ".join(component.aliases)),
             ("title", str(component.title)),
             ("code", str(self.source)),
             ("file", self.source.file or ""),
@@ -258,7 +258,7 @@ class Portrait:
         return f"{self.username} may not see it: {', '.join(self.verdict.refused_by)}."
 
     def as_json(self) -> dict[str, Any]:
-        """The same as one JSON object."""
+        """Return the report as a JSON object."""
         component = self.component
         seen = {}
         if self.verdict is not None:
@@ -292,7 +292,10 @@ def _portrait(
     principal: Principal | None = None,
     username: str = "",
 ) -> Portrait:
-    """Look at a component; ``principal`` is the caller of whom to say whether he may see it."""
+    """Return the report about a component.
+
+    If ``principal`` is given, the report says whether this caller may see the component.
+    """
     wire = kind_of(component).wire(component, revision)
     schema = getattr(component, "arguments", None)
     given = dict(schema.json_schema) if schema is not None else None
@@ -313,12 +316,12 @@ def _portrait(
 
 
 def _findings(wire: Schema) -> list[str]:
-    """What some host would choke on in the schemas of a tool as it is listed."""
+    """Return the portability problems of a tool's schemas in its list entry."""
     found = [f"input: {text}" for text in lint(dict(wire.get("inputSchema", {})))]
     if "inputSchema" not in wire:
         found = []
     output = lint(dict(wire["outputSchema"])) if "outputSchema" in wire else []
-    # The rules for the root are about arguments; a revision that wants an object gets one.
+    # Rules for the root apply to arguments only; outputs are objects where a revision requires it.
     return [*found, *(f"output: {text}" for text in output if not text.startswith("root: "))]
 
 

@@ -1,4 +1,4 @@
-"""``mcp list``: every server with its components, or what one user may see of them."""
+"""``mcp list``: list every server with its components, or those that one user may see."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ Grouped = dict[Kind, list[Component]]
 
 
 def add_arguments(subcommands: Any) -> None:
-    """Describe the subcommand."""
-    parser = subcommands.add_parser("list", help="List the servers and what they offer.")
+    """Add the parser of the subcommand."""
+    parser = subcommands.add_parser("list", help="List the servers and their components.")
     parser.add_argument("--server", metavar="NAME", help="Only this server.")
-    parser.add_argument("--user", help="Only what this user may see.")
+    parser.add_argument("--user", help="Only components that this user may see.")
     parser.add_argument(
         "--kind", type=kind_argument, metavar="KIND", help=f"Only one of: {', '.join(PLURALS)}."
     )
@@ -69,7 +69,7 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
 
 
 def _shown(server: MCPServer, principal: Principal | None, kinds: Sequence[Kind]) -> Grouped:
-    """The components by kind, as far as the caller may see them; all of them without a caller."""
+    """Return the components by kind that the caller may see; all of them if it is ``None``."""
     if principal is not None and not may_enter(server, principal):
         return {}
     return {
@@ -85,7 +85,7 @@ def _shown(server: MCPServer, principal: Principal | None, kinds: Sequence[Kind]
 def _refused(server: MCPServer, principal: Principal | None, username: str) -> str:
     if principal is None or may_enter(server, principal):
         return ""
-    return f"{username} may not enter."
+    return f"{username} may not use this server."
 
 
 def _described(server: MCPServer, principal: Principal | None, groups: Grouped) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _entries(server: MCPServer, groups: Grouped) -> list[dict[str, Any]]:
 
 
 def _total(server: MCPServer, entries: Sequence[Mapping[str, Any]]) -> int:
-    """What a client takes in, who gets nothing of what is switched off."""
+    """Return the token estimate of the enabled components, which are those that clients load."""
     return total_tokens([one for one in entries if one["enabled"]], server.instructions)
 
 
@@ -122,7 +122,7 @@ def _text(server: MCPServer, groups: Grouped, width: int, *, refused: str) -> st
     permission = " and ".join(guard_names(guards_of_server(server))) or "none"
     head = [
         f"{server.name}: {title}" if title else server.name,
-        *(f"  {url}" for url in urls(server) or ["no fixed address in the URLconf"]),
+        *(f"  {url}" for url in urls(server) or ["no URL without arguments in the URLconf"]),
         *([] if server.offered.is_enabled else [f"  {SWITCHED_OFF}"]),
         f"  permission {permission}",
         f"  {refused}" if refused else f"  about {_total(server, entries):,} tokens ({ESTIMATE})",

@@ -1,7 +1,7 @@
-"""Servers, components, users and revisions by the names on a command line, and facts about them.
+"""Look up servers, components, users and revisions for the commands, and describe them.
 
-A name that does not exist is answered with the names that are like it. The user of a command owns
-the site, so these errors mention everything that exists.
+The error for an unknown name suggests similar ones. Commands are run by the site owner, so these
+errors may reveal everything that exists.
 """
 
 from __future__ import annotations
@@ -44,27 +44,29 @@ SIMILAR_USERS = 200
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint at the known names that are most like this one; empty when none is."""
+    """Return a hint with the known names that are most similar; empty if none is."""
     found = difflib.get_close_matches(name, list(known), n=NEAREST)
     return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """Take what tells apart components of one name: their server and their kind."""
-    parser.add_argument("--server", metavar="NAME", help="The server, where several have it.")
+    """Add the options that distinguish components with the same name: ``--server``, ``--kind``."""
+    parser.add_argument(
+        "--server", metavar="NAME", help="The server, if several have a component of this name."
+    )
     parser.add_argument(
         "--kind",
         type=kind_argument,
         metavar="KIND",
-        help=f"The kind, where several have the name: {', '.join(PLURALS)}.",
+        help=f"The kind, if components of several kinds have this name: {', '.join(PLURALS)}.",
     )
 
 
 def find_servers(name: str | None) -> list[MCPServer]:
-    """Every server, the default one first, or only the one of this name.
+    """Return all servers, the default one first, or only the one of this name.
 
     Raises:
-        CommandError: there is none of this name.
+        CommandError: no server has this name.
     """
     found = declared_servers(name)
     for server in found:
@@ -73,12 +75,12 @@ def find_servers(name: str | None) -> list[MCPServer]:
 
 
 def declared_servers(name: str | None) -> list[MCPServer]:
-    """The same as code declares them: no database is asked what the admin says.
+    """Return the servers as code declares them, without querying overrides from the database.
 
     Raises:
-        CommandError: there is none of this name, or the URLconf cannot be imported.
+        CommandError: no server has this name, or the URLconf cannot be imported.
     """
-    # A server may be declared where it is mounted, and nothing else imports that.
+    # A server may be declared in the URLconf that mounts it, which nothing else imports.
     if urlconf := getattr(settings, "ROOT_URLCONF", None):
         try:
             import_module(urlconf)
@@ -100,27 +102,27 @@ def declared_servers(name: str | None) -> list[MCPServer]:
 
 
 def find_server(name: str | None) -> MCPServer:
-    """The one server meant: of this name, the default one, or the only one.
+    """Return the server of this name; without a name, the default or the only one.
 
     Raises:
-        CommandError: there is none, or it is not clear which.
+        CommandError: there is no such server, or a name is needed to choose one.
     """
     found = find_servers(name)
     if not found:
-        raise CommandError("This site has no MCP server; write path('mcp', mcp.urls) in urls.py.")
+        raise CommandError("This site has no MCP server; add path('mcp', mcp.urls) to urls.py.")
     if len(found) > 1 and not found[0].is_default:
         names = ", ".join(server.name for server in found)
-        raise CommandError(f"Which server? Choose with --server: {names}.")
+        raise CommandError(f"There are several servers; choose one with --server: {names}.")
     return found[0]
 
 
 def find_component(
     name: str, *, server: str | None = None, kind: Kind | None = None
 ) -> tuple[MCPServer, Component]:
-    """The component that a name or URI means, on the first server that has one.
+    """Return the component with a name or URI, and the first server that has it.
 
     Raises:
-        CommandError: there is none, or the name means several.
+        CommandError: there is no such component, or the name is ambiguous.
     """
     servers = find_servers(server)
     for candidate in servers:
@@ -158,16 +160,18 @@ def _ambiguous(server: MCPServer, name: str, found: Sequence[Component]) -> Comm
     kinds = {kind_of(one).plural for one in found}
     if len(kinds) == 1:
         keys = ", ".join(one.key for one in found)
-        return CommandError(f"{name!r} is the name of several {kinds.pop()}; give one of: {keys}.")
+        return CommandError(f"{name!r} is the name of several {kinds.pop()}; use one of: {keys}.")
     ways = "".join(f"\n  --kind {kind_of(one).plural:<10} {one.key}" for one in found)
-    return CommandError(f"{name!r} is several things on server {server.name!r}. Choose:{ways}")
+    return CommandError(
+        f"{name!r} is the name of several components on server {server.name!r}. Choose:{ways}"
+    )
 
 
 def find_user(username: str) -> Any:
-    """The user of this name.
+    """Return the user with this username.
 
     Raises:
-        CommandError: there is none.
+        CommandError: there is no such user.
     """
     user = user_named(username)
     if user is None:
@@ -177,7 +181,7 @@ def find_user(username: str) -> Any:
 
 
 def _similar_users(username: str) -> list[str]:
-    """Names that begin alike: there may be millions of others."""
+    """Return usernames with the same first two letters; there may be too many users to list all."""
     users = get_user_model()
     field = users.USERNAME_FIELD
     alike = users._default_manager.filter(**{f"{field}__istartswith": username[:2]})
@@ -185,24 +189,24 @@ def _similar_users(username: str) -> list[str]:
 
 
 def find_principal(username: str | None) -> Principal:
-    """The caller that a user is, with a credential that no scope narrows; nobody without a name.
+    """Return the principal of a user, not restricted by scopes; anonymous without a username.
 
     Raises:
-        CommandError: there is no such user, or the site lets the user in no more.
+        CommandError: there is no such user, or the user is inactive.
     """
     if username is None:
         return anonymous()
     user = find_user(username)
     if not user.is_active:
-        raise CommandError(f"The user {username!r} is inactive, and no server lets such users in.")
+        raise CommandError(f"The user {username!r} is inactive; servers reject inactive users.")
     return principal_for(user)
 
 
 def find_revision(version: str) -> Revision:
-    """The revision of this version.
+    """Return the protocol revision of this version.
 
     Raises:
-        CommandError: there is none.
+        CommandError: there is no such revision.
     """
     if version not in REVISIONS:
         raise CommandError(
@@ -214,13 +218,13 @@ def find_revision(version: str) -> Revision:
 
 # Catalog and disabled components ------------------------------------------------------------------
 
-SWITCHED_OFF = "switched off in the admin"
+SWITCHED_OFF = "disabled in the admin"
 
 
 def _look_up(server: MCPServer) -> None:
-    """See that what the admin says of a server is known, as far as the database can tell.
+    """Load a server's overrides from the database; without a database, use what code declares.
 
-    Who asks owns the site: without a database he is shown what code says.
+    The site owner runs the command, so showing components without their overrides is safe.
     """
     try:
         server.refresh(is_list=True)
@@ -229,18 +233,18 @@ def _look_up(server: MCPServer) -> None:
 
 
 def _components_of(server: MCPServer) -> list[Component]:
-    """Each as it is offered; what is switched off, as it would be."""
+    """Return all components, with overrides applied; disabled ones as declared."""
     offered = server.offered.tables
     return [offered[one.kind].get(one.key, one) for one in server.available]
 
 
 def is_offered(server: MCPServer, component: Component) -> bool:
-    """Whether callers are offered it at all."""
+    """Return whether a component is in the catalog, that is, enabled."""
     return component.key in server.offered.tables[component.kind]
 
 
 def guards_of_server(server: MCPServer) -> tuple[object, ...]:
-    """Who may enter, as code and the admin say."""
+    """Return the permissions of a server, declared in code and added in the admin."""
     return (server.permission, *server.offered.guards)
 
 
@@ -249,7 +253,10 @@ def guards_of_server(server: MCPServer) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind, as a command line names it; ``component_kind`` is the specification's word."""
+    """One kind of component, as named on the command line.
+
+    ``component_kind`` is its name in the specification.
+    """
 
     name: str
     plural: str
@@ -258,12 +265,12 @@ class Kind:
     project: Callable[[Mapping[str, Any], Revision], dict[str, Any]]
 
     def components(self, server: MCPServer) -> list[Component]:
-        """Those of a server, in the order in which its lists have them."""
+        """Return the components of this kind, in the order of the server's lists."""
         found = [one for one in _components_of(server) if one.kind == self.component_kind]
         return sorted(found, key=lambda one: one.key)
 
     def wire(self, component: Component, revision: Revision) -> dict[str, Any]:
-        """The entry that a client of this revision finds in its list."""
+        """Return the component's entry in the list that a client of this revision receives."""
         return self.project(self.describe(component), revision)
 
 
@@ -301,36 +308,36 @@ PLURALS = tuple(kind.plural for kind in KINDS)
 
 
 def kind_of(component: Component) -> Kind:
-    """The kind of a component."""
+    """Return the kind of a component."""
     return next(kind for kind in KINDS if kind.component_kind == component.kind)
 
 
 def kind_argument(text: str) -> Kind:
-    """The kind that a command line names, in the plural or in the singular.
+    """Return the kind for a command-line value, which is its plural or singular name.
 
     Raises:
-        ArgumentTypeError: it names none.
+        ArgumentTypeError: the value is not a kind.
     """
     for kind in KINDS:
         if text in (kind.plural, kind.name):
             return kind
-    raise argparse.ArgumentTypeError(f"{text!r} is no kind; use {', '.join(PLURALS)}")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a valid kind; use {', '.join(PLURALS)}")
 
 
 # Facts about a component --------------------------------------------------------------------------
 
-# No tokenizer: each model has its own, and the bytes tell which tool is the big one.
+# Not a tokenizer: each model has its own, and the size in bytes is enough to find large tools.
 BYTES_PER_TOKEN = 4
 ESTIMATE = f"estimate: UTF-8 bytes / {BYTES_PER_TOKEN}"
 
 
 def estimated_tokens(wire: Any) -> int:
-    """About how much of a model's context a JSON value takes."""
+    """Return an estimate of the tokens that a JSON value takes in a model's context."""
     return math.ceil(len(encode(wire)) / BYTES_PER_TOKEN)
 
 
 def flags(component: Component) -> list[str]:
-    """What tells a component from a plain one, a few words each."""
+    """Return the special properties of a component, a few words each."""
     hints = component.hints if isinstance(component, Tool) else {}
     marks = {
         "read-only": hints.get("readOnlyHint"),
@@ -352,12 +359,12 @@ def flags(component: Component) -> list[str]:
 
 
 def _approval_of(component: Component) -> str:
-    """Who has to approve each call: ``"caller"``, ``"staff"`` or nobody."""
+    """Return who has to approve each call: ``"caller"``, ``"staff"`` or ``""``."""
     return component.approval if isinstance(component, Tool) else ""
 
 
 def facts(component: Component) -> dict[str, Any]:
-    """The component as an entry of a JSON list."""
+    """Return the summary of a component for JSON output."""
     kind = kind_of(component)
     address = {"uri": component.key} if isinstance(component, ReadableComponent) else {}
     return {
@@ -378,20 +385,20 @@ def facts(component: Component) -> dict[str, Any]:
 
 
 def total_tokens(entries: Iterable[Mapping[str, Any]], instructions: str) -> int:
-    """What a client takes in that loads every list of a server, and its instructions."""
+    """Return the token estimate of all lists of a server and its instructions together."""
     lists: int = sum(one["estimated_tokens"] for one in entries)
     return lists + (estimated_tokens(instructions) if instructions else 0)
 
 
 # Addresses of the servers -------------------------------------------------------------------------
 
-# Where runserver listens; a site elsewhere says so with BASE_URL.
+# The default address of runserver; other sites set BASE_URL.
 LOCAL = "http://127.0.0.1:8000"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def paths(server: MCPServer) -> list[str]:
-    """The paths at which the URLconf mounts a server; none if it does not, or needs arguments."""
+    """Return the paths at which the URLconf mounts a server; empty if its URL needs arguments."""
     try:
         return [reverse(f"{server.namespace}:endpoint")]
     except NoReverseMatch:
@@ -399,41 +406,41 @@ def paths(server: MCPServer) -> list[str]:
 
 
 def urls(server: MCPServer) -> list[str]:
-    """The addresses of a server: whole ones if the site knows its own, else paths."""
+    """Return the URLs of a server: absolute ones if ``BASE_URL`` is set, else paths."""
     base = get_settings().base_url
     return [urljoin(base, path) for path in paths(server)]
 
 
 def endpoint_url(server: MCPServer) -> str:
-    """The address that a client is told.
+    """Return the absolute URL of a server for clients.
 
     Raises:
-        CommandError: the URLconf does not say; the way out is to give it.
+        CommandError: the URLconf has no URL without arguments for the server.
     """
     try:
         path = reverse(f"{server.namespace}:endpoint")
     except NoReverseMatch:
         raise CommandError(
-            f"The URLconf has no fixed address for server {server.name!r}; give it with --url, "
-            "or mount the server: path('mcp', server.urls)."
+            f"The URLconf has no URL without arguments for server {server.name!r}; pass its URL "
+            "with --url, or mount the server: path('mcp', server.urls)."
         ) from None
     return urljoin(get_settings().base_url or LOCAL, path)
 
 
 def check_url(url: str) -> str:
-    """The given address, if it is one.
+    """Return the URL if it is an absolute HTTP URL.
 
     Raises:
-        CommandError: it is no absolute HTTP address.
+        CommandError: it is not.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise CommandError(f"--url {url!r} is no address; write https://example.com/mcp.")
+        raise CommandError(f"{url!r} is not an HTTP URL; write https://example.com/mcp.")
     return url
 
 
 def is_public(url: str) -> bool:
-    """Whether a vendor's cloud can call an address."""
+    """Return whether a vendor's cloud can connect to a URL."""
     parts = urlsplit(url)
     return parts.scheme == "https" and parts.hostname not in LOOPBACK
 
@@ -442,23 +449,23 @@ def is_public(url: str) -> bool:
 
 
 def stdio_command(*, server: str | None, user: str | None) -> tuple[str, ...]:
-    """This Python, this site's ``manage.py`` (or Django's own entry), and what to serve as whom.
+    """Return the command that starts ``mcp stdio``, with absolute paths.
 
-    It works from anywhere on this machine.
+    It runs this Python with this site's ``manage.py``, or with ``-m django``.
     """
     chosen = [*(["--server", server] if server else []), *(["--user", user] if user else [])]
     return (sys.executable, *_entry_point(), "stdio", *chosen)
 
 
 def environment() -> dict[str, str]:
-    """What the process needs besides: the settings that are in force now."""
+    """Return the environment variables of the process: the current settings module."""
     module = os.environ.get(ENVIRONMENT_VARIABLE)
     return {ENVIRONMENT_VARIABLE: module} if module else {}
 
 
 def _entry_point() -> tuple[str, ...]:
     script = Path(sys.argv[0])
-    # python -m django, and the entry points that a test runner or an installer makes.
+    # Started by python -m django, a test runner or an installed script instead of manage.py.
     if script.suffix != ".py" or script.name == "__main__.py":
         return ("-m", "django", "mcp", "--pythonpath", str(Path.cwd()))
     return (str(script.resolve()), "mcp")
@@ -468,7 +475,7 @@ def _entry_point() -> tuple[str, ...]:
 
 
 def guard_names(declared: object) -> list[str]:
-    """What was declared as a permission, by the names of its parts."""
+    """Return the names of the permission classes that were declared as a permission."""
     return [_guard_name(one) for one in permissions(declared)]
 
 
@@ -477,10 +484,10 @@ def _guard_name(guard: BasePermission) -> str:
 
 
 def may_enter(server: MCPServer, principal: Principal) -> bool:
-    """Whether a caller gets past the door of a server.
+    """Return whether a server authorizes a caller.
 
     Raises:
-        CommandError: a permission of the server fails.
+        CommandError: a permission of the server raised an exception.
     """
     try:
         with naming_permissions(server, None, principal):
@@ -491,10 +498,10 @@ def may_enter(server: MCPServer, principal: Principal) -> bool:
 
 
 def may_see(server: MCPServer, component: Component, principal: Principal) -> bool:
-    """Whether a caller whom the server lets in is told that a component exists.
+    """Return whether a component is visible to a caller whom the server authorizes.
 
     Raises:
-        CommandError: a permission of the component fails, beyond closing it.
+        CommandError: a permission of the component raised an exception that does not hide it.
     """
     with naming_permissions(server, component, principal):
         return visible(principal, component)
@@ -504,7 +511,7 @@ def may_see(server: MCPServer, component: Component, principal: Principal) -> bo
 def naming_permissions(
     server: MCPServer, component: Component | None, principal: Principal
 ) -> Iterator[None]:
-    """Name the permission that an exception comes from."""
+    """Convert an exception of a permission into a ``CommandError`` that names the permission."""
     try:
         yield
     except (AccessRefused, MCPError):
@@ -518,7 +525,7 @@ def naming_permissions(
 def failed_permission(
     server: MCPServer, component: Component | None, principal: Principal
 ) -> CommandError | None:
-    """Return the error that names the first permission which fails for this caller, if one does."""
+    """Return an error that names the first permission that raises for this caller, or ``None``."""
     owners = [(f"server {server.name!r}", guards_of_server(server))]
     owners += [(str(component), (component.permission,))] if component is not None else []
     for owner, declared in owners:
@@ -534,7 +541,7 @@ def failed_permission(
 def _refusals(
     declared: object, principal: Principal
 ) -> Iterator[tuple[BasePermission, Exception | None]]:
-    """Return the permissions that do not say yes, each with what it raised if it failed."""
+    """Yield the permissions that deny the caller, each with its exception if it raised one."""
     for guard in permissions(declared):
         try:
             if not guard.has_permission(principal):
@@ -546,31 +553,31 @@ def _refusals(
 
 
 def audience(server: MCPServer, component: Component) -> str:
-    """Who may see a component, as one sentence."""
+    """Return a sentence that says who may see and use a component."""
     of_server = guard_names(guards_of_server(server))
     needed = list(dict.fromkeys(of_server + guard_names(component.permission)))
     needed = [name for name in needed if name != "AllowAny"]
-    who = f"callers that pass {' and '.join(needed)}" if needed else "everybody"
+    who = f"callers with {' and '.join(needed)}" if needed else "everyone"
     if not component.scopes:
-        return f"Seen and used by {who}."
+        return f"Visible to and usable by {who}."
     scopes = " ".join(component.scopes)
     if get_settings().list_filter == "scopes":
-        return f"Seen and used by {who}, with a credential that holds: {scopes}."
-    return f"Seen by {who}; used with a credential that holds: {scopes}."
+        return f"Visible to and usable by {who}, with the scopes: {scopes}."
+    return f"Visible to {who}; usable with the scopes: {scopes}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether one caller may see a component, and what says no."""
+    """Whether one caller may see a component, and what denies it."""
 
     is_visible: bool
     refused_by: tuple[str, ...] = ()
 
 
 def verdict(server: MCPServer, component: Component, principal: Principal) -> Verdict:
-    """What the policy says of one caller and one component."""
+    """Return whether a caller may see a component, and what denies it."""
     if not server.offered.is_enabled or not is_offered(server, component):
-        return Verdict(is_visible=False, refused_by=("the admin, where it is switched off",))
+        return Verdict(is_visible=False, refused_by=("the admin, where it is disabled",))
     if may_enter(server, principal) and may_see(server, component, principal):
         return Verdict(is_visible=True)
     guards = (*permissions(guards_of_server(server)), *permissions(component.permission))

@@ -1,4 +1,4 @@
-"""``mcp prune``: sweep up sessions, streams and the rest that nobody needs any more."""
+"""``mcp prune``: delete sessions, streams and other rows that are past their retention time."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from mcp_django.storage.cleanup import forget, prune
 
 
 def add_arguments(subcommands: Any) -> None:
-    """Describe the subcommand."""
+    """Add the parser of the subcommand."""
     parser = subcommands.add_parser(
         "prune",
-        help="Delete rows that are past MCP_DJANGO['RETENTION']. Serving processes do so as well.",
+        help="Delete rows that are past MCP_DJANGO['RETENTION']. Serving processes do this, too.",
     )
     parser.add_argument(
         "--forget",
         metavar="USER",
-        help="Instead, take a user's name, arguments and what else tells of a person out of the "
-        "call log and the approvals, and delete his tasks; of a user who is deleted too.",
+        help="Instead, remove this user's name, arguments and other personal data from the call "
+        "log and the approvals, and delete the user's tasks. Also works for deleted users.",
     )
     parser.add_argument("--json", action="store_true", help="Print JSON.")
     parser.set_defaults(run=run, skip_checks=True)
 
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
-    """Delete what is due, or forget somebody, and say how many rows of each kind that were."""
+    """Delete old rows, or a user's personal data, and print the number of rows of each kind."""
     found: dict[str, int] = {}
     if options["forget"] is None:
         prune(found.__setitem__)
@@ -43,14 +43,17 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
 
 
 def _forgotten(username: str) -> dict[str, int]:
-    """Forget a user by name.
+    """Remove a user's personal data, and return the number of rows of each kind.
 
     Raises:
-        CommandError: nobody is called so, and nobody was.
+        CommandError: no user has this name, and no call or approval was made under it.
     """
     user = user_named(username)
     key = None if user is None else key_of(user)
     found = forget(username, key=key)
     if key is None and not any(found.values()):
-        raise CommandError(f"There is no user {username!r}, and no call of one who was called so.")
+        raise CommandError(
+            f"There is no user {username!r}, and no call or approval of a deleted user with this "
+            "name."
+        )
     return found

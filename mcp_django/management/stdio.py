@@ -1,4 +1,4 @@
-"""``mcp stdio``: serve the one client that started this process, over its standard streams."""
+"""``mcp stdio``: serve the client that started this process, over its standard streams."""
 
 from __future__ import annotations
 
@@ -29,39 +29,40 @@ from mcp_django.transports.stdio import CLEANUP_SECONDS, GRACE_SECONDS, Channel,
 USER_VARIABLE = "MCP_DJANGO_USER"
 TOKEN_VARIABLE = "MCP_DJANGO_TOKEN"
 
-# After the time that calls have to finish, threads that nothing can stop keep nobody waiting.
+# The process exits after this time, even if threads that cannot be stopped are still running.
 LAST_RESORT_SECONDS = GRACE_SECONDS + 2 * CLEANUP_SECONDS + 0.25
 
 
 def add_arguments(subcommands: Any) -> None:
-    """Describe the subcommand."""
+    """Add the parser of the subcommand."""
     parser = subcommands.add_parser("stdio", help="Serve one client over standard input/output.")
     parser.add_argument(
-        "--server", metavar="NAME", help="The server to serve; the default one without."
+        "--server", metavar="NAME", help="The server to serve (default: the default one)."
     )
     parser.add_argument(
         "--user",
         metavar="USERNAME",
-        help=f"Who is calling; {USER_VARIABLE} and {TOKEN_VARIABLE} in the environment say it too.",
+        help=f"The user to serve; the environment variables {USER_VARIABLE} and {TOKEN_VARIABLE} "
+        "set it as well.",
     )
-    # Checks are for `manage.py check`: they take time, and hosts show what they print as failures.
+    # No system checks: they take time, and hosts show their output as failures.
     parser.set_defaults(run=run, skip_checks=True)
 
 
 def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
-    """Serve until the client has gone.
+    """Serve until the client disconnects.
 
     Raises:
-        CommandError: there is no such server or user, or the token does not hold.
+        CommandError: the server or user does not exist, or the token is not valid.
     """
     if sys.stdin is None or sys.stdout is None:
         raise CommandError("The standard input or output is closed, and mcp stdio needs both.")
-    # Before anything else that could print.
+    # Taken over before anything else can print to the standard output.
     source, sink = take_over()
     server = find_server(options["server"])
     caller = replace(_caller(options["user"]), server=server.name)
     admitted = _admitted(command, server, caller)
-    # What looked the caller up here is not needed again: requests have threads of their own.
+    # This thread needs no database connection any more: requests run in other threads.
     connections.close_all()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
@@ -69,23 +70,23 @@ def run(command: BaseCommand, options: Mapping[str, Any]) -> None:
 
 
 def _caller(username: str | None) -> LocalCaller:
-    """Who the process speaks for; what the command line says counts more than the environment.
+    """Return the caller of this process: from the command line, or else from the environment.
 
     Raises:
-        CommandError: the environment says two things.
+        CommandError: both environment variables are set.
     """
     if username:
         return LocalCaller(username=username)
     username, token = (os.environ.get(name, "") for name in (USER_VARIABLE, TOKEN_VARIABLE))
     if username and token:
-        raise CommandError(f"Both {USER_VARIABLE} and {TOKEN_VARIABLE} are set; keep one.")
+        raise CommandError(f"Both {USER_VARIABLE} and {TOKEN_VARIABLE} are set; set only one.")
     return LocalCaller(username=username, token=token)
 
 
 def _admitted(command: BaseCommand, server: MCPServer, caller: LocalCaller) -> Principal | None:
-    """The caller, if the server lets it in; a refusal is explained to whoever reads the log."""
+    """Return the caller if the server authorizes it; else write the reason to the error stream."""
     if caller.username:
-        # Names the users that exist, where this one does not.
+        # Raises an error that suggests similar usernames, if the user does not exist.
         find_principal(caller.username)
     try:
         principal = caller.principal()
@@ -96,7 +97,7 @@ def _admitted(command: BaseCommand, server: MCPServer, caller: LocalCaller) -> P
             admit_connection(server, principal)
     except AccessRefused as exc:
         reason = exc.message if principal.is_authenticated else HINT
-        command.stderr.write(f"The server {server.name!r} will refuse every request: {reason}")
+        command.stderr.write(f"The server {server.name!r} will reject every request: {reason}")
         return None
     return principal
 
@@ -106,21 +107,21 @@ async def _serve(
 ) -> None:
     channel = Channel(source, sink, when_ending=_exit_at_last)
     await channel.serve(server, caller, admitted=admitted)
-    # Functions that were cancelled may be tidying up, which asyncio would cancel in its turn.
+    # Cancelled functions may still be cleaning up; asyncio.run() would cancel that as well.
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=CLEANUP_SECONDS)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """End as at the end of the input: the status says that all went well."""
+    """Shut down as at the end of the input, with exit status 0."""
     _exit_at_last()
     drain.begin()
 
 
 @cache
 def _exit_at_last() -> None:
-    """End the process soon, even if a thread or a blocked event loop would keep it."""
+    """Exit after ``LAST_RESORT_SECONDS``, even if a thread or the event loop is blocked."""
     timer = threading.Timer(LAST_RESORT_SECONDS, os._exit, [0])
     timer.daemon = True
     timer.start()

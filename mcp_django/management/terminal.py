@@ -1,11 +1,11 @@
-"""Elicitation and other client requests of a server, answered at the terminal or beforehand.
+"""Answers elicitation, sampling and roots requests of a server, at the terminal or from options.
 
-A question arrives in a result (MCP 2026-07-28, "Multi round-trip requests"), and its answer
-leaves with the same request, sent again. A person answers it, or answers that were prepared on
-the command line.
+A client request arrives in a result (MCP 2026-07-28, "Multi round-trip requests"), and its answer
+is sent with the original request, repeated. The answer comes from a person at the terminal, or
+from ``--answer`` options.
 
-What is asked goes to the error stream, so that the result of the call stays alone on the standard
-output. The end of the input (Ctrl-D) cancels a question.
+Prompts go to the error stream, so that the standard output contains only the result of the call.
+The end of the input (Ctrl-D) cancels a request.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mcp_django.management.text_output import printable
 from mcp_django.management.values import Field, UnfitText, fields_of, load_json
 from mcp_django.protocol.errors import clip
 
-# Questions, and what answers them -----------------------------------------------------------------
+# Client requests ----------------------------------------------------------------------------------
 
 Answer = dict[str, Any]
 
 FORM, PAGE, SAMPLING, ROOTS = "form", "page", "sampling", "roots"
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 
-# What a person or a script can answer; a model's use of tools is not among it.
+# The client requests that a person or a script can answer; sampling with tools is not supported.
 CAPABILITIES: Mapping[str, Any] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {},
@@ -53,62 +53,62 @@ SAMPLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One question of a server."""
+    """One client request of a server: elicitation, sampling or roots."""
 
     asker: str
     method: str
     params: Mapping[str, Any]
     given: Mapping[str, Any] = dataclass_field(default_factory=dict)
-    """The fields that the command line has filled in already."""
+    """The fields that are already filled in from the command line."""
 
     @property
     def kind(self) -> str:
-        """What sort of answer it wants."""
+        """The kind of request: ``FORM``, ``PAGE``, ``SAMPLING`` or ``ROOTS``."""
         if self.method == "elicitation/create":
             return PAGE if self.params.get("mode") == "url" else FORM
         return SAMPLING if self.method == "sampling/createMessage" else ROOTS
 
     @property
     def message(self) -> str:
-        """What the server says to the person."""
+        """The server's message to the user."""
         return str(self.params.get("message", ""))
 
     @property
     def url(self) -> str:
-        """The page to visit."""
+        """The URL of the page to visit (URL mode elicitation)."""
         return str(self.params.get("url", ""))
 
     @property
     def fields(self) -> list[Field]:
-        """The fields of the form that are still open."""
+        """The fields of the form that are not filled in yet."""
         found = fields_of(self.params.get("requestedSchema", {}))
         return [one for one in found if one.name not in self.given]
 
 
 class Answerer(Protocol):
-    """Who answers."""
+    """Answers client requests."""
 
     def answer(self, question: Question) -> Answer:
-        """The result that a client gives to the question."""
+        """Return the client's result for a request."""
 
 
 class Nobody:
-    """Nobody is there to answer, so a question ends the call."""
+    """Answers client requests without a terminal: raises an error, since no user can be asked."""
 
     def answer(self, question: Question) -> Answer:
-        """No answer, but the defaults of a form of which the rest was given.
+        """Return the defaults for the rest of a form, if all other fields are filled in.
 
         Raises:
-            CommandError: saying what was asked, and how to answer it.
+            CommandError: an answer is needed; the text shows the request and how to answer it.
         """
         if question.given and all(map(_may_be_left_out, question.fields)):
             rest = {one.name: one.schema["default"] for one in question.fields if one.has_default}
             return _accepted(rest)
         asked = "\n".join(f"  {line}" for line in description(question))
         raise CommandError(
-            f"{question.asker} asks, and nobody is at a terminal to answer:\n{asked}\n"
-            f"Answer with {_example(question)}; repeat the option for each question, in their "
-            "order. --no-input acts as a client that cannot be asked."
+            f"{question.asker} asks for input, but there is no terminal to answer at:\n{asked}\n"
+            f"Answer with {_example(question)}; repeat the option for each request, in their "
+            "order. --no-input acts as a client without elicitation, sampling and roots."
         )
 
 
@@ -117,7 +117,7 @@ def _may_be_left_out(field: Field) -> bool:
 
 
 def description(question: Question) -> list[str]:
-    """The question as lines of text."""
+    """Return a client request as lines of text."""
     if question.kind == FORM:
         return [*question.message.splitlines(), *map(_field_line, question.fields)]
     if question.kind == PAGE:
@@ -128,16 +128,16 @@ def description(question: Question) -> list[str]:
 
 
 def _field_line(field: Field) -> str:
-    """A field with its rule, as one line."""
+    """Return a field with its constraints, as one line."""
     label = "" if field.label == field.name else f" {field.label}"
-    # The value is what a prepared answer has to say; the title may be all that a person knows.
+    # Shows the value, which --answer takes, and the title, which a person may know.
     choices = [title if title == value else f"{value} ({title})" for value, title in field.choices]
     listed = f": {', '.join(choices)}" if choices else ""
     return f"{field.name}:{label} ({field.wants()}{listed})"
 
 
 def _sampling_lines(params: Mapping[str, Any]) -> list[str]:
-    """What a model is asked to go on with."""
+    """Return the messages of a sampling request as lines of text."""
     system = params.get("systemPrompt")
     lines = ["Write what a language model would answer to:"]
     lines += [f"system: {system}"] if system else []
@@ -149,7 +149,7 @@ def _sampling_lines(params: Mapping[str, Any]) -> list[str]:
 
 
 def _example(question: Question) -> str:
-    """An answer as a shell takes it."""
+    """Return an example of an answer, quoted for the shell."""
     if question.kind == FORM and question.fields:
         needed = [one for one in question.fields if not _may_be_left_out(one)]
         pairs = (f"{one.name}={_sample(one)}" for one in needed or question.fields)
@@ -157,8 +157,8 @@ def _example(question: Question) -> str:
     return {
         FORM: "--answer accept or --answer decline",
         PAGE: "--answer accept or --answer decline",
-        SAMPLING: "--answer 'the text of the model' (NAME=VALUE is for the fields of forms)",
-        ROOTS: "--answer '[\"/a/directory\"]' (NAME=VALUE is for the fields of forms)",
+        SAMPLING: "--answer 'the text of the model' (NAME=VALUE is for form fields only)",
+        ROOTS: "--answer '[\"/a/directory\"]' (NAME=VALUE is for form fields only)",
     }[question.kind]
 
 
@@ -171,20 +171,21 @@ def _sample(field: Field) -> str:
     return SAMPLES.get(kind, "text")
 
 
-# Prepared and typed answers -----------------------------------------------------------------------
+# Answers from the command line --------------------------------------------------------------------
 
-# A JSON object, array or text starts otherwise, and what a model says has spaces.
+# Does not match a JSON object, array or string, nor a sampled text that has spaces before "=".
 NAMED = re.compile(r"([^\s=\"{\[]+)=(.*)", re.DOTALL)
 
 
 class Refused(CommandError):
-    """A question was declined for which the protocol has no word but silence."""
+    """A sampling or roots request was declined, for which the protocol has no result."""
 
 
 class Prepared:
-    """Answers given on the command line, used up in their order; then another answerer answers.
+    """Answers client requests from ``--answer`` options in order, then by another answerer.
 
-    ``NAME=VALUE`` fills in the next field of that name, any other text answers a whole question.
+    ``NAME=VALUE`` fills in the next form field of that name; any other text answers a whole
+    request.
     """
 
     def __init__(self, answers: Iterable[str], otherwise: Answerer) -> None:
@@ -199,10 +200,10 @@ class Prepared:
                 self._whole.append(text)
 
     def answer(self, question: Question) -> Answer:
-        """The next prepared answer, as the kind of question wants it.
+        """Return the next answer, parsed for the kind of request.
 
         Raises:
-            CommandError: it is no answer to such a question.
+            CommandError: the answer is not valid for this kind of request.
         """
         if question.kind == FORM:
             self._asked.update(field.name for field in question.fields)
@@ -213,17 +214,17 @@ class Prepared:
         return READERS[question.kind](self._whole.popleft())
 
     def unused(self) -> str:
-        """Say which answers no question asked for; nothing if all were used."""
+        """Return a text that lists the unused answers; empty if all were used."""
         named = [
             f"--answer {name}={clip(text)}.{nearest(name, self._asked - {name})}"
             for name, texts in self._named.items()
             for text in texts
         ]
         lines = [*named, *(f"--answer {clip(text)}." for text in self._whole)]
-        return "\n".join(f"No question asked for {line}" for line in lines)
+        return "\n".join(f"No request used {line}" for line in lines)
 
     def _filled_in(self, question: Question) -> Answer:
-        """A form with its named fields; what is still open is asked of the other answerer."""
+        """Return a form filled in from named answers, the rest by the other answerer."""
         given: dict[str, Any] = {}
         problems = []
         for field in question.fields:
@@ -233,12 +234,12 @@ class Prepared:
             try:
                 given[field.name] = field.read(text)
             except UnfitText as exc:
-                rule = f"{field.name} wants {field.wants()}"
+                rule = f"{field.name} takes {field.wants()}"
                 problems.append(f"--answer {field.name}={clip(text)}: {exc} ({rule})")
         partial = replace(question, given=given)
         if problems:
             still_open = [f"  {_field_line(field)}" for field in partial.fields]
-            raise CommandError("\n".join([*problems, "Still open:", *still_open]))
+            raise CommandError("\n".join([*problems, "Not answered yet:", *still_open]))
         content = {name: value for name, value in given.items() if value is not None}
         if not partial.fields:
             return _accepted(content)
@@ -247,12 +248,12 @@ class Prepared:
 
 
 def _accepted(content: Mapping[str, Any]) -> Answer:
-    """A yes, with what was filled in."""
+    """Return an accepted elicitation with its content."""
     return {"action": ACCEPT, "content": content}
 
 
 def _sampled(text: str) -> Answer:
-    """A text as the message of a model."""
+    """Return a text as a sampling result."""
     return {
         "role": "assistant",
         "content": {"type": "text", "text": text},
@@ -262,7 +263,7 @@ def _sampled(text: str) -> Answer:
 
 
 def _rooted(directories: Iterable[str]) -> Answer:
-    """Directories (or ``file://`` URIs) as roots."""
+    """Return directories (or ``file://`` URIs) as a roots result."""
     return {"roots": [_root(one) for one in directories]}
 
 
@@ -281,8 +282,8 @@ def _read_form(text: str) -> Answer:
     content = _parsed(text)
     if not isinstance(content, dict):
         raise CommandError(
-            f"--answer {clip(text)}: a form takes NAME=VALUE, "
-            "or as a whole a JSON object, accept, decline or cancel."
+            f"--answer {clip(text)} is not valid for a form; write NAME=VALUE for one field, or a "
+            "JSON object, accept, decline or cancel for the whole form."
         )
     return _accepted(content)
 
@@ -290,24 +291,27 @@ def _read_form(text: str) -> Answer:
 def _read_page(text: str) -> Answer:
     if text not in (ACCEPT, DECLINE, CANCEL):
         raise CommandError(
-            f"--answer {clip(text)}: a page to visit takes accept, decline or cancel."
+            f"--answer {clip(text)} is not valid for a page to visit; write accept, decline or "
+            "cancel."
         )
     return {"action": text}
 
 
 def _read_sample(text: str) -> Answer:
     if text in (DECLINE, CANCEL):
-        raise Refused("The model's answer was declined, so the call ended.")
+        raise Refused("The sampling request was declined, so the call ended.")
     value = _parsed(text, otherwise=text)
     return value if isinstance(value, dict) else _sampled(value if isinstance(value, str) else text)
 
 
 def _read_roots(text: str) -> Answer:
     if text in (DECLINE, CANCEL):
-        raise Refused("The directories were declined, so the call ended.")
+        raise Refused("The request for roots was declined, so the call ended.")
     value = _parsed(text)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise CommandError(f"--answer {clip(text)}: roots are a JSON array of directories.")
+        raise CommandError(
+            f"--answer {clip(text)} is not valid for roots; write a JSON array of directories."
+        )
     return _rooted(value)
 
 
@@ -329,14 +333,14 @@ MEANINGS = {NO_KEY: "decline", CANCEL_KEY: "cancel", EDIT_KEY: "change an answer
 
 
 class Terminal:
-    """Asks at one terminal."""
+    """Answers client requests by prompting a person at the terminal."""
 
     def __init__(self, stdin: TextIO, stderr: OutputWrapper) -> None:
         self._stdin = stdin
         self._stderr = stderr
 
     def answer(self, question: Question) -> Answer:
-        """What the person answers."""
+        """Prompt for the answer to a request, and return it."""
         self._say(f"\n{question.asker} asks:")
         try:
             if question.kind == FORM:
@@ -350,7 +354,7 @@ class Terminal:
             self._say("")
             if question.kind in (FORM, PAGE):
                 return {"action": CANCEL}
-            raise Refused("The question was not answered, so the call ended.") from None
+            raise Refused("The request was not answered, so the call ended.") from None
 
     def _form(self, question: Question) -> Answer:
         self._say(question.message)
@@ -376,7 +380,7 @@ class Terminal:
         return content
 
     def _field(self, field: Field, before: object) -> object:
-        """The value of a field; ``None`` leaves it out. What was there before is the default."""
+        """Prompt for a field and return its value; ``None`` omits it. ``before`` is the default."""
         description = str(field.schema.get("description", ""))
         self._say(f"  {field.label}: {description}" if description else f"  {field.label}")
         for number, (_, title) in enumerate(field.choices, start=1):
@@ -404,7 +408,7 @@ class Terminal:
         for line in _sampling_lines(question.params):
             self._say(line)
         if self._choose("Answer?", YES_KEY, NO_KEY) == NO_KEY:
-            raise Refused("The model's answer was declined, so the call ended.")
+            raise Refused("The sampling request was declined, so the call ended.")
         self._say("An empty line ends the text.")
         return _sampled("\n".join(self._lines()))
 
@@ -423,14 +427,14 @@ class Terminal:
             yield line
 
     def _choose(self, prompt: str, *choices: str) -> str:
-        """One of the letters; an empty answer means the first."""
+        """Prompt for one of the letters and return it; an empty answer means the first."""
         shown = "/".join([choices[0].upper(), *choices[1:]])
         help_text = ", ".join(f"{letter}: {MEANINGS[letter]}" for letter in choices[1:])
         while True:
             text = self._ask(f"{prompt} [{shown}] ").lower()[:1] or choices[0]
             if text in choices:
                 return text
-            self._say(f"Enter goes on; {help_text}.")
+            self._say(f"Enter: continue, {help_text}.")
 
     def _say(self, text: str) -> None:
         self._stderr.write(printable(text), style_func=str)

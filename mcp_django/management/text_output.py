@@ -1,6 +1,6 @@
-"""Text output of the commands: results for a person to read, tables, and safe output streams.
+"""Text output of the commands: readable results, tables, and safe output streams.
 
-Control characters are spelled out, since they can redraw a terminal or type into it.
+Control characters are escaped, since they can redraw a terminal or type into it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from django.core.management.base import CommandError, OutputWrapper
 
 Wire = Mapping[str, Any]
 
-# Tab, newline and carriage return aside, these can redraw a terminal or type into it.
+# All control characters except tab, newline and carriage return.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """The text with control characters spelled out, since it may come from anybody."""
+    """Return untrusted text with its control characters escaped."""
     return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def render(result: Wire) -> str:
-    """A result of a tool, a resource or a prompt."""
+    """Return the result of a tool, a resource or a prompt as readable text."""
     if "messages" in result:
         return "\n\n".join(_message(message) for message in result["messages"])
     if "contents" in result:
@@ -39,7 +39,7 @@ def render(result: Wire) -> str:
 
 
 def binaries(result: Wire) -> Iterator[bytes]:
-    """The images, sounds and blobs of a result, in their order."""
+    """Yield the decoded images, audio and blobs of a result, in order."""
     for block in _blocks(result):
         encoded = block.get("data") or block.get("blob")
         if isinstance(encoded, str):
@@ -57,7 +57,7 @@ def _blocks(result: Wire) -> Iterator[Wire]:
 
 
 def _tool_parts(result: Wire) -> Iterator[str]:
-    """The blocks, and the structured content in place of the text that says the same."""
+    """Yield the content blocks; structured content replaces a text block with the same JSON."""
     structured = result.get("structuredContent")
     for block in result["content"]:
         if structured is None or not _says(block, structured):
@@ -97,7 +97,7 @@ def _block(block: Wire) -> str:
 
 
 def _resource(contents: Wire) -> str:
-    kind = contents.get("mimeType", "of no stated type")
+    kind = contents.get("mimeType", "unknown type")
     if "blob" in contents:
         return f"[{contents['uri']}, {kind}, {_size(contents['blob'])}]"
     return f"[{contents['uri']}, {kind}]\n{contents['text']}"
@@ -116,12 +116,12 @@ def _pretty(value: Any) -> str:
 WIDTH = 80
 GAP = "  "
 ELLIPSIS = "…"
-# A column is not squeezed below this: a few letters still say which title it is.
+# The minimum width of a squeezed column, so that its texts can still be told apart.
 NARROWEST = 8
 
 
 def width_of(stream: OutputWrapper) -> int:
-    """The columns of a terminal; those of an ordinary one where the text goes elsewhere."""
+    """Return the width of the terminal, or ``WIDTH`` if the stream is not a terminal."""
     return shutil.get_terminal_size((WIDTH, 24)).columns if stream.isatty() else WIDTH
 
 
@@ -132,14 +132,14 @@ def columns(
     indent: int = 0,
     squeeze: Sequence[int] = (),
 ) -> str:
-    """The rows with their columns aligned, a line for each.
+    """Return the rows as lines with aligned columns.
 
-    Columns named in ``squeeze`` are shortened, in this order, as far as the width demands; the
-    others are kept whole, since names are there to be copied.
+    The columns with an index in ``squeeze`` are truncated to fit the width, in this order. The
+    others are never truncated, so that names can be copied.
     """
     table = [[_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    # A column that is empty in every row takes no room.
+    # A column that is empty in every row is not printed.
     room = width - indent - len(GAP) * (sum(map(bool, widths)) - 1)
     for index in squeeze:
         excess = sum(widths) - room
@@ -167,7 +167,7 @@ ESCAPES = "mcp_django.escapes"
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """Replace what the encoding lacks by the escapes of JSON, so that JSON stays JSON."""
+    """Replace unencodable characters with JSON escapes, so that JSON output stays valid."""
     assert isinstance(error, UnicodeEncodeError)
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
     pairs = (units[place : place + 2].hex() for place in range(0, len(units), 2))
@@ -178,9 +178,9 @@ codecs.register_error(ESCAPES, _escaped)
 
 
 class OutputStream:
-    """A text stream that escapes what it cannot show, and tells in a sentence why it fails.
+    """A text stream that escapes unencodable characters and raises ``CommandError`` if it fails.
 
-    A stream that is ``optional`` fails silently: an error that cannot be told is not another error.
+    An ``optional`` stream fails silently: a failing error stream must not raise another error.
     """
 
     def __init__(self, stream: Any, *, optional: bool = False) -> None:
@@ -189,18 +189,18 @@ class OutputStream:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be written; Python has no stream for a descriptor that is closed."""
+        """Whether the stream is closed or ``None``, Python's value for a closed descriptor."""
         return self._stream is None or getattr(self._stream, "closed", False)
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Return whether the stream is a terminal."""
         return not self.is_closed and hasattr(self._stream, "isatty") and self._stream.isatty()
 
     def write(self, text: str) -> None:
-        """Write, with escapes where the encoding lacks a character.
+        """Write text, with escapes for characters that the encoding lacks.
 
         Raises:
-            CommandError: the stream takes nothing more.
+            CommandError: the stream cannot be written to.
         """
         if self.is_closed:
             self._fail("it is closed")
@@ -209,10 +209,10 @@ class OutputStream:
         self._attempt(self._stream.write, text.encode(encoding, ESCAPES).decode(encoding))
 
     def flush(self) -> None:
-        """Write what is buffered: at the end of the process, an error would be a traceback.
+        """Write buffered text; at process exit, a failure would print a traceback.
 
         Raises:
-            CommandError: the stream takes nothing more.
+            CommandError: the stream cannot be written to.
         """
         if not self.is_closed and hasattr(self._stream, "flush"):
             self._attempt(self._stream.flush)
@@ -223,10 +223,10 @@ class OutputStream:
         except OSError as exc:
             self._discard_buffer()
             gone = isinstance(exc, BrokenPipeError)
-            self._fail("its reader has gone" if gone else f"{exc.strerror}")
+            self._fail("its reader has closed the pipe" if gone else f"{exc.strerror}")
 
     def _discard_buffer(self) -> None:
-        """Keep Python from trying again when it ends."""
+        """Redirect the descriptor to the null device, so that Python's flush at exit succeeds."""
         if self._stream not in (sys.stdout, sys.stderr):
             return
         with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""``mcp token create|list|revoke``: access tokens for clients that have no browser."""
+"""``mcp token create|list|revoke``: manage access tokens for clients without a browser."""
 
 from __future__ import annotations
 
@@ -17,52 +17,62 @@ from mcp_django.management.lookups import find_servers, find_user
 from mcp_django.models import AccessToken
 from mcp_django.models.tokens import validate_networks
 
-# A century; further on, dates end.
+# A century, so that the expiry time stays below datetime.max.
 MAX_DAYS = 36_525
 
 
 def add_arguments(subcommands: Any) -> None:
-    """Describe the subcommand and its actions."""
+    """Add the parsers of the subcommand and its actions."""
     parser = subcommands.add_parser("token", help="Create, list and revoke access tokens.")
     actions = parser.add_subparsers(title="actions", dest="action", required=True)
 
-    make = actions.add_parser("create", help="Make a token and print it, once.")
-    make.add_argument("user", help="The username of the user whom the token stands for.")
-    make.add_argument("--name", default="command line", help="What the token is for.")
-    make.add_argument("--scope", action="append", default=[], dest="scopes", help="Repeatable.")
+    make = actions.add_parser("create", help="Create a token and print it; it is not shown again.")
+    make.add_argument("user", help="The username of the user that the token authenticates.")
+    make.add_argument("--name", default="command line", help="A name that says what it is for.")
     make.add_argument(
-        "--server", action="append", default=[], dest="servers", help="Good for it; repeatable."
+        "--scope",
+        action="append",
+        default=[],
+        dest="scopes",
+        help="A scope of the token; repeatable.",
+    )
+    make.add_argument(
+        "--server",
+        action="append",
+        default=[],
+        dest="servers",
+        help="A server that the token is valid for; repeatable.",
     )
     make.add_argument(
         "--network",
         action="append",
         default=[],
         dest="networks",
-        help="An address or CIDR range that it may come from; repeatable.",
+        help="An IP address or CIDR range that the token is valid from; repeatable.",
     )
     until = make.add_mutually_exclusive_group()
-    until.add_argument("--days", type=int, help="Days until it expires; never without.")
+    until.add_argument("--days", type=int, help="Days until it expires (default: never).")
     until.add_argument(
-        "--expires", help="When it expires, as 2027-01-31 or 2027-01-31T12:00+00:00."
+        "--expires", help="The time of expiry, as 2027-01-31 or 2027-01-31T12:00+00:00."
     )
     make.set_defaults(run=_create)
 
-    show = actions.add_parser("list", help="List tokens; their secrets are not kept.")
-    show.add_argument("--user", help="Only those of this user.")
+    show = actions.add_parser("list", help="List tokens, without their secrets.")
+    show.add_argument("--user", help="Only the tokens of this user.")
     show.set_defaults(run=_list_tokens)
 
-    end = actions.add_parser("revoke", help="End a token at once.")
-    end.add_argument("id", type=int, help="The number that list shows.")
+    end = actions.add_parser("revoke", help="Revoke a token immediately.")
+    end.add_argument("id", type=int, help="The token's id, as shown by list.")
     end.set_defaults(run=_revoke)
 
     for action in (make, show, end):
         action.add_argument("--json", action="store_true", help="Print JSON.")
-        # Checks are for `manage.py check`: what is said beside a token is about the token.
+        # No system checks: their output would be mixed with the token.
         action.set_defaults(skip_checks=True)
 
 
 def _create(command: BaseCommand, options: Mapping[str, Any]) -> None:
-    """Make a token and print its plaintext, which is shown this once."""
+    """Create a token and print its plaintext, which is not stored."""
     token = AccessToken(name=options["name"])
     try:
         token.clean_fields(exclude=["user", "digest", "hint"])
@@ -70,7 +80,10 @@ def _create(command: BaseCommand, options: Mapping[str, Any]) -> None:
         raise CommandError(f"--name: {' '.join(exc.messages)}") from None
     for scope in options["scopes"]:
         if not SCOPE.fullmatch(scope):
-            raise CommandError(f"--scope {scope!r}: one scope each time, without spaces or quotes.")
+            raise CommandError(
+                f"--scope {scope!r} is not a valid scope; repeat the option for several scopes, "
+                "each without spaces or quotes."
+            )
     for server in options["servers"]:
         find_servers(server)
     try:
@@ -96,19 +109,25 @@ def _expiry(days: int | None) -> datetime | None:
     if days is None:
         return None
     if not 1 <= days <= MAX_DAYS:
-        raise CommandError(f"--days {days}: a token lives from 1 to {MAX_DAYS} days.")
+        raise CommandError(f"--days {days} must be from 1 to {MAX_DAYS}.")
     return timezone.now() + timedelta(days=days)
 
 
 def _moment(text: str | None) -> datetime | None:
-    """The time that was written; a day alone is its end, and the site's time zone counts."""
+    """Return the time of an ISO 8601 text, in the site's time zone unless it has an offset.
+
+    A date without a time means the end of that day.
+
+    Raises:
+        CommandError: the text is not a valid time, or the time is in the past.
+    """
     if text is None:
         return None
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise CommandError(
-            f"--expires {text!r}: write 2027-01-31, or a time of ISO 8601."
+            f"--expires {text!r} is not a valid time; write 2027-01-31, or an ISO 8601 time."
         ) from None
     if len(text) == len("2027-01-31"):
         found = datetime.combine(found, time.max)
@@ -117,7 +136,7 @@ def _moment(text: str | None) -> datetime | None:
     if not settings.USE_TZ and timezone.is_aware(found):
         found = timezone.make_naive(found)
     if found <= timezone.now():
-        raise CommandError(f"--expires {text!r}: that is past.")
+        raise CommandError(f"--expires {text!r} is in the past.")
     return found
 
 
@@ -139,11 +158,13 @@ def _list_tokens(command: BaseCommand, options: Mapping[str, Any]) -> None:
 
 
 def _revoke(command: BaseCommand, options: Mapping[str, Any]) -> None:
-    """End a token; one that is ended already stays so."""
+    """Revoke a token; revoking a revoked token has no effect."""
     try:
         token = AccessToken.objects.select_related("user").get(pk=options["id"])
     except AccessToken.DoesNotExist:
-        raise CommandError(f"There is no token {options['id']}; see mcp token list.") from None
+        raise CommandError(
+            f"There is no token {options['id']}; see manage.py mcp token list."
+        ) from None
     token.revoke()
     if options["json"]:
         command.stdout.write(json.dumps(_described(token)))

@@ -1,10 +1,11 @@
-"""Values on the command line: ``key=value`` arguments, and answers that are typed into a form.
+"""Parses values from the command line: ``key=value`` arguments, and values typed into a form.
 
-``key=value`` is read as the argument's schema says.
+The argument's schema determines how a value is parsed:
 
-``key=value``   text as it is; numbers, yes and no by their words; arrays and objects as JSON
-``key=@FILE``   the contents of a file, read likewise
-``key:=JSON``   JSON, whatever the schema says
+``key=value``   strings as they are; numbers; booleans as true, yes, on, 1 or their opposites;
+                arrays and objects as JSON
+``key=@FILE``   the contents of a file, parsed in the same way
+``key:=JSON``   JSON, regardless of the schema
 """
 
 from __future__ import annotations
@@ -30,21 +31,22 @@ from mcp_django.protocol.errors import clip
 
 Schema = Mapping[str, Any]
 
-TOO_DEEP = "the JSON is nested too deep; send fewer levels of arrays and objects"
+TOO_DEEP = "the JSON is nested too deeply; use fewer levels of arrays and objects"
 PAIR = re.compile(r"([^=]*?)(:?=)(.*)", re.DOTALL)
 WORDS = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
-# Any text is a string, so it is tried after the rest; "null" is a word where text is wanted.
+# The order in which types are tried: string after the others, since any text is a string, and null
+# last, so that "null" is text wherever a string is allowed.
 LATE = {"string": 1, "null": 2}
 
 
 def read_pairs(pairs: Iterable[str], schema: Schema) -> dict[str, Any]:
-    """The arguments that were written, with the types that the schema asks for.
+    """Parse ``key=value`` arguments according to a schema.
 
     Raises:
-        CommandError: a word is no pair, names no argument, or cannot be read.
+        CommandError: a word is not a pair, names an unknown argument, or has an invalid value.
     """
     return {
         name: _value(name, sign, text, _member(name, schema))
@@ -53,10 +55,10 @@ def read_pairs(pairs: Iterable[str], schema: Schema) -> dict[str, Any]:
 
 
 def read_text_pairs(pairs: Iterable[str], known: Iterable[str]) -> dict[str, str]:
-    """The arguments of a prompt or a template, which are text on the wire.
+    """Parse the ``key=value`` arguments of a prompt or template, which are strings on the wire.
 
     Raises:
-        CommandError: a word is no pair, or names no argument.
+        CommandError: a word is not a pair, or names an unknown argument.
     """
     text: Schema = {"type": "string"}
     schema = {"properties": dict.fromkeys(known, text), "additionalProperties": False}
@@ -68,10 +70,10 @@ def read_text_pairs(pairs: Iterable[str], known: Iterable[str]) -> dict[str, str
 
 
 def read_object(text: str, option: str) -> dict[str, Any]:
-    """The JSON object that an option gives.
+    """Parse the JSON object of an option.
 
     Raises:
-        CommandError: it gives something else.
+        CommandError: the text is not a JSON object.
     """
     value = _json(option, text)
     if not isinstance(value, dict):
@@ -80,10 +82,10 @@ def read_object(text: str, option: str) -> dict[str, Any]:
 
 
 def _read_value(text: str, schema: Schema) -> Any:
-    """The value that a text stands for.
+    """Parse a text as a value of the schema.
 
     Raises:
-        ValueError: it stands for none of the schema.
+        ValueError: the text is not valid for the schema.
     """
     if "enum" in schema or "const" in schema:
         return _choice(text, schema.get("enum", [schema.get("const")]))
@@ -96,11 +98,11 @@ def _read_value(text: str, schema: Schema) -> Any:
 
 
 def load_json(text: str) -> Any:
-    """Return the JSON value of a text, as strictly as a server reads it.
+    """Parse JSON as strictly as a server does.
 
     Raises:
-        ValueError: it is not JSON; of numbers, NaN and what overflows are not.
-        RecursionError: it is nested too deep.
+        ValueError: the text is not JSON; NaN and numbers that overflow are not.
+        RecursionError: the value is nested too deeply.
     """
     return json.loads(text, parse_float=_finite, parse_constant=_finite)
 
@@ -115,7 +117,7 @@ def _finite(text: str) -> float:
 def _split(word: str) -> tuple[str, str, str]:
     match = PAIR.fullmatch(word)
     if match is None or not match[1]:
-        raise CommandError(f"{word!r} is no argument; write name=value.")
+        raise CommandError(f"{word!r} is not a valid argument; write name=value.")
     return match[1], match[2], match[3]
 
 
@@ -137,7 +139,7 @@ def _value(name: str, sign: str, text: str, schema: Schema) -> Any:
     if text.startswith("@"):
         text = _file(name, Path(text[1:]), is_binary="contentEncoding" in schema)
     try:
-        # An argument that is not UTF-8 arrives as surrogates, which no JSON can carry.
+        # An argument that is not UTF-8 arrives with surrogates, which JSON cannot encode.
         text.encode()
         return _read_value(text, schema)
     except UnicodeEncodeError:
@@ -155,7 +157,7 @@ def _file(name: str, path: Path, *, is_binary: bool) -> str:
     except OSError as exc:
         raise CommandError(f"{name}: {path} cannot be read: {exc.strerror}.") from None
     except UnicodeDecodeError:
-        raise CommandError(f"{name}: {path} is no text in UTF-8.") from None
+        raise CommandError(f"{name}: {path} is not text in UTF-8.") from None
     except ValueError as exc:
         raise CommandError(f"{name}: {str(path)!r} cannot be read: {exc}.") from None
 
@@ -164,13 +166,13 @@ def _json(name: str, text: str) -> Any:
     try:
         return load_json(text)
     except ValueError as exc:
-        raise CommandError(f"{name}: {clip(text)!r} is no JSON: {exc}.") from None
+        raise CommandError(f"{name}: {clip(text)!r} is not valid JSON: {exc}.") from None
     except RecursionError:
         raise CommandError(f"{name}: {TOO_DEEP}.") from None
 
 
 def _alternatives(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """The types that a value may have, each with the schema that says more about it."""
+    """Yield the types that a value may have, each with its schema."""
     for member in schema.get("anyOf") or schema.get("oneOf") or [schema]:
         declared = member.get("type", "any")
         for kind in [declared] if isinstance(declared, str) else declared:
@@ -239,14 +241,13 @@ def _article(noun: str) -> str:
 
 # Fields of an elicitation form --------------------------------------------------------------------
 
-# What a field accepts, in words, and what a typed line means. The fields are those of elicitation
-# (MCP 2026-07-28, "Elicitation", requested schema). The server checks the whole answer again;
-# what is refused here saves a round.
+# Describes and parses the fields of an elicitation form (MCP 2026-07-28, "Elicitation", requested
+# schema). The server validates the answer again; validating here saves a round trip.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A named member of a form."""
+    """A field of an elicitation form."""
 
     name: str
     schema: Schema
@@ -254,12 +255,12 @@ class Field:
 
     @property
     def label(self) -> str:
-        """What the form calls it."""
+        """The label of the field."""
         return str(self.schema.get("title") or self.name)
 
     @property
     def choices(self) -> list[tuple[Any, str]]:
-        """The values to choose from with their titles; empty where anything may be typed."""
+        """The (value, title) pairs to choose from; empty if the field has no choices."""
         schema = self.schema.get("items", {}) if self.is_multiple else self.schema
         titled = schema.get("oneOf") or schema.get("anyOf")
         if titled:
@@ -270,20 +271,20 @@ class Field:
 
     @property
     def is_multiple(self) -> bool:
-        """Whether several of the choices may be taken."""
+        """Whether several choices may be selected."""
         return self.schema.get("type") == "array"
 
     @property
     def has_default(self) -> bool:
-        """Whether nothing typed means something."""
+        """Whether an empty input has a default value."""
         return "default" in self.schema
 
     def with_default(self, value: Any) -> Field:
-        """The same field where nothing typed means this value."""
+        """Return a copy of the field with another default value."""
         return replace(self, schema={**self.schema, "default": value})
 
     def wants(self) -> str:
-        """What may be typed, in a few words."""
+        """Return what the field accepts, in a few words."""
         words = [_kind(self)]
         words += [
             text.format(self.schema[key]) for key, text in RULES.items() if key in self.schema
@@ -293,7 +294,7 @@ class Field:
         return ", ".join(words)
 
     def default_text(self) -> str:
-        """The default as it would be typed."""
+        """Return the default value as it would be typed."""
         default = self.schema["default"]
         if isinstance(default, bool):
             return "yes" if default else "no"
@@ -302,10 +303,10 @@ class Field:
         return default if isinstance(default, str) else json.dumps(default)
 
     def read(self, text: str) -> Any:
-        """Return the value that a line means: an empty one the default, or ``None`` for no value.
+        """Parse a typed line; an empty line is the default, or ``None`` without a default.
 
         Raises:
-            UnfitText: it means none.
+            UnfitText: the text is not valid for the field.
         """
         if not text:
             return self._default()
@@ -319,7 +320,7 @@ class Field:
 
     def _default(self) -> Any:
         if self.is_required and not self.has_default:
-            raise UnfitText("A value is needed.")
+            raise UnfitText("A value is required.")
         return self.schema.get("default")
 
     def _several(self, text: str) -> list[Any]:
@@ -330,7 +331,7 @@ class Field:
         return chosen
 
     def _chosen(self, text: str) -> Any:
-        """The choice by its number, its value or its title."""
+        """Return the choice with this value, title or number."""
         text = text.strip()
         for value, title in self.choices:
             if text.lower() in (str(value).lower(), title.lower()):
@@ -339,7 +340,7 @@ class Field:
             if text == str(number):
                 return value
         titles = ", ".join(title for _, title in self.choices)
-        raise UnfitText(f"{clip(text)!r} is none of: {titles}.")
+        raise UnfitText(f"{clip(text)!r} is not one of: {titles}.")
 
     def _check(self, value: Any) -> None:
         size = len(value) if isinstance(value, str) else value
@@ -354,7 +355,7 @@ class Field:
 
 
 def _parts(text: str) -> list[str]:
-    """Return the members of a list: with commas between, or of a JSON array."""
+    """Return the members of a comma-separated list or a JSON array."""
     if text.lstrip().startswith("["):
         with suppress(ValueError, RecursionError):
             return [str(part) for part in load_json(text)]
@@ -362,7 +363,7 @@ def _parts(text: str) -> list[str]:
 
 
 def fields_of(schema: Schema) -> list[Field]:
-    """The fields of a form, in its order."""
+    """Return the fields of a form, in order."""
     required = schema.get("required", ())
     return [
         Field(name=name, schema=member, is_required=name in required)
@@ -392,23 +393,23 @@ KINDS = {
 
 def _kind(field: Field) -> str:
     if field.choices:
-        return "some of these, with commas between" if field.is_multiple else "one of these"
+        return "some of these, separated by commas" if field.is_multiple else "one of these"
     kind = field.schema.get("type", "string")
     return KINDS.get(field.schema.get("format", ""), KINDS.get(kind, "text"))
 
 
-# Typed text as a value ----------------------------------------------------------------------------
+# Parsers of typed values --------------------------------------------------------------------------
 
 
 class UnfitText(ValueError):
-    """What was typed is not what the field wants; the text says what would be."""
+    """The typed text is not valid for the field; the message says what is."""
 
 
 def _typed_integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UnfitText(f"{clip(text)!r} is no whole number.") from None
+        raise UnfitText(f"{clip(text)!r} is not a whole number.") from None
 
 
 def _typed_number(text: str) -> float:
@@ -417,14 +418,14 @@ def _typed_number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UnfitText(f"{clip(text)!r} is no number.")
+        raise UnfitText(f"{clip(text)!r} is not a number.")
     return int(value) if value.is_integer() else value
 
 
 def _typed_boolean(text: str) -> bool:
     words = {**WORDS, "y": True, "n": False}
     if text.lower() not in words:
-        raise UnfitText(f"{clip(text)!r} is neither yes nor no.")
+        raise UnfitText(f"{clip(text)!r} is not yes or no.")
     return words[text.lower()]
 
 
@@ -462,12 +463,12 @@ FORMATS: Mapping[str, Callable[[str], bool]] = {
 }
 
 
-# The members of a schema as a table ---------------------------------------------------------------
+# Parameters of a schema ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One member, in words that need no knowledge of JSON Schema."""
+    """One member of a schema, described without JSON Schema terms."""
 
     name: str
     type: str
@@ -478,11 +479,11 @@ class Parameter:
 
     @property
     def default_text(self) -> str:
-        """The default as somebody would write it, empty without one."""
+        """The default value as text; empty without a default."""
         return f"= {json.dumps(self.default, ensure_ascii=False)}" if self.has_default else ""
 
     def as_json(self) -> dict[str, Any]:
-        """The same as one JSON object."""
+        """Return the parameter as a JSON object."""
         default = {"default": self.default} if self.has_default else {}
         return {
             "name": self.name,
@@ -494,7 +495,7 @@ class Parameter:
 
 
 def parameters_of(schema: Schema) -> list[Parameter]:
-    """The members of a schema, in the declared order."""
+    """Return the members of a schema, in the declared order."""
     required = schema.get("required", ())
     return [
         Parameter(
@@ -510,7 +511,7 @@ def parameters_of(schema: Schema) -> list[Parameter]:
 
 
 def _type_text(schema: Schema) -> str:
-    """The type of a value in a few words: ``integer``, ``"early" or "late"``, ``date or null``."""
+    """Return the type of a value as text: ``integer``, ``"early" or "late"``, ``date or null``."""
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
         return " or ".join(json.dumps(value, ensure_ascii=False) for value in values)

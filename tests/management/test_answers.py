@@ -63,12 +63,16 @@ def test_an_answer_that_does_not_fit_is_asked_for_again(server: MCPServer) -> No
 @pytest.mark.parametrize(
     ("tool", "answer", "words"),
     [
-        ("order", "maybe", "a form takes NAME=VALUE, or as a whole a JSON object, accept, decline"),
-        ("order", "[]", "a form takes NAME=VALUE"),
-        ("page", "{}", "a page to visit takes accept, decline or cancel"),
-        ("roots", "{}", "roots are a JSON array of directories"),
-        ("roots", "cancel", "The directories were declined"),
-        ("sample", "decline", "The model's answer was declined"),
+        (
+            "order",
+            "maybe",
+            "not valid for a form; write NAME=VALUE for one field, or a JSON object",
+        ),
+        ("order", "[]", "not valid for a form; write NAME=VALUE"),
+        ("page", "{}", "not valid for a page to visit; write accept, decline or cancel"),
+        ("roots", "{}", "not valid for roots; write a JSON array of directories"),
+        ("roots", "cancel", "The request for roots was declined"),
+        ("sample", "decline", "The sampling request was declined"),
     ],
 )
 def test_an_answer_of_the_wrong_kind_is_a_mistake(
@@ -95,7 +99,7 @@ def test_without_a_terminal_the_question_is_shown_with_the_way_to_answer(
     server: MCPServer, tool: str, lines: list[str], way_out: str
 ) -> None:
     message = fails("call", tool, "--server", server.name)
-    assert message.startswith("Server 'The shop' asks, and nobody is at a terminal")
+    assert message.startswith("Server 'The shop' asks for input, but there is no terminal")
     for line in lines:
         assert f"\n  {line}" in message
     assert way_out in message

@@ -51,28 +51,28 @@ def test_a_value_that_does_not_fit_is_told_with_what_is_still_open(server: MCPSe
     assert outcome.status == 1
     assert outcome.error == (
         "--answer count=12: Write a whole number, at least 1, at most 9. "
-        "(count wants a whole number, at least 1, at most 9)\n"
-        "--answer gift=maybe: 'maybe' is neither yes nor no. (gift wants yes or no)\n"
-        "Still open:\n"
+        "(count takes a whole number, at least 1, at most 9)\n"
+        "--answer gift=maybe: 'maybe' is not yes or no. (gift takes yes or no)\n"
+        "Not answered yet:\n"
         "  count: (a whole number, at least 1, at most 9)\n"
         "  gift: (yes or no)\n"
         "  note: (text, may be empty)\n"
-        "  extras: (some of these, with commas between, may be empty: bow, card, wrap)"
+        "  extras: (some of these, separated by commas, may be empty: bow, card, wrap)"
     )
 
 
 @pytest.mark.parametrize(
     ("tool", "answer", "words"),
     [
-        ("order", "size=huge", "'huge' is none of: small, large."),
-        ("order", "size=", "--answer size=: A value is needed."),
-        ("order", "count=many", "'many' is no whole number."),
-        ("order", 'extras=["tape"]', "'tape' is none of: bow, card, wrap."),
-        ("visit", "day=tomorrow", "day wants a date (2026-03-01)"),
-        ("visit", "price=NaN", "'NaN' is no number."),
-        ("visit", "price=1e999", "'1e999' is no number."),
-        ("visit", "code=toolong", "code wants text, at least 3 characters, at most 4 characters"),
-        pytest.param("visit", f"price={'9' * 99_999}x", "…' is no number.", id="long"),
+        ("order", "size=huge", "'huge' is not one of: small, large."),
+        ("order", "size=", "--answer size=: A value is required."),
+        ("order", "count=many", "'many' is not a whole number."),
+        ("order", 'extras=["tape"]', "'tape' is not one of: bow, card, wrap."),
+        ("visit", "day=tomorrow", "day takes a date (2026-03-01)"),
+        ("visit", "price=NaN", "'NaN' is not a number."),
+        ("visit", "price=1e999", "'1e999' is not a number."),
+        ("visit", "code=toolong", "code takes text, at least 3 characters, at most 4 characters"),
+        pytest.param("visit", f"price={'9' * 99_999}x", "…' is not a number.", id="long"),
     ],
 )
 def test_each_rule_is_named(server: MCPServer, tool: str, answer: str, words: str) -> None:
@@ -106,8 +106,8 @@ def test_an_answer_that_nothing_asked_for_is_a_warning_after_a_success(server: M
     outcome = run("call", "order", "--server", server.name, *answers)
     assert outcome.out.startswith("Order(size='small'")
     assert outcome.err == (
-        "No question asked for --answer siez=large. Did you mean size?\n"
-        "No question asked for --answer accept.\n"
+        "No request used --answer siez=large. Did you mean size?\n"
+        "No request used --answer accept.\n"
     )
 
 
@@ -115,19 +115,19 @@ def test_an_answer_that_nothing_asked_for_is_part_of_the_error(server: MCPServer
     outcome = answered(server, "order", "siez=large")
     assert outcome.status == 1
     assert "size: (one of these: small, large)" in outcome.error
-    assert outcome.error.endswith("No question asked for --answer siez=large. Did you mean size?")
+    assert outcome.error.endswith("No request used --answer siez=large. Did you mean size?")
 
 
 def test_what_has_no_fields_says_that_it_takes_no_names(server: MCPServer) -> None:
     for tool in ("sample", "roots"):
         outcome = answered(server, tool, "x=1")
         assert outcome.status == 1
-        assert "(NAME=VALUE is for the fields of forms)" in outcome.error
-        assert "No question asked for --answer x=1." in outcome.error
+        assert "(NAME=VALUE is for form fields only)" in outcome.error
+        assert "No request used --answer x=1." in outcome.error
     assert answered(server, "sample", '"x=1"').out.startswith("x=1|")
 
 
 def test_all_questions_of_a_round_are_told(server: MCPServer) -> None:
     outcome = answered(server, "several")
     assert "user: Say hi." in outcome.error
-    assert "Asked at the same time:\n  Which directories do you work in?" in outcome.error
+    assert "Requested at the same time:\n  Which directories do you work in?" in outcome.error

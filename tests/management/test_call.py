@@ -66,7 +66,7 @@ def test_a_failure_of_the_tool_is_printed_and_ends_with_one() -> None:
     person()
     outcome = attempt("call", "fail", "kind=tool", "--user", "ada")
     assert (outcome.out, outcome.status) == ("Try 'ok'.\n", 1)
-    assert outcome.error == "The tool 'fail' answered with an error."
+    assert outcome.error == "The tool 'fail' returned an error result."
     outcome = attempt("call", "takings", "day=soon", "--user", "ada", "--json")
     assert outcome.status == 1
     assert json.loads(outcome.out)["result"]["isError"] is True
@@ -131,10 +131,10 @@ def test_a_client_of_an_open_server_needs_no_user() -> None:
 def test_a_closed_server_says_how_to_get_in() -> None:
     assert fails("call", "add", "a=1") == (
         "The tool 'add' is on server 'default', which needs IsAuthenticated; "
-        "say who calls with --user."
+        "name the user to call as with --user."
     )
     assert fails("call", "members_tool") == (
-        "The tool 'members_tool' needs auth.view_group; say who calls with --user."
+        "The tool 'members_tool' needs auth.view_group; name the user to call as with --user."
     )
 
 
@@ -145,7 +145,7 @@ def test_a_user_who_is_refused_is_told_by_what() -> None:
         "ada may not use server 'staff', which needs IsStaff."
     )
     assert fails("call", "secret_tool", "--user", "ada") == (
-        "The tool 'secret_tool' is hidden from ada by IsStaff; a client is told: "
+        "The tool 'secret_tool' is hidden from ada by IsStaff; a client receives: "
         "No tool named 'secret_tool' on server 'default'; see tools/list."
     )
     assert run("call", "scoped_tool", "--user", "ada").out == "scoped\n"
@@ -178,13 +178,13 @@ def test_both_kinds_of_a_name_can_be_called() -> None:
     [
         (["ecko", "text=x"], "There is no component 'ecko'. Did you mean echo"),
         (["echo", "txt=x"], "There is no argument 'txt'. Did you mean text?"),
-        (["echo", "text"], "'text' is no argument; write name=value."),
-        (["echo", "=x"], "'=x' is no argument; write name=value."),
+        (["echo", "text"], "'text' is not a valid argument; write name=value."),
+        (["echo", "=x"], "'=x' is not a valid argument; write name=value."),
         (["echo", "--json-args", "[]"], "--json-args takes a JSON object"),
-        (["echo", "--json-args", "{"], "--json-args: '{' is no JSON"),
+        (["echo", "--json-args", "{"], "--json-args: '{' is not valid JSON"),
         (["shop://about", "a=1"], "takes no arguments"),
         (["order", "nunber=1"], "There is no argument 'nunber'. Did you mean number?"),
-        (["order"], "Give number=…, or a whole URI."),
+        (["order"], "Pass number=…, or a whole URI."),
         (["apologize", "tne=warm"], "There is no argument 'tne'. Did you mean tone?"),
     ],
 )
@@ -200,7 +200,7 @@ def test_a_guard_on_an_open_server_hides_from_those_without_it() -> None:
         """Only staff."""
         raise ToolError("never")
 
-    assert "needs IsStaff; say who calls" in fails("call", "vault", "--server", server.name)
+    assert "needs IsStaff; name the user" in fails("call", "vault", "--server", server.name)
 
 
 def test_ctrl_c_ends_the_call_without_a_traceback() -> None:

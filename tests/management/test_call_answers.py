@@ -33,7 +33,7 @@ def test_what_is_no_text_is_described(tmp_path: Path) -> None:
         "more words",
         f"[image, image/png, {len(PIXEL)} bytes]",
         "[audio, audio/wav, 4 bytes]",
-        "[shop://note, of no stated type]",
+        "[shop://note, unknown type]",
         "note",
         "[link to shop://about: about]",
     ]
@@ -65,7 +65,7 @@ def test_the_first_binary_may_be_in_a_prompt_or_embedded(tmp_path: Path) -> None
 
 def test_nothing_binary_is_a_mistake(tmp_path: Path) -> None:
     target = tmp_path / "none"
-    assert "no image, sound or blob" in fails("call", "echo", "text=x", "--output", str(target))
+    assert "no image, audio or blob" in fails("call", "echo", "text=x", "--output", str(target))
     assert not target.exists()
     server = server_of()
 

@@ -34,17 +34,17 @@ def add(a: int, b: float = 1.0) -> float:
         (["add", "a=1", "b=NaN"], "b: write a number, not 'NaN'."),
         (["add", "a=1", "b=Infinity"], "b: write a number, not 'Infinity'."),
         (["add", "a=1", "b=1e999"], "b: write a number, not '1e999'."),
-        (["add", "a=1", f"b={'9' * 400}"], "The tool 'add' answered with an error."),
-        (["add", "a=1", "b:=NaN"], "b: 'NaN' is no JSON: NaN is not a JSON number."),
+        (["add", "a=1", f"b={'9' * 400}"], "The tool 'add' returned an error result."),
+        (["add", "a=1", "b:=NaN"], "b: 'NaN' is not valid JSON: NaN is not a JSON number."),
         (["add", "a=1", "b:=[-Infinity]"], "-Infinity is not a JSON number."),
-        (["echo", "value:=1e999"], "value: '1e999' is no JSON: 1e999 is not a JSON number."),
+        (["echo", "value:=1e999"], "value: '1e999' is not valid JSON: 1e999 is not a JSON number."),
         (["echo", "--json-args", '{"value": 1e999}'], "1e999 is not a JSON number."),
         (["add", f"a={'9' * 5000}"], "a: write an integer, not '999"),
         (["echo", f"value={DEEP}"], "value: the JSON is nested too deep"),
         (["echo", f"value:={DEEP}"], "value: the JSON is nested too deep"),
         (["echo", "--json-args", DEEP], "--json-args: the JSON is nested too deep"),
         (["echo", "value=caf\udce9"], "value: 'caf\\udce9' is not text in UTF-8."),
-        (["echo", 'value:="\\ud800"'], "'\\ud800' is not valid UTF-8; write it in UTF-8."),
+        (["echo", 'value:="\\ud800"'], "'\\ud800' is not valid UTF-8; encode it in UTF-8."),
         (["echo", "value=@a\0b"], "value: 'a\\x00b' cannot be read: embedded null byte."),
         (["echo", "value=@/nowhere"], "value: /nowhere cannot be read: No such file"),
         (["ec\0ho"], "There is no component 'ec\\x00ho' on"),
@@ -116,7 +116,8 @@ def test_whatever_a_component_raises_is_told(
     function: Callable[..., Any] = tool_later if is_async else tool
     server = server_of(function)
     assert fails("call", function.__name__, "--server", server.name) == (
-        f"The tool {function.__name__!r} raised {told}\nRun it again with --traceback to see where."
+        f"The tool {function.__name__!r} raised {told}\n"
+        "Run the command again with --traceback to see where."
     )
 
 
@@ -194,7 +195,7 @@ def test_a_urlconf_that_cannot_be_imported_is_named(settings: Any, module: str) 
         ),
         (
             OperationalError('database "x" does not exist'),
-            'database "x" does not exist. Run it again with --traceback to see where.',
+            'database "x" does not exist. Run the command again with --traceback to see where.',
         ),
     ],
     ids=str,
@@ -229,7 +230,7 @@ def test_an_output_that_fails_is_told(late: bool) -> None:
     server = server_of(echo)
     arguments = ("call", "echo", "value=1", "--server", server.name)
     for exception, reason in (
-        (BrokenPipeError(32, "Broken pipe"), "its reader has gone"),
+        (BrokenPipeError(32, "Broken pipe"), "its reader has closed the pipe"),
         (OSError(28, "No space left on device"), "No space left on device"),
     ):
         with pytest.raises(CommandError) as caught:

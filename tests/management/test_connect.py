@@ -52,7 +52,7 @@ def test_vscode_asks_for_the_token_itself() -> None:
             }
         },
     }
-    assert "asks for it once" in run("connect", "vscode").err
+    assert "asks for the token once" in run("connect", "vscode").err
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_client_in_a_cloud_is_told_the_address_and_no_token(client: str) -> No
     assert "public https://" not in outcome.err
     assert json.loads(run("connect", client, "--json").out) == {"url": "https://shop.example/mcp"}
     local = run("connect", client, "--url", "http://127.0.0.1:8000/mcp").err
-    assert "needs a public https:// address" in local
+    assert "needs a public https:// URL" in local
 
 
 @pytest.mark.parametrize("client", HOSTS)

@@ -40,7 +40,7 @@ def test_a_site_that_does_not_know_its_address_is_taken_to_be_local(settings: An
 
 def test_a_server_that_is_not_mounted_needs_its_address() -> None:
     server = server_of()
-    assert "give it with --url" in fails("connect", "cursor", "--server", server.name)
+    assert "pass its URL with --url" in fails("connect", "cursor", "--server", server.name)
     given = ("--url", "https://x.example/mcp")
     out = run("connect", "cursor", "--server", server.name, *given).out
     assert json.loads(out)["mcpServers"][server.name] == {"url": "https://x.example/mcp"}
@@ -51,7 +51,7 @@ def test_a_site_without_a_default_server_has_to_choose(monkeypatch: pytest.Monke
     monkeypatch.setattr(lookups, "all_servers", lambda: servers)
     url = ("--url", "https://x.example/mcp")
     first, second = sorted(one.name for one in servers)
-    assert f"Choose with --server: {first}, {second}" in fails("connect", "cursor", *url)
+    assert f"choose one with --server: {first}, {second}" in fails("connect", "cursor", *url)
     servers.pop()
     assert servers[0].name in run("connect", "cursor", *url).out
     servers.clear()
@@ -73,11 +73,11 @@ def test_the_user_is_named_in_the_command_that_makes_a_token() -> None:
 def test_a_client_of_revisions_that_are_not_served_is_told(settings: Any) -> None:
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": ["2026-07-28"]}
     assert (
-        "Gemini CLI was seen to speak 2025-06-18; this site serves 2026-07-28."
+        "Gemini CLI is known to support 2025-06-18; this site serves 2026-07-28."
         in run("connect", "gemini-cli").err
     )
-    assert "was seen to speak" not in run("connect", "claude-code").err
-    assert "was seen to speak 2025-11-25;" in run("connect", "claude-code", "--stdio").err
+    assert "is known to support" not in run("connect", "claude-code").err
+    assert "is known to support 2025-11-25;" in run("connect", "claude-code", "--stdio").err
 
 
 def test_without_a_client_all_are_listed_a_line_each() -> None:
@@ -93,15 +93,18 @@ def test_without_a_client_all_are_listed_a_line_each() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["cursr"], "There is no client 'cursr' here. Did you mean cursor"),
+        (["cursr"], "There is no client 'cursr'. Did you mean cursor"),
         (["cursor", "--server", "stuff"], "Did you mean staff?"),
-        (["cursor", "--url", "shop.example/mcp"], "--url 'shop.example/mcp' is no address"),
-        (["cursor", "--url", "ftp://x/mcp"], "is no address"),
-        (["cursor", "--token-env", "A-B"], "--token-env 'A-B' is no name"),
-        (["claude-desktop", "--token-env", "T"], "reads no token from the environment"),
-        (["inspector", "--token-env", "T"], "reads no token from the environment"),
-        (["curl", "--stdio"], "curl starts no servers; leave out --stdio, or use: claude-code"),
-        (["chatgpt", "--stdio"], "ChatGPT starts no servers"),
+        (["cursor", "--url", "shop.example/mcp"], "'shop.example/mcp' is not an HTTP URL"),
+        (["cursor", "--url", "ftp://x/mcp"], "is not an HTTP URL"),
+        (["cursor", "--token-env", "A-B"], "--token-env 'A-B' is not a valid name"),
+        (["claude-desktop", "--token-env", "T"], "cannot read a token from the environment"),
+        (["inspector", "--token-env", "T"], "cannot read a token from the environment"),
+        (
+            ["curl", "--stdio"],
+            "curl cannot start a server; omit --stdio, or choose one of: claude-code",
+        ),
+        (["chatgpt", "--stdio"], "ChatGPT cannot start a server"),
         (["cursor", "--stdio", "--token", "t"], "--token is for HTTP"),
         (["cursor", "--stdio", "--token-env", "T"], "--token-env is for HTTP"),
         (["cursor", "--stdio", "--url", "https://x/mcp"], "--url is for HTTP"),

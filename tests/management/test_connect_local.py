@@ -111,5 +111,8 @@ def test_the_command_starts_a_server_that_answers() -> None:
 
 
 def test_nobody_in_particular_is_let_into_a_closed_server() -> None:
-    assert "lets nobody in without --user" in run("connect", "cursor", "--stdio").err
-    assert "without --user" not in run("connect", "cursor", "--stdio", "--server", "open").err
+    assert (
+        "rejects anonymous calls; set the user with --user"
+        in run("connect", "cursor", "--stdio").err
+    )
+    assert "with --user" not in run("connect", "cursor", "--stdio", "--server", "open").err

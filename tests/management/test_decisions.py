@@ -60,7 +60,7 @@ def test_the_list_tells_what_is_switched_off_and_shows_the_rest_as_offered(
     assert found["plane"]["permission"] == ["group joiners"]
     text = run("list", "--server", bench.name).out
     (line,) = [line for line in text.splitlines() if line.split()[:1] == ["saw"]]
-    assert "switched off in the admin" in line
+    assert "disabled in the admin" in line
 
 
 def test_the_list_of_a_user_has_what_that_user_sees(bench: MCPServer) -> None:
@@ -75,7 +75,7 @@ def test_inspect_shows_what_is_offered(bench: MCPServer) -> None:
     found = json.loads(run("inspect", "plane", *place).out)
     assert (found["enabled"], found["wire"]["title"]) == (True, "Smooth")
     assert not json.loads(run("inspect", "saw", *place).out)["enabled"]
-    assert "Switched off in the admin." in run("inspect", "saw", "--server", bench.name).out
+    assert "Disabled in the admin." in run("inspect", "saw", "--server", bench.name).out
 
 
 def test_inspect_says_why_a_user_does_not_see_it(bench: MCPServer) -> None:
@@ -88,18 +88,18 @@ def test_inspect_says_why_a_user_does_not_see_it(bench: MCPServer) -> None:
 def test_a_call_of_what_is_switched_off_says_so(bench: MCPServer) -> None:
     person()
     error = fails("call", "saw", "--server", bench.name, "--user", "ada")
-    assert "hidden from ada by the admin, where it is switched off" in error
+    assert "hidden from ada by the admin, where it is disabled" in error
 
 
 def test_a_server_that_is_switched_off_is_told_as_such() -> None:
     server = server_of(saw)
     Server.objects.create(name=server.name, is_enabled=False)
-    assert "switched off in the admin" in run("list", "--server", server.name).out
+    assert "disabled in the admin" in run("list", "--server", server.name).out
     (found,) = json.loads(run("list", "--server", server.name, "--json").out)
     assert not found["enabled"]
     person()
     error = fails("call", "saw", "--server", server.name, "--user", "ada")
-    assert error == f"The server {server.name!r} is switched off in the admin."
+    assert error == f"The server {server.name!r} is disabled in the admin."
 
 
 def test_without_a_database_the_list_is_that_of_the_code(bench: MCPServer) -> None:

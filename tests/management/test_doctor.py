@@ -75,7 +75,7 @@ def test_a_whole_site_is_well_for_every_host(host: str) -> None:
     assert "✓ issuer: https://shop.example" in lines
     assert "✓ PKCE: S256" in lines
     assert any(line.startswith("✓ authorization: 302: sends the user to") for line in lines)
-    assert any(line.startswith("✓ token: refuses a made-up code with") for line in lines)
+    assert any(line.startswith("✓ token: rejects a made-up code with") for line in lines)
 
 
 def test_what_concerns_every_host_is_told_once() -> None:
@@ -124,13 +124,13 @@ def test_a_site_without_oauth_is_for_hosts_that_take_a_token(settings: Any) -> N
     assert {slug for slug in HOSTS if not charts[slug]["ok"]} == {"claude-ai", "chatgpt"}
     assert "mcp_django.oauth" in step(charts["chatgpt"], "sign-in")["fix"]
     assert "mcp connect" in step(charts["vscode"], "token")["found"]
-    assert outcome.error == "Something is in the way of: Claude, ChatGPT."
+    assert outcome.error == "These hosts cannot connect: Claude, ChatGPT."
 
 
 def test_an_open_server_is_for_every_host(settings: Any) -> None:
     settings.ROOT_URLCONF = "tests.urls"
     outcome = run("doctor", "--server", "open")
-    assert outcome.out.count("✓ endpoint: 200: open to everybody") == len(HOSTS)
+    assert outcome.out.count("✓ endpoint: 200: anonymous access is allowed") == len(HOSTS)
 
 
 def test_a_host_that_is_not_allowed_is_told_with_the_setting(settings: Any) -> None:
@@ -189,12 +189,12 @@ def test_an_issuer_elsewhere_is_told_with_the_setting(settings: Any) -> None:
 
 
 def test_a_mistake_on_the_command_line_is_named() -> None:
-    assert "There is no host 'vscod' here. Did you mean vscode?" in fails(
-        "doctor", "--host", "vscod"
-    )
+    assert "There is no host 'vscod'. Did you mean vscode?" in fails("doctor", "--host", "vscod")
     assert "more than 0 seconds" in fails("doctor", "--timeout", "0")
-    assert "is no address" in fails("doctor", "ftp://x")
-    assert "a URL says which one" in fails("doctor", "https://x.example/mcp", "--server", "orders")
+    assert "is not an HTTP URL" in fails("doctor", "ftp://x")
+    assert "omit it if you pass a URL" in fails(
+        "doctor", "https://x.example/mcp", "--server", "orders"
+    )
 
 
 def test_the_page_names_every_option_and_every_host() -> None:

@@ -165,7 +165,7 @@ def test_an_issuer_elsewhere_is_the_one_to_be_mended() -> None:
     site.replaced["GET", f"{issuer}/.well-known/oauth-authorization-server"] = answer(200, document)
     found = last(site)
     assert found.name == "PKCE"
-    assert found.fix.startswith(f"Have {issuer} say")
+    assert found.fix.startswith(f"Have {issuer} list S256")
 
 
 def _other_method(site: Site) -> None:
@@ -220,7 +220,7 @@ def _other_method(site: Site) -> None:
                 {("POST", "/token"): answer(301, location="/token/")}
             ),
             "token",
-            "both spellings",
+            "without a trailing slash",
         ),
         (
             lambda site: site.replaced.update(

@@ -67,14 +67,14 @@ def test_everything_is_said_of_a_tool() -> None:
         "idempotentHint": True,
         "openWorldHint": False,
     }
-    assert found["audience"] == "Seen and used by callers that pass IsAuthenticated."
+    assert found["audience"] == "Visible to and usable by callers with IsAuthenticated."
     assert found["portability"] == []
     text = run("inspect", "takings").out
     assert f"tests.example.mcp:{code.co_firstlineno} takings()" in text
     assert "  day  date  required  The trading day" in text
     assert "readOnlyHint=true, idempotentHint=true, openWorldHint=false" in text
     assert "on the wire at 2026-07-28" in text
-    assert "Nothing that a host is known to choke on." in text
+    assert "No problems with known hosts." in text
 
 
 def test_what_a_host_chokes_on_is_found() -> None:
@@ -110,15 +110,14 @@ def test_who_may_see_it_is_said_with_what_guards_it() -> None:
     assert found["permission"] == ["auth.view_group"]
     assert found["server_permission"] == ["IsStaff"]
     assert found["audience"] == (
-        "Seen by callers that pass IsStaff and auth.view_group; "
-        "used with a credential that holds: groups:read."
+        "Visible to callers with IsStaff and auth.view_group; usable with the scopes: groups:read."
     )
 
 
 def test_the_filter_by_scopes_changes_who_sees_it(settings: Any) -> None:
     settings.MCP_DJANGO = {"LIST_FILTER": "scopes"}
     found = inspected("scoped_tool")
-    assert found["audience"].endswith("with a credential that holds: orders:write orders:read.")
+    assert found["audience"].endswith("with the scopes: orders:write orders:read.")
 
 
 @pytest.mark.django_db
@@ -188,7 +187,7 @@ def test_a_name_of_several_kinds_has_to_be_chosen() -> None:
     server.tool(both)
     server.prompt(both)
     message = fails("inspect", "both", "--server", server.name)
-    assert f"'both' is several things on server {server.name!r}. Choose:" in message
+    assert f"'both' is the name of several components on server {server.name!r}. Choose:" in message
     assert "--kind tools" in message
     assert "--kind prompts" in message
     for kind in ("tool", "prompt"):
@@ -204,7 +203,7 @@ def test_a_name_of_several_resources_has_to_be_chosen_by_uri() -> None:
 
     server.resource("x://a")(both)
     server.resource("x://b")(both)
-    assert "give one of: x://a, x://b" in fails("inspect", "both", "--server", server.name)
+    assert "use one of: x://a, x://b" in fails("inspect", "both", "--server", server.name)
     assert inspected("x://b", "--server", server.name)["uri"] == "x://b"
 
 
@@ -264,7 +263,7 @@ def test_the_code_is_found_behind_what_wraps_it() -> None:
         (["echo", "--server", "staff"], "There is no component 'echo' on server 'staff'."),
         (["add", "--protocol-version", "2026-07-27"], "Did you mean 2026-07-28"),
         (["add", "--server", "defaut"], "Did you mean default?"),
-        (["add", "--kind", "x"], "'x' is no kind"),
+        (["add", "--kind", "x"], "'x' is not a valid kind"),
         ([], "name"),
     ],
 )

@@ -73,7 +73,7 @@ def test_the_address_is_whole_where_the_site_knows_its_own(settings: Any) -> Non
 def test_a_server_without_an_address_says_so() -> None:
     server = server_of()
     assert listed("--server", server.name)[0]["urls"] == []
-    assert "no fixed address in the URLconf" in run("list", "--server", server.name).out
+    assert "no URL without arguments in the URLconf" in run("list", "--server", server.name).out
 
 
 def test_every_component_is_one_aligned_line_with_its_flags() -> None:
@@ -159,7 +159,7 @@ def test_a_server_that_refuses_the_user_shows_nothing() -> None:
     person()
     (server,) = listed("--server", "staff", "--user", "ada")
     assert (server["admitted"], server["components"]) == (False, [])
-    assert "ada may not enter." in run("list", "--server", "staff", "--user", "ada").out
+    assert "ada may not use this server." in run("list", "--server", "staff", "--user", "ada").out
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_form_is_filled_in_field_by_field(server: MCPServer) -> None:
     assert "a whole number, at least 1, at most 9 [2]: " in said
     assert "yes or no [no]: " in said
     assert "text, may be empty: " in said
-    assert "    3  wrap\n    some of these, with commas between, may be empty: " in said
+    assert "    3  wrap\n    some of these, separated by commas, may be empty: " in said
     assert '"note": "fragile"' in said
 
 
@@ -46,12 +46,12 @@ def test_what_does_not_fit_is_asked_again(server: MCPServer) -> None:
     lines = ["y", "", "huge", "large", "ten", "10", "9", "perhaps", "no", "", "ribbon", "card", "y"]
     outcome = asked(server, "order", *lines)
     assert outcome.out == "Order(size='large', count=9, gift=False, note=None, extras=['card'])\n"
-    assert "A value is needed." in outcome.err
-    assert "'huge' is none of: small, large." in outcome.err
-    assert "'ten' is no whole number." in outcome.err
+    assert "A value is required." in outcome.err
+    assert "'huge' is not one of: small, large." in outcome.err
+    assert "'ten' is not a whole number." in outcome.err
     assert "Write a whole number, at least 1, at most 9." in outcome.err
-    assert "'perhaps' is neither yes nor no." in outcome.err
-    assert "'ribbon' is none of: bow, card, wrap." in outcome.err
+    assert "'perhaps' is not yes or no." in outcome.err
+    assert "'ribbon' is not one of: bow, card, wrap." in outcome.err
 
 
 def test_formats_are_checked(server: MCPServer) -> None:
@@ -65,7 +65,7 @@ def test_formats_are_checked(server: MCPServer) -> None:
     assert "price=1.5" in outcome.out
     assert outcome.err.count("Write a date (2026-03-01).") == 2
     assert "Write a date and time (2026-03-01T14:30:00Z)." in outcome.err
-    assert "'nan' is no number." in outcome.err
+    assert "'nan' is not a number." in outcome.err
     assert "Write an e-mail address." in outcome.err
     assert outcome.err.count("Write text, at least 3 characters, at most 4 characters.") == 2
 
@@ -103,10 +103,10 @@ def test_choices_have_titles_and_values() -> None:
         "price": 2.5,
     }
     assert "  Your color\n    1  Red\n    2  Green\n" in outcome.err
-    assert "Choose some of these, with commas between, at least 1, at most 1." in outcome.err
+    assert "Choose some of these, separated by commas, at least 1, at most 1." in outcome.err
     assert "one of these [b]: " in outcome.err
     assert "Write a URI." in outcome.err
-    assert "'lots' is no number." in outcome.err
+    assert "'lots' is not a number." in outcome.err
     assert "Write a number, at most 10." in outcome.err
     message = fails("call", "tool", "--server", server.name)
     assert "  one: Your color (one of these: #f00 (Red), #0f0 (Green))\n" in message
@@ -150,7 +150,7 @@ def test_answers_can_be_refused_at_the_last_moment(server: MCPServer) -> None:
 def test_a_letter_that_means_nothing_is_explained(server: MCPServer) -> None:
     outcome = asked(server, "confirm", "x", "y")
     assert outcome.out == "done\n"
-    assert "Enter goes on; n: decline, c: cancel." in outcome.err
+    assert "Enter: continue, n: decline, c: cancel." in outcome.err
 
 
 def test_the_end_of_the_input_cancels(server: MCPServer) -> None:
@@ -159,7 +159,7 @@ def test_the_end_of_the_input_cancels(server: MCPServer) -> None:
     assert (outcome.out, outcome.status) == (cancelled.out, 1)
     for tool in ("sample", "roots"):
         outcome = asked(server, tool, ended=True)
-        assert outcome.error == "The question was not answered, so the call ended."
+        assert outcome.error == "The request was not answered, so the call ended."
 
 
 def test_a_page_is_shown_with_its_host_and_waited_for(server: MCPServer) -> None:

@@ -27,7 +27,7 @@ def test_a_traceback_is_shown_where_it_is_asked_for() -> None:
     assert (done.returncode, done.stdout.count("\n")) == (1, 1)
     assert done.stderr == (
         "CommandError: The tool 'bug' raised LookupError: the shelf is empty\n"
-        "Run it again with --traceback to see where.\n"
+        "Run the command again with --traceback to see where.\n"
     )
     done = call("bug", "--traceback")
     assert done.returncode == 1
@@ -50,8 +50,8 @@ def test_a_configured_log_is_left_alone(tmp_path: Path) -> None:
         ('"$@" <&- >&-', "emoji", "The standard output is closed, so nothing was run."),
         ('"$@" >/dev/full', "emoji", "cannot be written to: No space left on device."),
         ('"$@" >/dev/full', "lines", "cannot be written to: No space left on device."),
-        ('"$@" | true', "emoji", "cannot be written to: its reader has gone."),
-        ('"$@" | true', "lines", "cannot be written to: its reader has gone."),
+        ('"$@" | true', "emoji", "cannot be written to: its reader has closed the pipe."),
+        ('"$@" | true', "lines", "cannot be written to: its reader has closed the pipe."),
     ],
 )
 def test_an_output_that_fails_is_told(line: str, tool: str, error: str) -> None:
@@ -120,7 +120,7 @@ def test_a_database_that_fails_is_named_with_the_way_out(
     assert empty.endswith(". Did you run manage.py migrate?")
     none = error()
     assert none.startswith(
-        "CommandError: The database 'default' cannot be used: settings.DATABASES"
+        "CommandError: The database 'default' is not configured: settings.DATABASES"
     )
 
 
@@ -150,7 +150,7 @@ def test_a_urlconf_that_cannot_be_imported_is_named() -> None:
         assert done.stderr == (
             "CommandError: ROOT_URLCONF 'no.urls' cannot be imported: "
             "ModuleNotFoundError: No module named 'no'\n"
-            "Run it again with --traceback to see where.\n"
+            "Run the command again with --traceback to see where.\n"
         )
 
 

@@ -134,7 +134,7 @@ def test_a_token_is_revoked_by_its_number() -> None:
         (["create", "ada", "--name", ""], "--name"),
         (["create"], "user"),
         (["list", "--user", "nobody"], "There is no user 'nobody'."),
-        (["revoke", "999"], "There is no token 999; see mcp token list."),
+        (["revoke", "999"], "There is no token 999; see manage.py mcp token list."),
         (["revoke", "x"], "invalid int value"),
         ([], "action"),
         (["unknown"], "unknown"),

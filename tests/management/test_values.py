@@ -106,7 +106,7 @@ def test_a_value_has_the_type_of_its_argument(pair: str, value: str) -> None:
         ("size=m", "size: write one of s, l, not 'm'."),
         ("level=3", "level: write one of 1, 2, not '3'."),
         ("maybe=five", "maybe: write an integer or null, not 'five'."),
-        ("number:=five", "number: 'five' is no JSON"),
+        ("number:=five", "number: 'five' is not valid JSON"),
         ("text=@/no/such/file", "text: /no/such/file cannot be read: No such file"),
         ("numbr=5", "There is no argument 'numbr'. Did you mean number?"),
     ],
@@ -125,7 +125,7 @@ def test_a_value_is_read_from_a_file(tmp_path: Path) -> None:
     assert (found["text"], found["many"], found["data"]) == ("'ä\\nb'", "[1, 2]", r"b'\xff\x00'")
     server = server_of(everything)
     message = fails("call", "everything", f"text=@{data}", "--server", server.name)
-    assert message == f"text: {data} is no text in UTF-8."
+    assert message == f"text: {data} is not text in UTF-8."
 
 
 def test_bytes_without_a_file_are_given_in_base64() -> None:

@@ -81,7 +81,7 @@ def test_without_a_user_a_closed_server_refuses_and_says_what_helps(tmp_path: Pa
             assert HINT in error["message"]
         process.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}})
         assert HINT in process.response()["error"]["message"]
-    assert "'default' will refuse every request" in process.stderr
+    assert "'default' will reject every request" in process.stderr
     assert HINT in process.stderr
 
 
@@ -96,7 +96,7 @@ def test_a_user_whom_the_server_does_not_want_is_refused(tmp_path: Path) -> None
         user.save()
         assert process.call("staff_tool") == "done"
         assert "capabilities" in process.request("server/discover")["result"]
-    assert "'staff' will refuse every request: You may not use this server." in process.stderr
+    assert "'staff' will reject every request: You may not use this server." in process.stderr
 
 
 def test_an_anonymous_caller_learns_what_a_tool_of_an_open_server_needs(tmp_path: Path) -> None:

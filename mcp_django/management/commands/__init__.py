@@ -1,1 +1,1 @@
-"""One command, ``mcp``; what it can do is in ``subcommands``."""
+"""The management command ``mcp``; its subcommands are modules of ``mcp_django.management``."""

@@ -1,4 +1,4 @@
-"""``manage.py mcp SUBCOMMAND``: the management command of MCP, and its argument parser."""
+"""``manage.py mcp SUBCOMMAND``: the management command, and its argument parser."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from mcp_django.storage.call_rows import call_log
 
 
 class Command(BaseCommand):
-    """Finds the subcommand and hands the rest to it."""
+    """Dispatches to the subcommands."""
 
     help = "Manage this site's MCP servers."
-    # Whoever calls the command from code may say where answers to questions come from.
+    # ``call_command("mcp", ..., stdin=...)`` sets the input that client requests are answered from.
     stealth_options = ("stdin",)
 
     def __init__(self, stdout: Any = None, stderr: Any = None, **options: Any) -> None:
@@ -46,7 +46,7 @@ class Command(BaseCommand):
         super().__init__(out, err, **options)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Let each subcommand describe its own arguments."""
+        """Add the parser of each subcommand."""
         subcommands = parser.add_subparsers(
             title="subcommands", dest="subcommand", required=True, parser_class=_SubcommandParser
         )
@@ -61,10 +61,10 @@ class Command(BaseCommand):
         prune.add_arguments(subcommands)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Run, and end in a sentence: this is the one place that turns exceptions into one.
+        """Run the command; any exception becomes a ``CommandError`` of one sentence here.
 
         Raises:
-            CommandError: anything at all went wrong.
+            CommandError: the command failed.
         """
         if options.get("stdout"):
             options["stdout"] = OutputStream(options["stdout"])
@@ -74,7 +74,7 @@ class Command(BaseCommand):
             output = super().execute(*args, **options)
             self.stdout.flush()
         except (Exception, KeyboardInterrupt) as exc:
-            # What was printed before is shown before the error; if it cannot be, one error is told.
+            # Flush so that earlier output appears before the error; report only the first error.
             with suppress(CommandError):
                 self.stdout.flush()
             if isinstance(exc, CommandError):
@@ -86,21 +86,21 @@ class Command(BaseCommand):
         """Run the chosen subcommand.
 
         Raises:
-            CommandError: nothing could be printed; then nothing is run either.
-            ImproperlyConfigured: ``MCP_DJANGO`` is wrong.
+            CommandError: the standard output is closed, so nothing is run.
+            ImproperlyConfigured: ``MCP_DJANGO`` is not valid.
         """
-        # The subcommands skip the system checks, one of which says what is wrong elsewhere.
+        # The subcommands skip the system checks, so invalid settings are reported here.
         get_settings()
         serves = options["subcommand"] == "stdio"
         if not serves and getattr(self.stdout, "is_closed", False):
             raise CommandError("The standard output is closed, so nothing was run.")
-        # A server's log is where the bugs of its components are told.
+        # A server keeps its log: it is where exceptions of components are reported.
         keeps_log = serves or options["traceback"] or options["verbosity"] > 1
         with nullcontext() if keeps_log else without_tracebacks(self.stderr):
             try:
                 options["run"](self, options)
             finally:
-                # Else the end of the process writes what is left, and logs what goes wrong.
+                # Otherwise the rest is written at process exit, where errors are only logged.
                 call_log.flush()
 
 
@@ -110,9 +110,9 @@ PAIR = re.compile(r"[^-=][^=]*=", re.DOTALL)
 
 
 def django_options() -> CommandParser:
-    """Return a parser of the options that every command has, as ``parents`` of argparse wants it.
+    """Return a parser of the options that every Django command has, for argparse's ``parents``.
 
-    What is left out here keeps the value that stands before the subcommand.
+    An option that is omitted after the subcommand keeps its value from before the subcommand.
     """
     parser = BaseCommand().create_parser("", "", add_help=False)
     for action in parser._actions:
@@ -121,21 +121,21 @@ def django_options() -> CommandParser:
 
 
 class _SubcommandParser(CommandParser):
-    """Takes Django's own options too, and ``key=value`` words of a repeatable positional anywhere.
+    """Parser that also accepts Django's own options, and ``key=value`` arguments in any position.
 
-    Python 3.11 gives such a positional the words before the first option and refuses the rest, so
-    ``mcp call add --user ada a=1`` would need another order.
+    Python 3.11 assigns a repeatable positional only the words before the first option and rejects
+    the rest, so ``mcp call add --user ada a=1`` would fail.
     """
 
     def __init__(self, **options: Any) -> None:
-        # Django's options are last in the help, as in that of other commands.
+        # Lists Django's options last in the help, as other commands do.
         options.setdefault("formatter_class", DjangoHelpFormatter)
         super().__init__(parents=[django_options()], **options)
 
     def parse_known_args(  # type: ignore[override]  # the overloads of the stubs
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[Any, list[str]]:
-        """Parse, and take up the words that were left over."""
+        """Parse the arguments, and add leftover ``key=value`` words to ``pairs``."""
         found, extras = super().parse_known_args(args, namespace)
         pairs = getattr(found, "pairs", None)
         if pairs is None:

@@ -40,24 +40,28 @@ def kinds(*names: str) -> dict[str, Any]:
 
 
 INPUTS = [
-    (closed(a=STR), closed(a=STR, b=INT), [(SAFE, "b: it is new")]),
-    (opened(a=STR), opened(a=STR, b=INT), [(SAFE, "b: it is new")]),
+    (closed(a=STR), closed(a=STR, b=INT), [(SAFE, "b: added")]),
+    (opened(a=STR), opened(a=STR, b=INT), [(SAFE, "b: added")]),
     (
         closed(a=STR),
         closed(("b",), a=STR, b=INT),
-        [(BREAKING, "b: it is required now"), (SAFE, "b: it is new")],
+        [(BREAKING, "b: now required"), (SAFE, "b: added")],
     ),
-    (closed(("a",), a=STR), closed(a=STR), [(SAFE, "a: it is required no more")]),
-    (closed(a=STR, b=INT), closed(a=STR), [(BREAKING, "b: it is gone")]),
+    (closed(("a",), a=STR), closed(a=STR), [(SAFE, "a: no longer required")]),
+    (closed(a=STR, b=INT), closed(a=STR), [(BREAKING, "b: removed")]),
     (closed(a=INT), closed(a=NUM), [(SAFE, 'a: type was "integer", is "number"')]),
     (closed(a=NUM), closed(a=INT), [(BREAKING, 'a: type was "number", is "integer"')]),
-    (closed(a={"enum": ["x"]}), closed(a={"enum": ["x", "y"]}), [(SAFE, 'a: now also "y"')]),
-    (closed(a={"enum": ["x", "y"]}), closed(a={"enum": ["x"]}), [(BREAKING, 'a: no longer "y"')]),
-    (closed(a=STR), closed(a={**STR, "enum": ["x"]}), [(BREAKING, 'a: it has to be one of "x"')]),
+    (closed(a={"enum": ["x"]}), closed(a={"enum": ["x", "y"]}), [(SAFE, 'a: values added: "y"')]),
+    (
+        closed(a={"enum": ["x", "y"]}),
+        closed(a={"enum": ["x"]}),
+        [(BREAKING, 'a: values removed: "y"')],
+    ),
+    (closed(a=STR), closed(a={**STR, "enum": ["x"]}), [(BREAKING, 'a: now must be one of "x"')]),
     (
         closed(a={**INT, "minimum": 1}),
         closed(a={**INT, "exclusiveMinimum": 0}),
-        [(SAFE, "written in another way")],
+        [(SAFE, "equivalent schema")],
     ),
     (
         closed(a={**STR, "maxLength": 9}),
@@ -74,36 +78,40 @@ INPUTS = [
         closed(a={"anyOf": [NUM, {"type": "null"}]}),
         [(SAFE, "type was")],
     ),
-    (closed(a=kinds("x")), closed(a=kinds("x", "y")), [(SAFE, 'a.kind: now also "y"')]),
-    (closed(a=kinds("x", "y")), closed(a=kinds("x")), [(BREAKING, 'a.kind: no longer "y"')]),
+    (closed(a=kinds("x")), closed(a=kinds("x", "y")), [(SAFE, 'a.kind: values added: "y"')]),
+    (closed(a=kinds("x", "y")), closed(a=kinds("x")), [(BREAKING, 'a.kind: values removed: "y"')]),
     (tree(INT), tree(NUM), [(SAFE, "label: type was")]),
     (tree(NUM), tree(INT), [(BREAKING, "label: type was")]),
-    (closed(a={"not": STR}), closed(a={"not": INT}), [(BREAKING, "nobody can tell")]),
+    (closed(a={"not": STR}), closed(a={"not": INT}), [(BREAKING, "not proven safe")]),
     (
         closed(a={**STR, "description": "The name"}),
         closed(a={**STR, "description": "The password"}),
-        [(APPROVAL, "a: other description")],
+        [(APPROVAL, "a: description changed")],
     ),
-    (closed(a={**STR, "default": "x"}), closed(a=STR), [(APPROVAL, "a: other default")]),
+    (closed(a={**STR, "default": "x"}), closed(a=STR), [(APPROVAL, "a: default changed")]),
     (closed(a=STR), closed(a={**STR, "x-mcp-header": "A"}), [(BREAKING, "x-mcp-header changed")]),
     (
         closed(a={**STR, "title": "A"}),
         {**closed(a={"$ref": "#/$defs/A"}), "$defs": {"A": {**STR, "title": "B"}}},
-        [(APPROVAL, "a: other title")],
+        [(APPROVAL, "a: title changed")],
     ),
 ]
 
 OUTPUTS = [
-    (opened(a=STR), opened(a=STR, b=INT), [(SAFE, "b: it is new")]),
-    (opened(a=STR, b=INT), opened(a=STR), [(BREAKING, "b: it is gone")]),
-    (closed(a=STR, b=INT), closed(a=STR), [(BREAKING, "b: it is gone")]),
-    (closed(a=STR), closed(a=STR, b=INT), [(BREAKING, "b: it is new")]),
-    (opened(("a",), a=STR), opened(a=STR), [(BREAKING, "a: it is required no more")]),
-    (opened(a=STR), opened(("a",), a=STR), [(SAFE, "a: it is required now")]),
+    (opened(a=STR), opened(a=STR, b=INT), [(SAFE, "b: added")]),
+    (opened(a=STR, b=INT), opened(a=STR), [(BREAKING, "b: removed")]),
+    (closed(a=STR, b=INT), closed(a=STR), [(BREAKING, "b: removed")]),
+    (closed(a=STR), closed(a=STR, b=INT), [(BREAKING, "b: added")]),
+    (opened(("a",), a=STR), opened(a=STR), [(BREAKING, "a: no longer required")]),
+    (opened(a=STR), opened(("a",), a=STR), [(SAFE, "a: now required")]),
     (opened(a=NUM), opened(a=INT), [(SAFE, 'a: type was "number", is "integer"')]),
     (opened(a=INT), opened(a=NUM), [(BREAKING, 'a: type was "integer", is "number"')]),
-    (opened(a={"enum": ["x"]}), opened(a={"enum": ["x", "y"]}), [(BREAKING, 'a: now also "y"')]),
-    (opened(a={"enum": ["x", "y"]}), opened(a={"enum": ["x"]}), [(SAFE, 'a: no longer "y"')]),
+    (
+        opened(a={"enum": ["x"]}),
+        opened(a={"enum": ["x", "y"]}),
+        [(BREAKING, 'a: values added: "y"')],
+    ),
+    (opened(a={"enum": ["x", "y"]}), opened(a={"enum": ["x"]}), [(SAFE, 'a: values removed: "y"')]),
 ]
 
 

@@ -72,7 +72,7 @@ def test_a_prefix_is_no_hindrance_to_hosts_that_know_paths(prefixed: Site) -> No
 def test_nobody_there_is_told(live: Site) -> None:
     status, found = charts(f"http://127.0.0.1:{free_port()}/mcp", "--host", "vscode")
     assert status == 1
-    assert "does not answer" in found["vscode"]["endpoint"]["found"]
+    assert "does not respond" in found["vscode"]["endpoint"]["found"]
 
 
 @contextmanager
