@@ -1,7 +1,7 @@
-"""What the site already has, as components: models, views, forms and REST views.
+"""Expose the site's existing models, admins, views, forms, REST views and skills as components.
 
-Everything here ends in ordinary tools, resources, templates and prompts, which the runtime serves
-like those that a decorator made.
+All of them become ordinary tools, resources, templates and prompts, which the server runs like
+those that are declared with a decorator.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The admin's actions as tools, and the request of a caller that a ``ModelAdmin`` is asked with.
+"""Admin actions as tools, and the request that is passed to the methods of a ``ModelAdmin``.
 
-An action is called with the keys of the chosen rows. The action itself runs, with the request of
-the caller and the rows of the admin's own queryset. One that answers with a page wants to ask
-something there: nothing is kept of what it did before.
+A tool call passes the keys of the chosen rows. The action runs with a request of the caller and
+with these rows of the admin's own queryset. An action that returns an HTML page asks for more
+input there, so the call fails and its changes are rolled back.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ DELETE = "delete_selected"
 
 
 def action_tool(declaration: AdminTools[Any], action: str) -> Tool:
-    """The tool that runs an action of the admin."""
+    """Return the tool that runs an action of the admin."""
     words = _description(declaration, action)
     plurals = declaration.plurals
     name = action if action.endswith(f"_{plurals}") else f"{action}_{plurals}"
@@ -69,7 +69,7 @@ def action_tool(declaration: AdminTools[Any], action: str) -> Tool:
             {
                 "keys": Argument(
                     annotation=keys,
-                    description=f"Which {declaration.nouns}: the {key.name} of each.",
+                    description=f"The {declaration.nouns} to run it on: the {key.name} of each.",
                     required=True,
                 )
             },
@@ -83,7 +83,7 @@ def action_tool(declaration: AdminTools[Any], action: str) -> Tool:
 
 
 class ActionPermission(BasePermission):
-    """Whether the admin would offer the action to the caller."""
+    """Allow an action that the admin lists for the caller."""
 
     def __init__(self, declaration: AdminTools[Any], action: str) -> None:
         self._declaration = declaration
@@ -93,7 +93,7 @@ class ActionPermission(BasePermission):
         return f"{type(self._declaration.model_admin).__name__}.{self._action}"
 
     def has_permission(self, principal: Principal) -> bool:
-        """Whether the caller sees the list in the admin, and the action above it."""
+        """Return whether the caller may open the admin's list and finds the action there."""
         server = self._declaration.server
         ctx = Context(server=server, principal=principal, protocol_version="")
         admin = self._declaration.model_admin
@@ -108,23 +108,23 @@ class ActionPermission(BasePermission):
 def _description(declaration: AdminTools[Any], action: str) -> str:
     if action == DELETE:
         declaration.refuse(
-            f"actions has {DELETE!r}; offer 'delete' in tools instead, which deletes one object "
-            "and says what goes with it."
+            f"actions contains {DELETE!r}; add 'delete' to tools instead, which deletes one object "
+            "and reports the related objects that were deleted with it."
         )
     admin = declaration.model_admin
-    # In the language that the site was written in; at registration no other is known.
+    # Untranslated, because no caller's language is known at registration.
     with override(None):
         known: Any = admin.get_actions(admin_request(widest(declaration.server), admin))
         if action not in known:
             names = [name for name in known if name != DELETE]
-            declaration.refuse(f"actions has {action!r}; {nearest(action, names)}")
+            declaration.refuse(f"actions contains {action!r}; {nearest(action, names)}")
         words = str(_parts(known[action])[1]) % model_format_dict(declaration.model._meta)
     return words.rstrip(".")
 
 
 def _parts(action: Any) -> tuple[Callable[..., Any], str]:
-    """The function of an action and its description."""
-    # Up to Django 6.0 it is a tuple.
+    """Return the function of an action and its description."""
+    # Up to Django 6.0, an action is a tuple.
     if isinstance(action, tuple):
         return action[0], action[2]
     return action.func, action.plural_description or action.description
@@ -150,10 +150,10 @@ def _run(declaration: AdminTools[Any], action: str, ctx: Context, given: dict[st
 
 
 def _chosen(declaration: AdminTools[Any], ctx: Context, keys: list[Any]) -> list[Any]:
-    """The primary keys of the rows; one that is hidden answers like one that does not exist.
+    """Return the primary keys of the rows; a hidden row is reported like one that does not exist.
 
     Raises:
-        ToolError: one of them is not there, and so nothing is done to the others.
+        ToolError: a row does not exist; the action does not run on the others.
     """
     name = declaration.lookup.name
     rows = permitted(declaration, ctx, declaration.rows(ctx).filter(**{f"{name}__in": keys}))
@@ -162,8 +162,8 @@ def _chosen(declaration: AdminTools[Any], ctx: Context, keys: list[Any]) -> list
     if missing:
         listed = ", ".join(quote(key) for key in missing[:10])
         raise ToolError(
-            f"There are no {declaration.nouns} with {name} {listed}; nothing was done "
-            "to the others."
+            f"There are no {declaration.nouns} with {name} {listed}. The action was not run on "
+            "the others."
         )
     return list(found.values())
 
@@ -171,8 +171,8 @@ def _chosen(declaration: AdminTools[Any], ctx: Context, keys: list[Any]) -> list
 def _said(
     declaration: AdminTools[Any], action: str, request: FreshRequest, number: int
 ) -> ToolResult:
-    """What the action told its user, or that it ran."""
-    messages = request._messages.found  # type: ignore[attr-defined]  # ours
+    """Return the messages of the action to its user, or a note that it ran."""
+    messages = request._messages.found  # type: ignore[attr-defined]  # a Collected
     failed = [one for one in messages if one.level >= ERROR]
     texts = [message_text(one) for one in messages]
     if not texts:
@@ -184,16 +184,16 @@ def _said(
 def _answered(
     declaration: AdminTools[Any], ctx: Context, request: FreshRequest, response: HttpResponseBase
 ) -> ToolResult:
-    """A file, or where the admin would go on.
+    """Return a file that the action returned, or where it redirects.
 
     Raises:
-        ToolError: the answer is a page, on which the admin asks for more.
+        ToolError: the response is an HTML page, on which the admin asks for more input.
     """
     try:
         if _is_page(response):
             raise ToolError(
-                "This action goes on on a page of the admin, which asks for more; it has to be run "
-                f"there: {request.build_absolute_uri(list_path(declaration.model_admin))}. "
+                "This action opens a page of the admin that asks for more input. Run it there: "
+                f"{request.build_absolute_uri(list_path(declaration.model_admin))}. "
                 "Nothing was changed."
             )
         if not getattr(response, "is_rendered", True):
@@ -211,14 +211,14 @@ def _is_page(response: HttpResponseBase) -> bool:
     return is_html and not is_file and response.status_code < 300
 
 
-# The request that a ModelAdmin is asked with ------------------------------------------------------
+# The request for a ModelAdmin ---------------------------------------------------------------------
 
-# It is a request of the caller to the admin's list of the model. It passed through no middleware,
-# so it has a user and messages, but no session.
+# It is a request of the caller to the admin's list of the model. It does not pass through
+# middleware, so it has a user and messages, but no session.
 
 
 class Collected(BaseStorage):
-    """Messages to the user, kept for the answer and not for the next page."""
+    """A message storage that keeps messages for the result of the call, not for the next page."""
 
     def _get(self, *args: Any, **kwargs: Any) -> tuple[list[Message], bool]:
         return [], True
@@ -228,7 +228,7 @@ class Collected(BaseStorage):
 
     @property
     def found(self) -> list[Message]:
-        """What was said so far."""
+        """The messages that were added so far."""
         queued: list[Message] = self._queued_messages  # type: ignore[attr-defined]  # of the base
         return list(queued)
 
@@ -236,7 +236,7 @@ class Collected(BaseStorage):
 def admin_request(
     ctx: Context, model_admin: ModelAdmin[Any], *, posted: Pairs | None = None
 ) -> FreshRequest:
-    """A request of the caller to the admin's list of the model."""
+    """Return a request of the caller to the admin's list of the model."""
     sending = Sending(
         verb="GET" if posted is None else "POST",
         path=list_path(model_admin),
@@ -253,7 +253,7 @@ def admin_request(
 
 
 def list_path(model_admin: ModelAdmin[Any]) -> str:
-    """The address of the admin's list; of a site without addresses the root."""
+    """Return the URL path of the admin's list, or the root path if the admin has no URLs."""
     options = model_admin.model._meta
     name = f"{model_admin.admin_site.name}:{options.app_label}_{options.model_name}_changelist"
     try:
@@ -263,14 +263,14 @@ def list_path(model_admin: ModelAdmin[Any]) -> str:
 
 
 def widest(server: Any) -> Context:
-    """A call of somebody who may do everything, by whom the schemas are made at registration.
+    """Return the context of a superuser, with which the schemas are built at registration.
 
-    It never leads to a row: each call asks again as its own caller.
+    It never gives access to rows: each call checks the permissions of its own caller.
     """
     user: Any = get_user_model()()
     user.pk = user._meta.pk.get_default() or 0
     for name in ("is_active", "is_staff", "is_superuser"):
-        # A user model of the site may compute them.
+        # A custom user model may define them as read-only properties.
         with suppress(AttributeError):
             setattr(user, name, True)
     principal = Principal(key="registration", user=user)

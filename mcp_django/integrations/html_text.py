@@ -1,10 +1,10 @@
-"""HTML as text that is easy for a model to read, in the manner of Markdown.
+"""Convert HTML to Markdown-like text that is easy for a model to read.
 
-HTML is split into tags and text as a browser does it (HTML, section 13.2.5). The parser of the
-standard library takes quadratic time for some broken pages and fails for others, depending on its
-release. This one looks at each character a fixed number of times and reads every page: broken
-markup ends where a browser ends it. All of it takes time linear in the size of the page. Nothing
-is fetched.
+HTML is split into tags and text as in a browser (HTML, section 13.2.5). The parser of the
+standard library takes quadratic time for some malformed pages and fails for others, depending on
+the Python release. This one looks at each character a fixed number of times and accepts every
+page: malformed markup ends where a browser ends it. The conversion takes time linear in the size
+of the page. Nothing is fetched.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from html import unescape
 from urllib.parse import urlsplit
 
-# Nothing in them is a tag; in the latter, character references count all the same.
+# Elements whose content has no tags; in those of ESCAPABLE, character references are resolved.
 RAW = frozenset({"script", "style", "xmp", "iframe", "noembed", "noframes", "noscript"})
 ESCAPABLE = frozenset({"textarea", "title"})
-# The only elements that a page can close in their own tag.
+# The only elements that can be self-closing.
 FOREIGN = frozenset({"svg", "math"})
 
 _TAG_NAME = re.compile(r"[^ \t\n\r\f/>]+")
@@ -29,13 +29,13 @@ _EQUALS = re.compile(r"[ \t\n\r\f]*=[ \t\n\r\f]*")
 _UNQUOTED = re.compile(r"[^ \t\n\r\f>]*")
 _COMMENT_END = re.compile(r"--!?>")
 _LETTER = re.compile(r"[A-Za-z]")
-# Python refuses to read numbers of so many digits.
+# html.unescape() fails for numbers of several thousand digits, because int() rejects them.
 _HUGE_REFERENCE = re.compile(r"&#[0-9]{8,};?")
 
 
 @dataclass(frozen=True, slots=True)
 class StartTag:
-    """``<a href="x">``; of two attributes of one name the first counts."""
+    """A start tag such as ``<a href="x">``; the first of two attributes of one name is kept."""
 
     name: str
     attributes: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class StartTag:
 
 @dataclass(frozen=True, slots=True)
 class EndTag:
-    """``</a>``."""
+    """An end tag such as ``</a>``."""
 
     name: str
 
@@ -52,7 +52,7 @@ Piece = StartTag | EndTag | str
 
 
 def pieces(html: str) -> Iterator[Piece]:
-    """The tags of a page and the texts between them."""
+    """Yield the tags of a page and the texts between them."""
     position = 0
     while (opening := html.find("<", position)) >= 0:
         if opening > position:
@@ -72,17 +72,17 @@ def pieces(html: str) -> Iterator[Piece]:
 
 
 def plain(html: str) -> str:
-    """Markup of the site's own as the text in it."""
+    """Return the text of an HTML fragment of the site, without its tags."""
     return "".join(piece for piece in pieces(html) if isinstance(piece, str))
 
 
 def _text_of(raw: str) -> str:
-    """Text with its character references resolved."""
+    """Return the text with its character references resolved."""
     return unescape(_HUGE_REFERENCE.sub("\ufffd", raw))
 
 
 def _markup(html: str, opening: int) -> tuple[int, Piece | None]:
-    """What stands at a ``<``, and where it ends; ``None`` for what nobody sees."""
+    """Return where the markup at a ``<`` ends, and its piece; ``None`` if it is not rendered."""
     following = html[opening + 1 : opening + 3]
     if _LETTER.match(following):
         return _tag(html, opening + 1, is_end=False)
@@ -91,7 +91,7 @@ def _markup(html: str, opening: int) -> tuple[int, Piece | None]:
     if html.startswith("<!--", opening):
         return _comment(html, opening + 4), None
     if following[:1] in {"!", "?"} or (following[:1] == "/" and following[1:]):
-        # A doctype, an instruction, a section of CDATA, an end of nothing.
+        # A doctype, a processing instruction, a CDATA section or an end tag without a name.
         end = html.find(">", opening)
         return (end + 1 if end >= 0 else len(html)), None
     return opening + 1, "<"
@@ -106,7 +106,7 @@ def _comment(html: str, start: int) -> int:
 
 
 def _tag(html: str, start: int, *, is_end: bool) -> tuple[int, Piece | None]:
-    """A tag from its name on; one that the page ends in is none."""
+    """Return where a tag ends, and the tag; ``None`` if the page ends inside it."""
     name = _TAG_NAME.match(html, start)
     assert name is not None
     position = name.end()
@@ -128,7 +128,7 @@ def _tag(html: str, start: int, *, is_end: bool) -> tuple[int, Piece | None]:
 
 
 def _value(html: str, position: int) -> tuple[int, str]:
-    """The value of an attribute behind its name, and where it ends."""
+    """Return where the value after an attribute's name ends, and the value."""
     equals = _EQUALS.match(html, position)
     if equals is None:
         return position, ""
@@ -149,16 +149,16 @@ def _after(pattern: re.Pattern[str], html: str, position: int) -> int:
 
 
 def _end_of_raw(html: str, name: str, start: int) -> int:
-    """Where the end tag begins that alone ends an element of this name."""
+    """Return where the end tag of a raw text element starts; no other tag ends the element."""
     found = re.compile(rf"</{name}(?=[ \t\n\r\f/>])", re.IGNORECASE).search(html, start)
     return found.start() if found else len(html)
 
 
 # From HTML to text --------------------------------------------------------------------------------
 
-# Headings, lists, tables and links stay. Scripts, styles, hidden elements and the controls of
-# forms (and so their tokens) are removed, and so are the characters that no font draws: text that
-# only models can read is an attack.
+# Headings, lists, tables and links are kept. Scripts, styles, hidden elements and form controls
+# (and so CSRF tokens) are removed, and so are invisible characters: text that only models can
+# read is used for attacks.
 
 
 def _tags(names: str) -> frozenset[str]:
@@ -175,7 +175,8 @@ BLOCKS = _tags(
     "form header hgroup html legend main nav p section summary textarea"
 )
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
-# What ends an element that nobody has to end (HTML, section 13.1.2.4), where it is the innermost.
+# The tags that end an element whose end tag is optional (HTML, section 13.1.2.4), if that element
+# is the innermost one.
 CLOSED_BY = {
     "p": BLOCKS | HEADINGS.keys() | {"ul", "ol", "table", "pre", "hr", "li"},
     "li": frozenset({"li"}),
@@ -186,7 +187,7 @@ CLOSED_BY = {
     "tr": frozenset({"tr", "tbody", "tfoot"}),
     "head": BLOCKS | HEADINGS.keys() | {"ul", "ol", "table", "pre"},
 }
-# The plane of tags, by which text is written that nobody sees.
+# The Unicode range of the tag characters, with which invisible text can be written.
 UNSEEN = re.compile("[\U000e0000-\U000e0fff\0]")
 UNSEEN_STYLES = re.compile(
     r"(?:^|;)(?:display:none|visibility:(?:hidden|collapse)|content-visibility:hidden"
@@ -196,7 +197,7 @@ _CSS_NOISE = re.compile(r"/\*.*?(?:\*/|$)|\s+", re.DOTALL)
 
 
 def readable(html: str) -> str:
-    """The text of a page, with its title first when no heading says it."""
+    """Return the text of a page, starting with its title if there is no first-level heading."""
     reader = _Reader()
     for piece in pieces(html):
         if isinstance(piece, StartTag):
@@ -249,10 +250,10 @@ class _Reader:
 
     def text(self, data: str) -> None:
         if self._open and self._open[-1][0] == "title":
-            # A picture has a title, too.
+            # An SVG image can have a title, too.
             self._title.append("" if self._counts["svg"] else data)
         elif not self._hidden:
-            # No character of a page; the writer breaks lines with it.
+            # NUL is not allowed in HTML, and the writer uses it for line breaks.
             self._writer.text(data.replace("\0", ""))
 
     def _leave(self, tag: str) -> None:
@@ -321,7 +322,7 @@ def _is_hidden(given: dict[str, str]) -> bool:
 
 
 def _address(href: str) -> str:
-    """The target of a link, unless it is within the page or no address at all."""
+    """Return the target of a link; empty if it is in the same page or is not a web address."""
     text = href.strip()
     try:
         scheme = urlsplit(text).scheme.lower()
@@ -345,9 +346,9 @@ class _List:
 
 @dataclass(slots=True)
 class Writer:
-    """Collects text in blocks: paragraphs, headings, items, rows and code.
+    """Builds the text from blocks: paragraphs, headings, list items, table rows and code.
 
-    Inside a table everything is one line.
+    Each row of a table is one line.
     """
 
     _blocks: list[tuple[str, str]] = field(default_factory=list)
@@ -356,17 +357,17 @@ class Writer:
     _prefix: str = ""
     _lists: list[_List] = field(default_factory=list)
     _list: int = 0
-    """Which one of the outermost lists it is."""
+    """The number of the current outermost list."""
     _is_code: bool = False
     _tables: int = 0
-    """How deep in tables."""
+    """The nesting depth of tables."""
     _table: int = 0
-    """Which one it is."""
+    """The number of the current outermost table."""
     _cells: list[str] = field(default_factory=list)
     _rows: int = 0
 
     def result(self) -> str:
-        """Everything written; blocks of one list or table follow each other closely."""
+        """Return the whole text; blocks of one list or table have no blank line between them."""
         self._tables = 0
         self.end_code()
         self.block()
@@ -384,11 +385,11 @@ class Writer:
         self._pieces.append(text)
 
     def line_break(self) -> None:
-        """Go on in a new line of the same block."""
+        """Start a new line in the same block."""
         self._pieces.append("\n" if self._is_code else " \0 ")
 
     def block(self) -> None:
-        """End the block, if there is anything in it."""
+        """End the current block, if it is not empty."""
         if self._is_code:
             return
         if self._tables:
@@ -397,19 +398,19 @@ class Writer:
         self._end()
 
     def rule(self) -> None:
-        """Draw a line."""
+        """Add a horizontal rule."""
         self.block()
         if not self._tables and not self._is_code:
             self._blocks.append(("", "---"))
 
     def heading(self, level: int) -> None:
-        """Begin a heading."""
+        """Start a heading."""
         self.block()
         if not self._tables:
             self._prefix = f"{'#' * level} "
 
     def begin_list(self, *, is_ordered: bool) -> None:
-        """Begin a list, in another one or not."""
+        """Start a list, which may be nested in another one."""
         self.block()
         if not self._lists:
             self._list += 1
@@ -422,7 +423,7 @@ class Writer:
             self._lists.pop()
 
     def item(self) -> None:
-        """Begin an item; one outside of a list is an item all the same."""
+        """Start a list item; an item outside of a list gets a bullet, too."""
         self.block()
         mark = "-"
         if self._lists and self._lists[-1].is_ordered:
@@ -434,13 +435,13 @@ class Writer:
         self._kind, self._prefix = f"item of {self._list}", f"{indent}{mark} "
 
     def begin_code(self) -> None:
-        """Begin text in which spaces and line ends count."""
+        """Start preformatted text, in which spaces and line ends are kept."""
         self.block()
         if not self._tables:
             self._is_code = True
 
     def end_code(self) -> None:
-        """End it."""
+        """End preformatted text."""
         if not self._is_code:
             return
         self._is_code = False
@@ -450,7 +451,7 @@ class Writer:
             self._blocks.append(("", f"```\n{text}\n```"))
 
     def begin_table(self) -> None:
-        """Begin a table; one inside of another is text in its cell."""
+        """Start a table; a nested table becomes text in the cell of the outer one."""
         self.block()
         self._tables += 1
         if self._tables == 1:
@@ -463,17 +464,17 @@ class Writer:
             self._blocks.append(("", text))
 
     def row(self) -> None:
-        """Begin a row."""
+        """Start a table row."""
         if self._tables == 1:
             self._end_row()
 
     def cell(self) -> None:
-        """Begin a cell."""
+        """Start a table cell."""
         if self._tables == 1:
             self._pieces.clear()
 
     def end_cell(self) -> None:
-        """End a cell."""
+        """End a table cell."""
         if self._tables == 1:
             self._cells.append(self._collapsed().replace("\n", " ").replace("|", "\\|"))
 
@@ -501,7 +502,7 @@ class Writer:
         self._kind = self._prefix = ""
 
     def _collapsed(self) -> str:
-        """The text of the block: spaces are one space, and lines end where they were told to."""
+        """Return the text of the block, with whitespace collapsed and only explicit line breaks."""
         lines = "".join(self._pieces).split("\0")
         self._pieces.clear()
         return "\n".join(" ".join(line.split()) for line in lines).strip()

@@ -1,9 +1,9 @@
-"""A ``ModelAdmin`` as tools: what the site's own admin shows, finds, allows, writes and logs.
+"""A ``ModelAdmin`` as tools, with the fields, filters, permissions, forms and log of the admin.
 
-For every decision the ``ModelAdmin`` is asked anew, with a request of the caller: which rows
-there are, who may do what, with which form, and how an object is saved and logged. The site's own
-admin is not changed. This module is imported when it is first used, because a site may have no
-admin.
+Each call uses the methods of the ``ModelAdmin`` with a request of the caller: which rows there
+are, what the caller may do, with which form, and how an object is saved and logged. The site's
+own admin is not changed. This module is imported when it is first used, because a site may not
+use the admin.
 """
 
 from __future__ import annotations
@@ -55,10 +55,9 @@ from mcp_django.schema.values import jsonable
 
 # Options derived from a ModelAdmin ----------------------------------------------------------------
 
-# Only what is written down in the attributes of the ``ModelAdmin`` is used; what a method
-# computes for each request cannot be known in advance. Only columns and relations of the model
-# are used, and none that its form hides (a password), so that nothing is exposed which the admin
-# shows differently.
+# Only the attributes of the ``ModelAdmin`` are used; what a method computes for each request is
+# not known at registration. Only columns and relations of the model are used, and none that its
+# form hides (such as a password), so that nothing is exposed that the admin shows differently.
 
 PREFIXES = "^=@"
 DATE_PARTS = ("year", "month", "day")
@@ -66,7 +65,7 @@ DATE_PARTS = ("year", "month", "day")
 
 @dataclass(slots=True)
 class Derived:
-    """The options, and what could not be taken over."""
+    """The derived options, and in ``left_out`` what could not be derived."""
 
     fields: list[str]
     search_fields: list[str] = dataclass_field(default_factory=list)
@@ -77,12 +76,12 @@ class Derived:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All of them by name."""
+        """The options by name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 def _derive(model_admin: ModelAdmin[Any], fields: Iterable[str] | None) -> Derived:
-    """Read a ``ModelAdmin``; ``fields`` stands in place of those that it shows."""
+    """Return the options of a ``ModelAdmin``; ``fields`` replaces the fields that it shows."""
     reading = _Reading(model_admin)
     shown = list(fields) if fields is not None else list(reading.fields())
     found = Derived(fields=shown, left_out=reading.left_out)
@@ -102,7 +101,7 @@ class _Reading:
     # Fields ---------------------------------------------------------------------------------------
 
     def fields(self) -> Iterator[str]:
-        """The columns and relations that the admin shows, and a key if none of them is one."""
+        """Yield the columns and relations that the admin shows, and the key if none is unique."""
         found = list(dict.fromkeys(name for name in self._shown() if self._is_open(name)))
         if not any(self._names_one(name) for name in found):
             yield self._model._meta.pk.name
@@ -112,7 +111,7 @@ class _Reading:
         admin: Any = self._admin
         written = admin.fieldsets or [(None, {"fields": admin.fields or ()})]
         for name in (*admin.list_display, *flatten_fieldsets(written), *admin.readonly_fields):
-            # A callable, a method of the admin or of the model is code, and no field.
+            # Callables and methods of the admin or of the model are not fields.
             if isinstance(name, str) and self._path(name) is not None:
                 yield name
 
@@ -125,10 +124,10 @@ class _Reading:
         widgets = getattr(meta, "widgets", None) or {}
         is_hidden = isinstance(_made(widgets.get(name)), forms.PasswordInput)
         is_secret = names_secret(name)
-        # A field that the form declares is shown as the form says, and not as it is stored.
+        # The form may show a field that it declares differently from the stored value.
         if is_hidden or is_secret or name in form.declared_fields:
             self.left_out.append(
-                f"{name!r} is left out, as it may be a secret; name it in fields=…"
+                f"{name!r} is left out, because it may be a secret; to include it, use fields=…"
             )
             return False
         return True
@@ -139,10 +138,10 @@ class _Reading:
             return False
         return bool(path.field.unique and not path.field.null and Column(path.field).is_comparable)
 
-    # What can be asked ----------------------------------------------------------------------------
+    # Search, filters and ordering -----------------------------------------------------------------
 
     def search_fields(self, shown: list[str]) -> Iterator[str]:
-        """The text that is searched, as far as it is shown."""
+        """Yield the text columns that the admin searches and that are shown."""
         for written in self._admin.search_fields:
             name = self._without_lookup(written.lstrip(PREFIXES))
             path = self._path(name)
@@ -153,7 +152,7 @@ class _Reading:
                 self._leave("search_fields", written, name, shown)
 
     def filter_fields(self, shown: list[str]) -> dict[str, list[str]]:
-        """The filters at the side of the list, and the dates above it."""
+        """Return the fields of ``list_filter`` and ``date_hierarchy``, with their lookups."""
         found: dict[str, list[str]] = {}
         for written in self._admin.list_filter:
             name: Any = written[0] if isinstance(written, list | tuple) else written
@@ -171,14 +170,14 @@ class _Reading:
         return found
 
     def ordering_fields(self, shown: list[str]) -> Iterator[str]:
-        """The columns of the list by which it can be sorted."""
+        """Yield the columns by which the admin's list can be sorted."""
         admin: Any = self._admin
         for name in admin.list_display if admin.sortable_by is None else admin.sortable_by:
             if isinstance(name, str) and name in shown and self._has_order(name):
                 yield name
 
     def ordering(self, shown: list[str]) -> Iterator[str]:
-        """The order of the list, up to the first that is not shown."""
+        """Yield the default order of the list, up to the first field that cannot be used."""
         for written in self._admin.ordering or ():
             name = str(written).removeprefix("-")
             if name == "pk":
@@ -197,7 +196,7 @@ class _Reading:
         length = getattr(path.column, "max_length", None) or SHORT_TEXT + 1
         return Column(path.column).kind != "text" or length <= SHORT_TEXT
 
-    # Steps ----------------------------------------------------------------------------------------
+    # Helpers --------------------------------------------------------------------------------------
 
     def _path(self, name: str) -> FieldPath | None:
         try:
@@ -206,7 +205,7 @@ class _Reading:
             return None
 
     def _without_lookup(self, name: str) -> str:
-        """``email__icontains`` searches ``email``."""
+        """Return a search field without its lookup: ``email`` for ``email__icontains``."""
         before, _, last = name.rpartition("__")
         if before and self._path(name) is None and self._path(before) is not None and last:
             return before
@@ -215,7 +214,7 @@ class _Reading:
     def _leave(self, option: str, written: str, name: Any, shown: list[str]) -> None:
         is_hidden = isinstance(name, str) and self._path(name) is not None and name not in shown
         why = "which is not in fields" if is_hidden else "which has no counterpart"
-        self.left_out.append(f"{option} has {written!r}, {why}")
+        self.left_out.append(f"{option} contains {written!r}, {why}")
 
 
 def _name_of(written: Any) -> str:
@@ -232,10 +231,10 @@ def _made(widget: Any) -> Any:
 
 
 class AdminFields(ExposedFields):
-    """The allow-list of one ``ModelAdmin``.
+    """The exposed fields of one ``ModelAdmin``.
 
-    A column that a method of the admin or of the model computes is shown if the author names it.
-    It can be neither filtered, ordered by nor written.
+    A column that a method of the admin or of the model computes is shown if ``fields`` names it.
+    It cannot be filtered by, ordered by or written.
     """
 
     def __init__(
@@ -249,7 +248,7 @@ class AdminFields(ExposedFields):
 
     @cached_property
     def schema(self) -> Schema:
-        """The schema of one object in answers."""
+        """The schema of one object in results."""
         schema = super().schema
         with override(None):
             labels = {name: self._label(name) for name in self._computed}
@@ -257,7 +256,7 @@ class AdminFields(ExposedFields):
         return {**schema, "properties": {**schema["properties"], **shown}}
 
     def dump_all(self, objects: Iterable[Model], ctx: Context) -> list[dict[str, Any]]:
-        """Objects of a prepared query as plain JSON."""
+        """Return objects of a prepared queryset as plain JSON."""
         found = list(objects)
         rows = super().dump_all(found, ctx)
         for obj, row in zip(found, rows, strict=True):
@@ -265,11 +264,11 @@ class AdminFields(ExposedFields):
         return rows
 
     def _is_code(self, model: type[Model], name: Any) -> bool:
-        """Whether a name is a method or property of the admin or the model, of their own."""
+        """Return whether the site's admin or model defines a method or property of this name."""
         if not isinstance(name, str) or name.startswith("_") or _is_path(model, name):
             return False
         own = hasattr(self._admin, name) and not hasattr(ModelAdmin, name)
-        # Of any model: save, delete and the like.
+        # Not save(), delete() and the other attributes of every model.
         return own or (hasattr(model, name) and not hasattr(Model, name))
 
     def _label(self, name: str) -> str:
@@ -279,7 +278,7 @@ class AdminFields(ExposedFields):
         try:
             _, _, value = lookup_field(name, obj, self._admin)
         except ObjectDoesNotExist:
-            # The admin shows an empty cell, too.
+            # The admin shows an empty cell in this case, too.
             return None
         if isinstance(value, SafeData):
             return plain(str(value))
@@ -300,19 +299,19 @@ def _is_path(model: type[Model], name: str) -> bool:
 # Finding the ModelAdmin and its site --------------------------------------------------------------
 
 # An ``mcp`` module may be imported before the ``admin`` module of its app. In that case all
-# ``admin`` modules are imported first, as the admin itself does a moment later.
+# ``admin`` modules are imported first, as the admin's own autodiscovery does later.
 
 
 def _find_model_admin(target: Any, site: AdminSite | None) -> ModelAdmin[Any]:
-    """The instance that a site made of a class, or for a model.
+    """Return the instance that is registered for a model, or that of a ``ModelAdmin`` class.
 
     Raises:
-        ImproperlyConfigured: there is none; the message says what there is.
+        ImproperlyConfigured: there is none; the message suggests the closest one.
     """
     if not apps.is_installed("django.contrib.admin"):
         raise ImproperlyConfigured(
-            'register_admin() reads the admin of the site: add "django.contrib.admin" to '
-            "INSTALLED_APPS, or register the model itself."
+            'register_admin() needs the admin of the site: add "django.contrib.admin" to '
+            "INSTALLED_APPS, or register the model with register()."
         )
     if not isinstance(target, type) or not issubclass(target, Model | ModelAdmin):
         raise ImproperlyConfigured(
@@ -339,7 +338,7 @@ def _find(target: type, site: AdminSite) -> ModelAdmin[Any] | None:
     if len(found) > 1:
         names = ", ".join(one.model.__name__ for one in found)
         raise ImproperlyConfigured(
-            f"{target.__name__} is the admin of several models: register one of {names}."
+            f"{target.__name__} is registered for several models; pass one of them: {names}."
         )
     return found[0] if found else None
 
@@ -354,26 +353,26 @@ def _unknown(target: type, site: AdminSite) -> str:
     return f"{target.__name__} is not registered at the admin site {site.name!r}{hint}"
 
 
-# Values of a write, read by the admin's form ------------------------------------------------------
+# Input that the admin's form validates ------------------------------------------------------------
 
-# What the admin tells a person with a mouse, in Django's own words.
+# Django's own help text in the admin, which is about the mouse and makes no sense for a tool.
 _HOW_TO_SELECT = "Hold down “Control”, or “Command” on a Mac, to select more than one."
 
 
 class AdminInputs(FormInputs):
-    """Published is the widest form; which fields a caller may write is decided by his own."""
+    """Form input: the schema is that of a superuser's form, each call uses the caller's form."""
 
     _declaration: AdminTools[Any]
 
     def form_class(self, declaration: AdminTools[Any], *, is_change: bool) -> Any:
-        """The class of the form that somebody gets who may do everything."""
+        """Return the class of the form that the admin shows to a superuser."""
         return declaration.widest_form(is_change=is_change)
 
     def bind(self, ctx: Context, call: Any, instance: Any) -> Any:
-        """The valid form.
+        """Return the valid form.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the arguments are not valid; the model can correct the call.
         """
         own = copy.copy(self)
         own._form_class = self._declaration.make_form(ctx, instance)
@@ -390,10 +389,10 @@ class AdminInputs(FormInputs):
 
 
 def _plain_form(form_class: Any) -> Any:
-    """The form without the inputs that want lists of keys as one text."""
+    """Return the form without widgets that expect a list of keys as one text."""
     for field in form_class.base_fields.values():
         if isinstance(field, forms.ModelMultipleChoiceField):
-            # The class was made for this call; Django keeps no other reference to its fields.
+            # The form class is built for this call, and Django does not share its fields.
             field.widget = forms.SelectMultiple()
             field.help_text = str(field.help_text).replace(gettext(_HOW_TO_SELECT), "").strip()
     return form_class
@@ -405,10 +404,10 @@ M = TypeVar("M", bound=Model)
 
 
 class AdminTools(ModelTools[M]):
-    """The tools of one ``ModelAdmin``; ``actions`` names those of its actions that are offered.
+    """The tools of one ``ModelAdmin``; ``actions`` names the admin actions that become tools.
 
-    ``form_fields`` narrows what its form lets write. ``left_out`` says what of the admin could not
-    be taken over, for a system check.
+    ``form_fields`` restricts which fields of its form can be written. ``left_out`` lists what could
+    not be derived from the admin, for a system check.
     """
 
     model_admin: ModelAdmin[M]
@@ -418,15 +417,15 @@ class AdminTools(ModelTools[M]):
     left_out: Sequence[str] = ()
 
     def components(self) -> Iterator[Component]:
-        """The tools of the model, and one for each action."""
+        """Yield the tools of the model, and one for each action."""
         yield from super().components()
         for name in self.sequence("actions"):
             yield action_tool(self, name)
 
-    # The rules of the admin -----------------------------------------------------------------------
+    # Rows and permissions -------------------------------------------------------------------------
 
     def request(self, ctx: Context) -> FreshRequest:
-        """The request by which the admin is asked about the caller, one for each call."""
+        """Return the request that is passed to the admin, one for each call."""
         found = self._requests.get(ctx)
         if found is None:
             found = self._requests[ctx] = admin_request(ctx, self.model_admin)
@@ -438,18 +437,19 @@ class AdminTools(ModelTools[M]):
 
     @cached_property
     def asks_of_each(self) -> bool:
-        """Whether the admin decides about each object whether it may be viewed.
+        """Whether the admin may allow or deny viewing for each object.
 
-        Its list shows the others, too, but here a row also has what it shows on a page.
+        Its list shows the objects that may not be viewed, too, but here a row also has the values
+        that the admin shows only on the object's page.
         """
         return type(self.model_admin).has_view_permission is not ModelAdmin.has_view_permission
 
     def get_queryset(self, ctx: Context) -> QuerySet[M]:
-        """The rows of the admin's list for this caller."""
+        """Return the rows of the admin's list for this caller."""
         return self.model_admin.get_queryset(self.request(ctx))
 
     def has_permission(self, ctx: Context, action: Action, obj: M | None = None) -> bool:
-        """Whether the caller could do it in the admin."""
+        """Return whether the caller has the permission in the admin."""
         request = self.request(ctx)
         if not self.model_admin.admin_site.has_permission(request):
             return False
@@ -460,17 +460,17 @@ class AdminTools(ModelTools[M]):
 
     @cached_property
     def exposed(self) -> AdminFields:
-        """The allow-list, checked; what is code in the admin may be named in it, too."""
+        """The validated allow-list, which may also name methods of the admin and of the model."""
         return AdminFields(self.model, self.fields, declaration=self)
 
     def may_some(self, ctx: Context, action: Action) -> bool:
-        """Whether the admin would have a list, or a button, for this caller."""
+        """Return whether the admin shows the list, or the button of the action, to this caller."""
         return self.has_permission(ctx, action)
 
-    # Its form -------------------------------------------------------------------------------------
+    # The form -------------------------------------------------------------------------------------
 
     def make_form(self, ctx: Context, obj: M | None) -> Any:
-        """The class of the form that the admin shows to this caller."""
+        """Return the class of the form that the admin shows to this caller."""
         request = self.request(ctx)
         is_change = obj is not None
         names = flatten_fieldsets(self.model_admin.get_fieldsets(request, obj))
@@ -478,15 +478,15 @@ class AdminTools(ModelTools[M]):
         return _plain_form(self.model_admin.get_form(request, obj, change=is_change, fields=fields))
 
     def widest_form(self, *, is_change: bool) -> Any:
-        """The class of the form for somebody who may do everything."""
+        """Return the class of the form for a superuser."""
         obj = self.model() if is_change else None
         try:
             return self.make_form(widest(self.server), obj)
         except Exception as exc:
             raise ImproperlyConfigured(
-                f"{self}: {type(self.model_admin).__name__}.get_form() failed for a user who may "
-                f"do everything ({type(exc).__name__}: {exc}). Offer no tools that write, or have "
-                "it answer for such a user."
+                f"{self}: {type(self.model_admin).__name__}.get_form() failed for a superuser "
+                f"({type(exc).__name__}: {exc}). Make it work for a superuser, or remove the tools "
+                "that write."
             ) from exc
 
     def _is_written(self, name: str) -> bool:
@@ -496,17 +496,17 @@ class AdminTools(ModelTools[M]):
             field: Any = self.model._meta.get_field(name)
         except FieldDoesNotExist:
             return True
-        # JSON carries no files.
+        # JSON cannot contain files.
         return not isinstance(field, FileField)
 
-    # Its way of writing ---------------------------------------------------------------------------
+    # Writing --------------------------------------------------------------------------------------
 
     def perform_create(self, ctx: Context, form: Any) -> M:
-        """Save a new object as the admin does, and log it there."""
+        """Save a new object as the admin does, and add an entry to the admin's log."""
         return self._save(ctx, form, is_change=False)
 
     def perform_update(self, ctx: Context, form: Any) -> M:
-        """Save a changed object as the admin does, and log it there."""
+        """Save a changed object as the admin does, and add an entry to the admin's log."""
         return self._save(ctx, form, is_change=True)
 
     def _save(self, ctx: Context, form: Any, *, is_change: bool) -> M:
@@ -522,18 +522,18 @@ class AdminTools(ModelTools[M]):
         return obj
 
     def perform_delete(self, ctx: Context, obj: M) -> None:
-        """Delete an object as the admin does, with all that its user may delete, and log it there.
+        """Delete an object as the admin does, and add an entry to the admin's log.
 
         Raises:
-            PermissionDenied: something would go with it that the caller may not delete.
+            PermissionDenied: the caller may not delete a related object that is deleted with it.
         """
         request, admin = self.request(ctx), self.model_admin
         _, _, needed, _ = admin.get_deleted_objects([obj], request)
         if needed:
             names = ", ".join(sorted(map(str, needed)))
             raise PermissionDenied(
-                f"You may not delete this {self.noun}: it would take along what you may not "
-                f"delete ({names})."
+                f"You may not delete this {self.noun}: related objects would be deleted that you "
+                f"may not delete ({names})."
             )
         rows = self.model._base_manager.using(obj._state.db).filter(pk=obj.pk)
         admin.log_deletions(request, rows)
@@ -549,7 +549,7 @@ class AdminTools(ModelTools[M]):
         tool: str,
         fields: Iterable[str] = (),
     ) -> None:
-        """Leave no second entry: the admin has made its own."""
+        """Do nothing, because the admin has already added its own log entry."""
 
 
 # From a ModelAdmin to the registered class --------------------------------------------------------
@@ -558,9 +558,9 @@ class AdminTools(ModelTools[M]):
 def admin_declaration(
     target: Any, site: AdminSite | None, options: Mapping[str, Any]
 ) -> tuple[type[Model], type[AdminTools[Any]]]:
-    """The model, and a class that says of it what its admin says.
+    """Return the model, and a class with the options that are derived from its admin.
 
-    An option that is given replaces what the admin says; one that is ``None`` was not.
+    An option that is not ``None`` replaces the derived one.
 
     Raises:
         ImproperlyConfigured: there is no such admin.
@@ -569,10 +569,10 @@ def admin_declaration(
     given = {name: value for name, value in options.items() if value is not None}
     derived = _derive(model_admin, given.get("fields"))
     if not given.get("tools"):
-        # Nothing is read, so nothing is missed.
+        # Without tools for the rows, nothing is missing from them.
         derived.left_out.clear()
     bases = (AdminTools, ModelResource) if "uri" in given else (AdminTools,)
     members = {**derived.options, **given, "model_admin": model_admin}
-    # The words of the admin's own class are for its developers.
+    # Without the docstring of the admin's class, which is written for its developers.
     cls: type[AdminTools[Any]] = type(type(model_admin).__name__, bases, members)
     return model_admin.model, cls

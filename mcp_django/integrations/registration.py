@@ -1,7 +1,8 @@
-"""``register`` and the other ``register_*`` methods: add what the site already has to a server.
+"""``register`` and the other ``register_*`` methods: add the site's existing code to a server.
 
-They take models, views, forms, views of Django REST framework and folders of skills. What needs
-REST framework or the admin is imported when it is first used, since a site may have neither.
+They take models, views, forms, views of Django REST framework and folders of skills. Modules that
+need REST framework or the admin are imported when they are first used, since a site may have
+neither.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class RegisteringRest(Registry):
-    """A registry that takes REST views."""
+    """A registry with the methods that register REST views."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,20 +66,20 @@ class RegisteringRest(Registry):
         scopes: Sequence[str] = (),
         timeout: float | None = None,
     ) -> None:
-        """Offer actions of a viewset as tools: those that list and retrieve, unless named.
+        """Register actions of a viewset as tools; by default ``list`` and ``retrieve``.
 
-        The real view answers a real request: its permissions, throttles, filters, pagination and
-        serializers hold; who calls is already known, so its authentication is not asked.
-        ``basename`` is the router's, with a namespace in front where there is one. Tools are named
+        The view itself handles a real request: its permissions, throttles, filters, pagination and
+        serializers apply. Its authentication is skipped, because the caller is already known.
+        ``basename`` is that of the router, after its namespace if there is one. Tools are named
         after it, or after ``name`` and ``plural``; ``names``, ``descriptions`` and ``serializers``
-        are by action. ``url_kwargs`` says which variables the URL has besides the object's own
-        (``{"order_pk": int}``), ``fixed`` gives them values, and ``version`` asks for one.
-        ``urlconf`` has its URLs, where a middleware gives some hosts URLs of their own.
+        are by action. ``url_kwargs`` has the types of URL variables other than the object's own
+        (``{"order_pk": int}``), ``fixed`` sets URL variables, and ``version`` the API version.
+        ``urlconf`` is the URLconf of the view, if a middleware selects one for some hosts.
 
         Raises:
-            AlreadyRegistered: a tool of one of these names is offered.
-            ImproperlyConfigured: the viewset has no such action, or it takes no arguments that JSON
-                could hold.
+            AlreadyRegistered: a tool of one of these names is already registered.
+            ImproperlyConfigured: the viewset has no such action, or the action takes arguments
+                that JSON cannot express.
         """
         from mcp_django.integrations.rest.tools import viewset_tools
 
@@ -122,17 +123,17 @@ class RegisteringRest(Registry):
         scopes: Sequence[str] = (),
         timeout: float | None = None,
     ) -> None:
-        """Offer methods of a REST view as tools: GET, unless named.
+        """Register methods of a REST view as tools; by default ``get``.
 
-        ``view`` is an ``APIView``, what its ``as_view`` made or a function under ``@api_view``.
-        ``serializer`` or ``input_schema`` says what it reads, where it is no generic view: of the
-        body, or of the query for a GET. ``url_name`` chooses one of several URLs; the rest is as
-        for ``register_viewset``.
+        ``view`` is an ``APIView``, the result of its ``as_view`` or a function with ``@api_view``.
+        For a view that is not generic, ``serializer`` or ``input_schema`` describes the body, or
+        the query string for a GET. ``url_name`` selects one of several URLs; the other options are
+        those of ``register_viewset``.
 
         Raises:
-            AlreadyRegistered: a tool of this name is offered.
-            ImproperlyConfigured: the view has no such method, or it takes no arguments that JSON
-                could hold.
+            AlreadyRegistered: a tool of this name is already registered.
+            ImproperlyConfigured: the view has no such method, or the method takes arguments that
+                JSON cannot express.
         """
         from mcp_django.integrations.rest.tools import api_view_tools
 
@@ -159,7 +160,7 @@ class RegisteringRest(Registry):
     def _add_rest(self, view: Any, tools: Iterable[Tool]) -> None:
         added: list[Tool] = []
         try:
-            # All of them are made before the first is offered.
+            # Build all tools before the first one is added.
             for tool in list(tools):
                 self.add(tool)
                 added.append(tool)
@@ -170,7 +171,7 @@ class RegisteringRest(Registry):
         self._rest.setdefault(view, []).extend(added)
 
     def _forget_rest(self, view: Any) -> bool:
-        """Take away what a view gave, if it gave anything."""
+        """Remove the tools of a REST view, and return whether it was registered."""
         known = next((one for one in self._rest if one is view), None)
         if known is None:
             return False
@@ -184,7 +185,7 @@ class RegisteringRest(Registry):
 
 
 class RegisteringViews(Registry):
-    """A registry that takes views and forms."""
+    """A registry with the methods that register views and forms."""
 
     def register_view(
         self,
@@ -209,17 +210,17 @@ class RegisteringViews(Registry):
         destructive: bool | None = None,
         idempotent: bool | None = None,
     ) -> None:
-        """Offer the view of a URL name: as a resource with ``uri``, as a read-only tool without.
+        """Register the view of a URL name: as a resource with ``uri``, else as a read-only tool.
 
-        The site's own middleware and view answer a fresh request of the caller. The variables of
-        the URL are arguments; ``query`` adds those of the address (types by name, or a form), and
-        ``form`` those that are posted (``method="post"``). ``readable`` makes text of HTML.
-        ``urlconf`` is where the name is, when a middleware gives some hosts URLs of their own.
+        The site's own middleware and view handle a new request of the caller. The variables of
+        the URL are arguments; ``query`` adds those of the query string (types by name, or a form),
+        and ``form`` those that are posted (``method="post"``). ``readable`` converts HTML to text.
+        ``urlconf`` is the URLconf of the name, if a middleware selects one for some hosts.
 
         Raises:
-            AlreadyRegistered: a component of this name is offered.
-            ImproperlyConfigured: the declaration cannot work. Whether the URLconf has such a name
-                is said by the system check, as it is loaded later.
+            AlreadyRegistered: a component of this name is already registered.
+            ImproperlyConfigured: the declaration is not valid. A URL name that does not exist is
+                reported by the system check, because the URLconf is loaded later.
         """
         options = {
             "name": name,
@@ -268,18 +269,19 @@ class RegisteringViews(Registry):
         destructive: bool | None = None,
         idempotent: bool | None = None,
     ) -> None:
-        """Offer a form as a tool: that of a view, or a model form by itself.
+        """Register a form as a tool: the form of a view, or a model form without a view.
 
-        A FormView, CreateView, UpdateView or DeleteView is named by its class or its URL, and its
-        form is posted to it; give ``form`` where the view chooses its form by the request.
+        A FormView, CreateView, UpdateView or DeleteView is given by its class or its URL name, and
+        its form is posted to it; pass ``form`` if the view selects its form by the request.
 
-        A model form creates. With ``instance``, the name of a unique field, it changes the object
-        that a caller names by it; ``queryset`` says which rows it may, as a query or a function of
-        the context. Without ``permission`` it asks for Django's to add, or to change.
+        A model form creates an object. With ``instance``, the name of a unique field, it changes
+        the object with the given value of that field; ``queryset`` restricts the rows, as a
+        queryset or a function of the context. Without ``permission``, Django's add or change
+        permission is required.
 
         Raises:
-            AlreadyRegistered: a tool of this name is offered.
-            ImproperlyConfigured: the view has no form, or the options are those of the other kind.
+            AlreadyRegistered: a tool of this name is already registered.
+            ImproperlyConfigured: the view has no form, or an option does not apply to ``target``.
         """
         of_view = {"form": form, "query": query, "urlconf": urlconf}
         of_form = {"instance": instance, "queryset": queryset}
@@ -304,14 +306,14 @@ class RegisteringViews(Registry):
 
 
 def _refuse_other_kind(target: Any, others: Mapping[str, Any], *, is_form: bool) -> None:
-    """Refuse options that say nothing of what is registered."""
+    """Raise an error for options that do not apply to the registered view or form."""
     found = [name for name, value in others.items() if value is not None]
     if found:
         name = getattr(target, "__name__", target)
         kind, other = ("form", "view") if is_form else ("view", "model form")
         raise ImproperlyConfigured(
-            f"register_form({name}): {', '.join(found)} is for a {other}, and this is a {kind}; "
-            "register the one that is meant."
+            f"register_form({name}): {', '.join(found)} can only be used with a {other}, but "
+            f"{name} is a {kind}; remove it, or register a {other}."
         )
 
 
@@ -319,7 +321,7 @@ def _refuse_other_kind(target: Any, others: Mapping[str, Any], *, is_form: bool)
 
 
 class RegisteringSkills(Registry):
-    """A registry that takes folders of skills."""
+    """A registry with the method that registers folders of skills."""
 
     def register_skills(
         self,
@@ -333,18 +335,18 @@ class RegisteringSkills(Registry):
         cache_ttl: timedelta = timedelta(0),
         cache_public: bool = False,
     ) -> None:
-        """Offer each folder with a ``SKILL.md`` below this one as a skill (SEP-2640).
+        """Register each folder with a ``SKILL.md`` below ``folder`` as a skill (SEP-2640).
 
-        A relative ``folder`` is beside the module that calls this. A folder in between that has no
-        ``SKILL.md`` stands before the names of its skills, as ``prefix`` does: skills are
-        ``skill://prefix/name``. ``permission`` and ``scopes`` hold for every file. A skill has up
-        to 512 files of 16 MiB together, which are read now and kept in memory; hidden files are
-        left out.
+        A relative ``folder`` is relative to the calling module. The name of an intermediate folder
+        without a ``SKILL.md`` is put before the names of its skills, as ``prefix`` is: the URI of
+        a skill is ``skill://prefix/name``. ``permission`` and ``scopes`` apply to every file. A
+        skill has up to 512 files with a total of 16 MiB, which are read now and kept in memory;
+        hidden files are left out.
 
         Raises:
-            AlreadyRegistered: there is a skill of one of these names; none of them is added.
-            ImproperlyConfigured: one of them cannot be offered, or PyYAML is not installed (the
-                extra ``skills``); the message names the file.
+            AlreadyRegistered: a skill of one of these names is already registered; none is added.
+            ImproperlyConfigured: a skill is not valid, or PyYAML is not installed (the extra
+                ``skills``); the message names the file.
         """
         caller = sys._getframe(1).f_globals
         path = Path(folder)
@@ -366,9 +368,9 @@ class RegisteringSkills(Registry):
         for one in found:
             if one.key in self.resources:
                 raise AlreadyRegistered(
-                    f"There is a resource {one.key!r} already, from "
+                    f"The resource {one.key!r} is already registered, from "
                     f"{self.resources[one.key].origin}; rename the folder of one of the skills, or "
-                    "give register_skills() a prefix."
+                    "pass prefix=… to register_skills()."
                 )
         for one in found:
             self.add(one)
@@ -380,7 +382,7 @@ C = TypeVar("C", bound=type[ModelComponents[Any]])
 
 
 class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
-    """A registry that also takes models, views, forms, REST views and folders of skills."""
+    """A registry that also registers models, views, forms, REST views and folders of skills."""
 
     generated_scopes: bool | str = False
 
@@ -391,9 +393,9 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
 
     @property
     def generic(self) -> Generic:
-        """Above how many models one set of tools serves all of them; may be set at any time.
+        """The number of models above which one generic set of tools replaces the per-model tools.
 
-        ``True``: always, ``False``: never, ``None``: above eight.
+        ``True``: always, ``False``: never, ``None``: above eight. It may be set at any time.
         """
         return self._generic.generic
 
@@ -411,14 +413,16 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
     def register(self, model: type[Model], declaration: C, /) -> C: ...
 
     def register(self, model: Any, declaration: Any = None, /) -> Any:
-        """Offer a model as a ``ModelTools``, ``ModelResource`` or both say; also a decorator.
+        """Register a model with a ``ModelTools`` or ``ModelResource`` class; also a decorator.
+
+        The class may inherit from both.
 
         Raises:
-            AlreadyRegistered: a component of one of these names is offered.
-            ImproperlyConfigured: the declaration cannot work; the message says what to write.
+            AlreadyRegistered: a component of one of these names is already registered.
+            ImproperlyConfigured: the declaration is not valid; the message says what to write.
         """
         if not (isinstance(model, type) and issubclass(model, Model)) or model._meta.abstract:
-            raise ImproperlyConfigured(f"register() takes a model that has a table, not {model!r}.")
+            raise ImproperlyConfigured(f"register() takes a concrete model class, not {model!r}.")
         if declaration is not None:
             self._register(model, declaration)
             return declaration
@@ -429,7 +433,7 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
 
         return decorator
 
-    # A site may register elsewhere than in an ``mcp`` module, as in ``ready()`` of an app.
+    # A site may register outside of an ``mcp`` module, for example in ``AppConfig.ready()``.
     @defaults_while_wrong()
     def _register(self, model: type[Model], cls: Any) -> None:
         if not (isinstance(cls, type) and issubclass(cls, ModelComponents)):
@@ -439,7 +443,7 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
             )
         instance = cls(model, self)
         added: list[Component] = []
-        # Known from here on: a relation to itself asks for the rules of its own model.
+        # Added first, because a relation to the model itself needs the rules of this declaration.
         self._registrations[instance] = added
         try:
             tools = instance.operations.values() if isinstance(instance, ModelTools) else ()
@@ -459,9 +463,9 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
     def notify_changed(
         self, model: type[Model], changed: QuerySet[Any] | Iterable[Model], /
     ) -> None:
-        """Tell subscribers of these objects of a registered model, once the transaction commits.
+        """Notify subscribers of these objects of a registered model when the transaction commits.
 
-        For what sends no signals: ``QuerySet.update``, the bulk methods and raw SQL.
+        Use it for changes that send no signals: ``QuerySet.update``, bulk methods and raw SQL.
 
         Raises:
             NotRegistered: the model is not registered as resources.
@@ -475,19 +479,19 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
 
     @property
     def declarations(self) -> list[ModelComponents[Any]]:
-        """What is registered of all models."""
+        """The declarations of all registered models."""
         return list(self._registrations)
 
     def declared(self, model: type[Model]) -> list[ModelComponents[Any]]:
-        """What is registered of a model, proxies of it included."""
+        """Return the declarations of a model, including those of its proxy models."""
         concrete = model._meta.concrete_model
         return [one for one in self._registrations if one.model._meta.concrete_model is concrete]
 
     def unregister(self, target: Any) -> None:
-        """Take away a component, or all that registering a model or a class of ours added.
+        """Remove a component, or all components of a model, a declaration class or a REST view.
 
         Raises:
-            NotRegistered: it is not offered.
+            NotRegistered: it is not registered.
         """
         if self._forget_rest(target):
             return
@@ -496,7 +500,7 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
             return
         found = [one for one in self._registrations if target in (one.model, type(one))]
         if not found:
-            raise NotRegistered(f"{target!r} is not registered here.")
+            raise NotRegistered(f"{target!r} is not registered on this server.")
         for instance in found:
             instance.disconnect()
             self._forget(instance)
@@ -516,7 +520,7 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
                 super().unregister(component)
         self._generic.arrange(self._registrations)
 
-    # The admin ------------------------------------------------------------------------------------
+    # ModelAdmin as tools --------------------------------------------------------------------------
 
     def register_admin(
         self,
@@ -540,15 +544,15 @@ class Registering(RegisteringRest, RegisteringSkills, RegisteringViews):
         uri: str | None = None,
         scopes: Sequence[str] = (),
     ) -> None:
-        """Offer a model by the rules of its ``ModelAdmin``: what it shows, finds, allows and logs.
+        """Register a model with the fields, search, permissions and log of its ``ModelAdmin``.
 
-        ``actions`` names those of the admin's actions that become tools. The other options are
-        those of ``ModelTools``, each in place of what the admin says; ``form_fields`` narrows what
-        its form lets write, and ``uri`` offers the objects as resources, too.
+        ``actions`` names the admin actions that become tools. The other options are those of
+        ``ModelTools`` and replace what is derived from the admin; ``form_fields`` restricts which
+        fields of its form can be written, and ``uri`` also registers the objects as resources.
 
         Raises:
-            AlreadyRegistered: a component of one of these names is offered.
-            ImproperlyConfigured: the site has no such admin, or an option cannot work.
+            AlreadyRegistered: a component of one of these names is already registered.
+            ImproperlyConfigured: the site has no such admin, or an option is not valid.
         """
         from mcp_django.integrations.model_admin import admin_declaration
 

@@ -1,10 +1,9 @@
-"""A fresh request of the caller for each call, through the site's own middleware, views and URLs.
+"""A new request of the caller for each call, through the site's own middleware, views and URLs.
 
-Views, REST views and the admin share this module. The request carries nothing that came with the
-MCP request: it goes to the same host over the same scheme from the same address and asks for the
-same language, but has no credentials, neither cookies nor Authorization, since the caller is
-known already. It is a ``WSGIRequest``, because the middleware and the view run synchronously, in
-one thread.
+Views, REST views and the admin share this module. The request has the host, scheme, client
+address and language of the MCP request. It has no credentials, neither cookies nor an
+``Authorization`` header, because the caller is already known. It is a ``WSGIRequest``, because
+the middleware and the view run synchronously, in one thread.
 """
 
 from __future__ import annotations
@@ -47,9 +46,10 @@ from mcp_django.exceptions import ToolError
 
 # Running the site's middleware and views ----------------------------------------------------------
 
-# Every call runs in a context of its own, so that the language, the time zone and the URLconf
-# that a middleware sets end with the call. A session that a view begins is deleted with it, too.
-# A view that runs for a call cannot call another one, because such a chain could be endless.
+# Every call runs in a copied context (``contextvars``), so that the language, the time zone and
+# the URLconf that a middleware sets do not outlive the call. A session that a view starts is
+# deleted after the call. A view that runs for a call cannot call another one, because such calls
+# could recurse without end.
 
 T = TypeVar("T")
 
@@ -59,16 +59,16 @@ _is_inside: ContextVar[bool] = ContextVar(
 
 
 class SiteHandler(BaseHandler):
-    """The site's middleware and views; it tells what a view raised from what it answered."""
+    """Runs the site's middleware and view, and records what the view raised or returned."""
 
     def __init__(self) -> None:
         super().__init__()
         self.load_middleware(is_async=False)
 
     def resolve_request(self, request: Any) -> Any:
-        """The view of a request, unless another pattern takes the address first.
+        """Return the view of a request, unless another pattern matches the URL first.
 
-        Otherwise a value could be chosen that makes it the address of any page of the site.
+        Otherwise an argument could be chosen that makes the URL that of any page of the site.
         """
         match = super().resolve_request(request)
         if not any(route.leads_to(match) for route in request.routes):
@@ -76,7 +76,7 @@ class SiteHandler(BaseHandler):
         return match
 
     def process_exception_by_middleware(self, exception: Any, request: Any) -> Any:
-        """What a middleware answers to an exception; a page about it is none for callers."""
+        """Return a middleware's response to an exception; an error page is not for callers."""
         response: Any = super().process_exception_by_middleware(exception, request)
         request.is_error_page = response is not None and response.status_code >= 500
         return response
@@ -95,14 +95,14 @@ class SiteHandler(BaseHandler):
 
 
 def visit(request: FreshRequest, respond: Callable[[], T]) -> T:
-    """What ``respond`` makes of the request, alone: nothing that the site sets outlives it.
+    """Return the result of ``respond``, run so that nothing that the site sets outlives it.
 
     Raises:
-        ToolError: a view that runs for a call asks for another one.
+        ToolError: a view that runs for a call tries to call another one.
     """
     if _is_inside.get():
         raise ToolError(
-            f"{request.path} is asked for by a view that itself runs for a call; a view cannot be "
+            f"{request.path} is requested by a view that itself runs for a call; a view cannot be "
             "called from within another one."
         )
     return copy_context().run(_visit, request, respond)
@@ -117,7 +117,7 @@ def _visit(request: FreshRequest, respond: Callable[[], T]) -> T:
 
 
 def discard_session(request: Any) -> None:
-    """Delete the session that somebody began: its cookie goes nowhere."""
+    """Delete the session that was started during a call, because its cookie is not sent."""
     session = getattr(request, "session", None)
     if session is not None and getattr(session, "session_key", None):
         session.delete()
@@ -126,8 +126,8 @@ def discard_session(request: Any) -> None:
 def release(response: HttpResponseBase) -> None:
     """Close the files of a response.
 
-    ``close()`` would also announce the end of a request, at which Django closes connections, those
-    in a transaction of our caller included; the MCP request goes on.
+    ``close()`` would also send ``request_finished``, at which Django closes database connections,
+    even those in a transaction of the calling code; the MCP request is still running.
     """
     closers = response._resource_closers  # type: ignore[attr-defined]  # not in the stubs
     while closers:
@@ -135,43 +135,43 @@ def release(response: HttpResponseBase) -> None:
     response.closed = True
 
 
-# Where a URL name leads ---------------------------------------------------------------------------
+# URL patterns -------------------------------------------------------------------------------------
 
-# To which view, and through which variables. The URLconf is walked when a component is first used
-# and never while components are declared: the modules that declare them are often imported by the
-# URLconf itself.
+# The view and the variables of a URL name. The URLconf is searched when a component is first used
+# and never while components are declared, because the URLconf itself often imports the modules
+# that declare them.
 
 Namespaces = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One URL pattern; ``converters`` has one for each variable, ``None`` for a bare expression."""
+    """One URL pattern; ``converters`` has ``None`` for a variable of a regular expression."""
 
     name: str | None
     namespaces: Namespaces
-    """The instance and the application namespace of each level."""
+    """The instance namespace and the application namespace of each level."""
     callback: Callable[..., Any]
     converters: Mapping[str, Any]
     required: frozenset[str]
     trouble: str
-    """Why no address can be made of values, empty when one can."""
+    """Why the pattern cannot be reversed, empty if it can."""
     urlconf: str | None = None
-    """The URLconf that has it, where that is not the one in force."""
+    """The URLconf that has the pattern, if it is not the current one."""
 
     @property
     def view(self) -> Any:
-        """The class of a class-based view, the function otherwise."""
+        """The class of a class-based view, otherwise the function."""
         found = getattr(self.callback, "view_class", None) or getattr(self.callback, "cls", None)
         return found or self.callback
 
     @property
     def full_name(self) -> str:
-        """The name as ``reverse`` takes it."""
+        """The name to pass to ``reverse``."""
         return ":".join((*(instance for instance, _ in self.namespaces), self.name or ""))
 
     def is_called(self, name: str) -> bool:
-        """Whether ``reverse`` could mean this pattern by a name."""
+        """Return whether ``reverse`` could find this pattern by a name."""
         *spaces, last = name.split(":")
         if last != self.name or len(spaces) != len(self.namespaces):
             return False
@@ -179,29 +179,29 @@ class Route:
         return all(space in known for space, known in pairs)
 
     def leads_to(self, match: ResolverMatch) -> bool:
-        """Whether an address was resolved to this pattern, or to the one of its name elsewhere.
+        """Return whether a URL was resolved to this pattern, or to one of the same name.
 
-        A middleware may choose another URLconf for a request.
+        A middleware may select another URLconf for a request.
         """
         return match.func is self.callback or match.view_name == self.full_name
 
     def url(self, values: Mapping[str, Any]) -> str:
-        """The path for these values.
+        """Return the path for these values.
 
         Raises:
-            NoReverseMatch: they do not fit.
+            NoReverseMatch: the values do not match the pattern.
         """
         target = self.full_name if self.name else self.callback
         return reverse(target, urlconf=self.urlconf, kwargs=dict(values))
 
 
 def resolver_of(urlconf: str | None) -> URLResolver:
-    """A URLconf by name, or the one in force: the site's, or that of the MCP request's host."""
+    """Return the resolver of a URLconf; by default that of the site or the MCP request's host."""
     return get_resolver(urlconf or get_urlconf())
 
 
 def routes(urlconf: str | None = None) -> Iterator[Route]:
-    """Every pattern of the URLconf that leads to a view."""
+    """Yield every pattern of the URLconf that leads to a view."""
     try:
         patterns = resolver_of(urlconf).url_patterns
     except ModuleNotFoundError as exc:
@@ -213,25 +213,25 @@ def routes(urlconf: str | None = None) -> Iterator[Route]:
 
 
 def routes_called(name: str, urlconf: str | None = None) -> list[Route]:
-    """The patterns of a URL name.
+    """Return the patterns of a URL name.
 
     Raises:
-        ImproperlyConfigured: there is none; the message has the nearest name.
+        ImproperlyConfigured: there is none; the message suggests the closest name.
     """
     every = list(routes(urlconf))
     found = [one for one in every if one.is_called(name)]
     if not found:
         raise ImproperlyConfigured(f"There is no URL named {name!r}; {_hint(name, every)}")
-    # The namespace of an application means the instance of its own name, or the first one.
+    # An application namespace stands for the instance of the same name, or for the first one.
     chosen = name if any(one.full_name == name for one in found) else found[0].full_name
     return [one for one in found if one.full_name == chosen]
 
 
 def routes_of(view_class: type[Any], urlconf: str | None = None) -> list[Route]:
-    """The patterns that lead to a class-based view and can be reversed.
+    """Return the patterns that lead to a class-based view and can be reversed.
 
     Raises:
-        ImproperlyConfigured: there is none, or more than one name.
+        ImproperlyConfigured: there is none, or they have more than one name.
     """
     found = [
         one
@@ -240,7 +240,7 @@ def routes_of(view_class: type[Any], urlconf: str | None = None) -> list[Route]:
     ]
     if not found:
         raise ImproperlyConfigured(
-            f"No URL leads to {view_class.__qualname__}; give it a path with a name in the URLconf."
+            f"No URL leads to {view_class.__qualname__}; add a named path() for it to the URLconf."
         )
     names = sorted({one.full_name for one in found})
     if len(names) > 1:
@@ -253,7 +253,7 @@ def routes_of(view_class: type[Any], urlconf: str | None = None) -> list[Route]:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """What the levels of the URLconf down to a pattern have given so far."""
+    """What the levels of the URLconf above a pattern add to it."""
 
     namespaces: Namespaces = ()
     converters: Mapping[str, Any] = field(default_factory=dict)
@@ -280,15 +280,15 @@ def _walk(patterns: Iterable[Any], above: _Level) -> Iterator[Route]:
 
 
 def _below(above: _Level, pattern: Any) -> _Level:
-    """Add the variables of one level, which Django knows from the ways to write it backwards."""
+    """Add the variables of one level, as Django finds them to reverse its pattern."""
     regex = pattern.regex
     ways = [set(names) for _, names in normalize(regex.pattern)]
     names = set().union(*ways)
     trouble = ""
     if names and all(map(_is_unnamed, names)):
-        trouble = "has groups without names; name them as in (?P<year>[0-9]{4})"
+        trouble = "has unnamed groups; name them, as in (?P<year>[0-9]{4})"
     elif not names.issuperset(regex.groupindex):
-        trouble = "has alternatives (|) that Django cannot write backwards; make paths of them"
+        trouble = "has alternatives (|) that Django cannot reverse; use a path() for each of them"
     ordered = [name for name in (*pattern.converters, *regex.groupindex) if name in names]
     converters = {name: pattern.converters.get(name) for name in ordered}
     return replace(
@@ -300,14 +300,14 @@ def _below(above: _Level, pattern: Any) -> _Level:
 
 
 def _is_unnamed(name: str) -> bool:
-    """Whether Django made the name up for a group without one."""
+    """Return whether Django generated the name for an unnamed group."""
     return name.startswith("_") and name[1:].isdigit()
 
 
 def _hint(name: str, every: Iterable[Route]) -> str:
     names = sorted({one.full_name for one in every if one.name})
     nearest = difflib.get_close_matches(name, names, n=1)
-    # Without its namespace a name is far from itself.
+    # A name that lacks only its namespace may be too different for a close match.
     nearest = nearest or [one for one in names if one.rpartition(":")[2] == name]
     if nearest:
         return f"did you mean {nearest[0]!r}?"
@@ -317,55 +317,55 @@ def _hint(name: str, every: Iterable[Route]) -> str:
 # Site requests ------------------------------------------------------------------------------------
 
 Pairs = list[tuple[str, str]]
-"""Names and texts to send; a list is its name several times."""
+"""Names and texts to send; a list is sent as several pairs with the same name."""
 
 MODEL_BACKEND = "django.contrib.auth.backends.ModelBackend"
 ACCEPT = "application/json, text/plain;q=0.9, text/html;q=0.8, */*;q=0.5"
 FORM = "application/x-www-form-urlencoded"
-# Who the client is behind a proxy; what the site believes of it is its own affair.
+# The client's address behind a proxy; the site decides whether to trust it.
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP", "HTTP_FORWARDED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """What a call sends to the site: the path is encoded and has the script prefix."""
+    """The request of a call to the site; its path is URL-encoded and has the script prefix."""
 
     verb: str
     path: str
     query: Pairs
     body: Pairs
     routes: Sequence[Route]
-    """The patterns that the path is meant for; no other one may answer."""
+    """The patterns that the path may resolve to; any other one is rejected."""
     given: Mapping[str, Any] = field(default_factory=dict)
-    """The arguments that it was made of."""
+    """The arguments from which it was built."""
 
 
 class FreshRequest(WSGIRequest):
-    """A request whose answer is kept by no cache of the site.
+    """A request whose response is not stored in any cache of the site.
 
-    The caller is known without a cookie, so a page made for him would be stored under the key of
-    everybody who has none.
+    The caller is authenticated without a cookie, so a page for the caller would be stored under
+    the key of all visitors without a cookie.
     """
 
     _cached_user: Any
-    """Read by Django's ``get_user``, and so by its middleware."""
+    """Read by ``get_user`` in Django's authentication middleware."""
     _acached_user: Any
     routes: Sequence[Route] = ()
-    """The patterns that may answer."""
+    """The patterns that the path may resolve to."""
     failure: Exception | None = None
-    """What the view raised and no middleware of the site made an answer of."""
+    """The exception of the view, if no middleware turned it into a response."""
     returned: Any = None
-    """The response that the view itself gave."""
+    """The response that the view itself returned."""
     is_error_page: bool = False
-    """Whether a middleware made a page of what the view raised."""
+    """Whether a middleware turned the exception of the view into an error page."""
     zone: dt.tzinfo | None = None
     """The time zone of the view, which middleware may have set."""
 
     @property
     def session(self) -> Any:
-        """The session that a middleware opened; it has nothing but how the user came in.
+        """The session that a middleware opened; it contains only the user's backend.
 
-        Without that, middleware for users known to the web server would take him for one whom the
+        Without the backend, ``RemoteUserMiddleware`` would take the caller for a user whom the web
         server has signed out.
         """
         try:
@@ -378,7 +378,7 @@ class FreshRequest(WSGIRequest):
         self.__dict__["_session"] = session
         if self._cached_user.is_authenticated and isinstance(session, SessionBase):
             session[BACKEND_SESSION_KEY] = getattr(self._cached_user, "backend", MODEL_BACKEND)
-            # Nobody has looked at it yet, and nothing in it is worth keeping.
+            # The view has not accessed it yet, and nothing in it has to be saved.
             session.accessed = session.modified = False
 
     @property
@@ -387,12 +387,12 @@ class FreshRequest(WSGIRequest):
 
     @_cache_update_cache.setter
     def _cache_update_cache(self, value: bool) -> None:
-        """The cache middleware decides; here it has no choice."""
+        """Ignore the value that the cache middleware sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the site is for this caller."""
+    """The host, port and scheme of the site for this caller."""
 
     host: str
     port: str
@@ -400,12 +400,12 @@ class Origin:
 
 
 def fresh_request(ctx: Context, sending: Sending) -> FreshRequest:
-    """The request of a call, with the caller as the user whom Django's middleware will find."""
+    """Return the request of a call, with the caller as the user that Django's middleware finds."""
     request = FreshRequest(_environ(ctx.request, sending))
     request.routes = sending.routes
     request._cached_user = ctx.user
     request._acached_user = ctx.user
-    # There is no page of ours in which a token could have been, and no cookie to forge a post with.
+    # No page was rendered that could contain a CSRF token, and no cookie could be misused.
     request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]
     if ctx.user.is_authenticated:
         _leave_shared_caches(request, ctx)
@@ -413,10 +413,10 @@ def fresh_request(ctx: Context, sending: Sending) -> FreshRequest:
 
 
 def _leave_shared_caches(request: FreshRequest, ctx: Context) -> None:
-    """Have no page found in a cache that was made for those without a cookie.
+    """Prevent cache hits on pages that were stored for visitors without a cookie.
 
-    The key of a page that varies by cookie has the header in it; ``COOKIES`` is read before, and
-    stays empty.
+    The cache key of a page that varies by cookie includes the header. ``COOKIES`` is parsed before
+    the header is set, and stays empty.
     """
     assert request.COOKIES == {}
     request.META["HTTP_COOKIE"] = f"mcp={hashlib.sha256(ctx.principal.key.encode()).hexdigest()}"
@@ -452,7 +452,7 @@ def _environ(carrier: HttpRequest | None, sending: Sending) -> dict[str, Any]:
 
 
 def _of_client(meta: Mapping[str, Any]) -> dict[str, str]:
-    """What the MCP request says of the machine it came from."""
+    """Return the address, language and other headers of the client of the MCP request."""
     language = meta.get("HTTP_ACCEPT_LANGUAGE") or get_language() or django_settings.LANGUAGE_CODE
     return {
         "REMOTE_ADDR": str(meta.get("REMOTE_ADDR") or "127.0.0.1"),
@@ -463,18 +463,18 @@ def _of_client(meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _said_by_proxy(*, is_secure: bool) -> dict[str, str]:
-    """The header by which the site's proxy says that the outer connection is encrypted."""
+    """Return the header with which the site's proxy marks an HTTPS connection."""
     declared = django_settings.SECURE_PROXY_SSL_HEADER
     return {declared[0]: declared[1].partition(",")[0]} if declared and is_secure else {}
 
 
 def _origin(carrier: HttpRequest | None) -> Origin:
-    """The host of the MCP request; without one that of ``BASE_URL``, or the first allowed."""
+    """Return the origin of the MCP request, else that of ``BASE_URL`` or the first allowed host."""
     if carrier is not None:
         try:
             return Origin(carrier.get_host(), str(carrier.get_port()), carrier.is_secure())
         except DisallowedHost:
-            # A mount outside of Django's middleware has rules of its own.
+            # A mount outside of Django's middleware has its own rules for hosts.
             pass
     base = urlsplit(get_settings().base_url)
     if base.netloc:

@@ -1,7 +1,7 @@
-"""A response of the site, and the result of a tool, a resource or a prompt that it becomes.
+"""Convert a response of the site to the result of a tool, a resource or a prompt.
 
 Only the parts of a response that a component can use are read. Headers and cookies are not passed
-on. Of a stream no more is read than may be passed on.
+on. A streaming response is read only up to the size limit.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from mcp_django.protocol.content import (
 from mcp_django.schema.values import jsonable
 
 PACKED = frozenset({"gzip", "x-gzip"})
-# What zlib calls finding out by itself.
+# With this value, zlib detects the header (gzip or zlib).
 ANY_HEADER = 32 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A response that was read to its end, or as far as it is of any use."""
+    """A response that was read to its end, or up to the size limit."""
 
     url: str
-    """Of the page, absolute."""
+    """The absolute URL of the page."""
     status: int
     reason: str
     mime_type: str
@@ -66,44 +66,44 @@ class Answer:
     body: bytes
     is_cut: bool
     is_own: bool
-    """Whether it is the view's own, and not one that a middleware or Django put in its place."""
+    """Whether the view itself returned it, and not a middleware or Django in its place."""
     location: str
-    """Where a redirect leads: a path, or a URL when that is on another host."""
+    """The target of a redirect: a path, or a URL if it is on another host."""
     messages: tuple[str, ...]
     zone: dt.tzinfo
-    """The time zone in which the view reads and writes moments."""
+    """The time zone in which the view reads and writes dates and times."""
     context: Any
     """The context of a template response, from which the errors of a form are read."""
 
     @property
     def text(self) -> str:
-        """The body as text without half characters; UTF-8 where its charset is none."""
+        """The body as text without invalid characters; UTF-8 if its charset is not a valid one."""
         try:
             text = self.body.decode(self.charset, errors="replace")
         except (LookupError, ValueError, Warning):
-            # Some of Python's charsets are none of the web, and fail in ways of their own.
+            # Some of Python's codecs are not text encodings, and fail with other errors.
             text = self.body.decode(errors="replace")
         return text.encode(errors="replace").decode().removeprefix("\ufeff")
 
     @property
     def is_redirect(self) -> bool:
-        """Whether it leads elsewhere."""
+        """Whether it is a redirect with a target."""
         return 300 <= self.status < 400 and bool(self.location)
 
     @property
     def title(self) -> str:
-        """The status in words: ``409 Conflict``."""
+        """The status and its reason: ``409 Conflict``."""
         return f"{self.status} {self.reason}".strip()
 
 
 def read_answer(
     request: FreshRequest, response: HttpResponseBase, *, is_over: Callable[[], bool]
 ) -> Answer:
-    """Read a response; ``is_over`` says that nobody waits for the rest of it any more."""
+    """Read a response; reading stops when ``is_over`` returns that the rest is not needed."""
     described = EmailMessage()
     described["Content-Type"] = response.get("Content-Type", "")
     described["Content-Disposition"] = response.get("Content-Disposition", "")
-    # Where calls run in the thread of their request, nobody else ends a stream that has no end.
+    # If calls run in the thread of their request, nothing else ends an endless stream.
     deadline = monotonic() + get_settings().call_timeout
     body, is_cut = _body(
         response, described.get_content_type(), lambda: is_over() or monotonic() > deadline
@@ -111,7 +111,7 @@ def read_answer(
     if response.get("Content-Encoding", "").lower() in PACKED:
         body, is_cut = _unpacked(body, is_cut=is_cut)
     location = response.get("Location", "")
-    # Read while the answer is: an iterator may still add to them.
+    # Read after the body, because the iterator of a stream may still add messages.
     messages = tuple(_messages(request))
     return Answer(
         url=request.build_absolute_uri(),
@@ -133,13 +133,13 @@ def read_answer(
 def _body(
     response: HttpResponseBase, mime_type: str, is_over: Callable[[], bool]
 ) -> tuple[bytes, bool]:
-    """The body, and whether there was more of it."""
+    """Return the body, and whether it was cut."""
     limit = get_settings().max_body_bytes
     if not isinstance(response, StreamingHttpResponse):
         content = cast(HttpResponse, response).content
         return content[:limit], len(content) > limit
     if mime_type.startswith("text/") and mime_type != "text/html":
-        # It is passed on as it is, so the limit of a result is that of the reading; HTML shrinks.
+        # The text is passed on unchanged, so the limit of a result applies; HTML gets shorter.
         limit = get_settings().max_result_bytes
     if response.is_async:
         return async_to_sync(_aread)(response, limit, is_over)
@@ -147,7 +147,7 @@ def _body(
 
 
 def _unpacked(body: bytes, *, is_cut: bool) -> tuple[bytes, bool]:
-    """A body that was compressed without our asking, as far as it may be long."""
+    """Return the body decompressed, up to the size limit; the request did not ask for gzip."""
     unpacking = zlib.decompressobj(ANY_HEADER)
     try:
         found = unpacking.decompress(body, get_settings().max_body_bytes)
@@ -178,12 +178,12 @@ async def _aread(
 
 
 def _target(request: FreshRequest, location: str) -> str:
-    """Where a redirect leads, without the host where that is the site's own."""
+    """Return the target of a redirect, without the host if that is the site's own."""
     try:
         absolute = urljoin(request.build_absolute_uri(), location)
         here, there = urlsplit(request.build_absolute_uri()), urlsplit(absolute)
     except ValueError:
-        # No address, so it is said as it was written.
+        # It is not a valid URL, so it is reported unchanged.
         return location
     if (here.scheme, here.netloc) != (there.scheme, there.netloc):
         return absolute
@@ -191,17 +191,17 @@ def _target(request: FreshRequest, location: str) -> str:
 
 
 def _messages(request: FreshRequest) -> Iterator[str]:
-    """What Django's message framework would have shown on the next page."""
+    """Yield the messages that Django's message framework would have shown on the next page."""
     storage = getattr(request, "_messages", None)
     if storage is None or storage.used:
-        # A page that shows them has them already.
+        # The page itself has shown them.
         return
     for message in storage:
         yield message_text(message)
 
 
 def message_text(message: Any) -> str:
-    """What a message of Django's framework says, without tags."""
+    """Return the text of a message of Django's message framework, without tags."""
     text = str(message)
     return plain(text) if isinstance(message.message, SafeData) else text
 
@@ -221,17 +221,17 @@ TEXT_TYPES = frozenset(
 
 
 def check(answer: Answer, *, verb: str) -> None:
-    """Refuse an answer that is not what was asked for.
+    """Raise an exception for a response that is not a result.
 
     Raises:
-        Http404: the site found nothing.
-        PermissionDenied: the site refused.
-        ToolError: anything else that went wrong, with its status and reason.
+        Http404: the status is 404 or 410.
+        PermissionDenied: the status is 403.
+        ToolError: any other error status, or a redirect to another page; the message names it.
     """
     if answer.is_redirect:
         _check_redirect(answer, verb)
     elif answer.status in {404, 410}:
-        # Not the view's own, which is raised before, but a middleware's.
+        # From a middleware, because that of a view was raised before.
         raise Http404("Not found.")
     elif answer.status == 403:
         raise PermissionDenied
@@ -243,47 +243,48 @@ def _check_redirect(answer: Answer, verb: str) -> None:
     target = answer.location[:MAX_LOCATION]
     if _is_sign_in(answer):
         raise ToolError(
-            f"You may not do this: the site asks for a sign-in at {target}, which was not followed."
-            + said(answer)
+            f"You may not do this: the site redirects to its sign-in page, {target}. The redirect "
+            "was not followed." + said(answer)
         )
     if verb == "GET":
         raise ToolError(
-            f"There is no page here: the site redirects to {target}, which was not followed."
-            + said(answer)
+            f"There is no page at this URL: the site redirects to {target}. The redirect was not "
+            "followed." + said(answer)
         )
 
 
 def _refuse(answer: Answer) -> NoReturn:
-    """Say the status; what else is said only where the view itself said it.
+    """Raise an error with the status, and with the body only if the view itself returned it.
 
-    Django's own page of an error may show the site's settings and code.
+    Django's own error page may show the site's settings and code.
     """
     told = _plain(answer) if answer.is_own else ""
     raise ToolError(f"The site answered {answer.title}.{said(answer)}" + (told and f"\n{told}"))
 
 
 def _plain(answer: Answer) -> str:
-    """What an error says of itself, as text."""
+    """Return the body of an error response as text."""
     if answer.mime_type == "text/html":
         return readable(answer.text)
     return answer.text if _is_text(answer.mime_type) else ""
 
 
 def said(answer: Answer) -> str:
-    """What the site said to its user on the way (Django's messages), behind a space."""
+    """Return the messages of Django's message framework as text, each after a space."""
     return "".join(f" Message: {text}" for text in answer.messages)
 
 
 def tool_result(answer: Answer, *, is_readable: bool) -> ToolResult:
-    """The result of a tool."""
+    """Return the result of a tool."""
     notes = [Text(f"Message: {text}") for text in answer.messages]
     if answer.is_redirect:
         done = (
-            f"Done. The site goes on to {answer.location[:MAX_LOCATION]}, which was not followed."
+            f"Done. The site redirects to {answer.location[:MAX_LOCATION]}. The redirect was not "
+            "followed."
         )
         return ToolResult(done, *notes)
     if not answer.body:
-        return ToolResult(f"Done: the site answered {answer.title}, with nothing in it.", *notes)
+        return ToolResult(f"Done: the site answered {answer.title}, with an empty body.", *notes)
     found, value = _json(answer)
     if found:
         structure, note = _fitting(value)
@@ -293,16 +294,16 @@ def tool_result(answer: Answer, *, is_readable: bool) -> ToolResult:
 
 
 def _fitting(value: Any) -> tuple[Any, str]:
-    """The value cut to size, and a note of it; a page that was cut leads to no next one."""
+    """Return the value cut to the size limit, without its next page if it was cut, and a note."""
     structure, note = results.cut_structure(value)
     if note and isinstance(structure, dict) and structure.get("next"):
         structure = {**structure, "next": None}
-        note += " The link to the next page leads past what was cut: ask for smaller pages."
+        note += " The link to the next page would skip what was cut; request smaller pages."
     return structure, note
 
 
 def contents(answer: Answer, *, is_readable: bool) -> ResourceContents:
-    """The contents of a resource; notes have no place in it."""
+    """Return the contents of a resource; it cannot contain messages of the site."""
     found, value = _json(answer)
     if found:
         return ResourceContents(to_text(value), mime_type=answer.mime_type)
@@ -316,7 +317,7 @@ def contents(answer: Answer, *, is_readable: bool) -> ResourceContents:
 
 
 def messages(answer: Answer, *, is_readable: bool) -> list[Message]:
-    """The messages of a prompt."""
+    """Return the messages of a prompt."""
     return [Message(block) for block in _blocks(answer, is_readable=is_readable)]
 
 
@@ -342,7 +343,7 @@ def _text(answer: Answer, *, is_readable: bool) -> str:
     if is_readable and answer.mime_type == "text/html":
         text = readable(text)
     if answer.is_cut:
-        text += "\n\n[Cut: there is more, and no more was read. Ask for a part of it.]"
+        text += "\n\n[Cut: the rest of the response was not read. Request a smaller part of it.]"
     return results.cut_text(text)
 
 
@@ -360,12 +361,12 @@ def _is_json(mime_type: str) -> bool:
 
 
 def _json(answer: Answer) -> tuple[bool, Any]:
-    """Whether the body is JSON, and what it says."""
+    """Return whether the body is JSON, and its value."""
     if not _is_json(answer.mime_type):
         return False, None
     _check_size(answer)
     try:
-        # What cannot be sent as data, being too deep or half a character, is sent as text.
+        # A value that is nested too deeply or has half a surrogate pair is sent as text.
         value = jsonable(json.loads(answer.text))
         to_text(value).encode()
     except (ValueError, RecursionError):
@@ -376,13 +377,13 @@ def _json(answer: Answer) -> tuple[bool, Any]:
 def _check_size(answer: Answer) -> None:
     if answer.is_cut:
         raise ToolError(
-            f"The answer has more than the {get_settings().max_body_bytes} bytes that are allowed; "
-            "ask for less."
+            f"The response is larger than the allowed {get_settings().max_body_bytes} bytes; "
+            "request less."
         )
 
 
 def _is_sign_in(answer: Answer) -> bool:
-    """Whether a redirect leads to where one signs in: by the setting, or as it comes back here."""
+    """Return whether a redirect leads to ``LOGIN_URL``, or to a URL that leads back here."""
     try:
         there = urlsplit(answer.location)
     except ValueError:
@@ -396,7 +397,7 @@ def _is_sign_in(answer: Answer) -> bool:
 
 
 def _login_url() -> str:
-    """Where the settings say that one signs in; a site may have no such page."""
+    """Return the path of ``LOGIN_URL``; empty if the site has no such page."""
     try:
         return resolve_url(django_settings.LOGIN_URL) if django_settings.LOGIN_URL else ""
     except NoReverseMatch:
@@ -407,21 +408,21 @@ def _login_url() -> str:
 
 
 def is_shown(field: forms.Field) -> bool:
-    """Whether the value goes out again with the rest, as with all but passwords.
+    """Return whether the current value is sent again with the others, as all but passwords are.
 
-    One that came back would be taken for a new one, and stored as the hash of a hash.
+    A stored password hash that is sent would be taken for a new password and hashed again.
     """
     widget = field.widget
     return not isinstance(widget, forms.PasswordInput) or widget.render_value
 
 
 def shown_value(form: forms.BaseForm, name: str) -> Any:
-    """The value of a field; a moment as it is stored, with what its input has no room for."""
+    """Return the value of a field; a date or time as stored, with the parts that its input cuts."""
     field = form.fields[name]
     value = form.get_initial_for_field(field, name)
     stored = form.initial.get(name, field.initial)
     if isinstance(stored, dt.datetime | dt.time) and stored.replace(microsecond=0) == value:
         value = stored
-    # As text it would be in a time zone that ended with the request.
+    # As text it would depend on a time zone that is active only during the request.
     is_moment = isinstance(value, dt.datetime | dt.time) and (value.tzinfo or value.microsecond)
     return value if is_moment else form[name].value()

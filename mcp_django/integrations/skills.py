@@ -1,8 +1,8 @@
-"""Skills (SEP-2640): folders with a ``SKILL.md``, and the resources that their files become.
+"""Skills (SEP-2640): folders with a ``SKILL.md``, whose files become resources.
 
-Folders are read once, when the process starts, as its code is. What was read then is served, so
-digests and contents agree whatever happens to the folder afterwards. ``runserver`` restarts when
-a file of a skill changes. Skills that are written in the admin become resources by the same code.
+Folders are read once, when the process starts. The files are served from memory, so digests and
+contents agree even if the folder changes later. ``runserver`` restarts when a file of a skill
+changes. Skills that are written in the admin become resources by the same code.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mcp_django.core.resource import (
 from mcp_django.integrations import yaml_scalars
 from mcp_django.integrations.yaml_scalars import SkillError
 
-# Without the tables of the machine, so that every process says the same.
+# Without the MIME type files of the operating system, so that every process has the same types.
 _TYPES = mimetypes.MimeTypes()
 _OWN_TYPES = {
     ".md": "text/markdown",
@@ -58,20 +58,20 @@ def build(
     module: str,
     options: Mapping[str, Any],
 ) -> list[SkillFile]:
-    """The resources of one skill, given its files by their paths within it.
+    """Return the resources of one skill, given its files by their relative paths.
 
-    ``root`` is the path that the skill has among those of its server, without the scheme;
-    ``frontmatter`` is by path too, of every ``SKILL.md`` that is a skill of its own.
+    ``root`` is the path of the skill on its server, without the scheme. ``frontmatter`` has the
+    frontmatter of each ``SKILL.md``, including those of nested skills, by path.
 
     Raises:
-        SkillError: there are too many, or they are too large.
-        ImproperlyConfigured: an option cannot work.
+        SkillError: there are too many files, or they are too large.
+        ImproperlyConfigured: an option is not valid.
     """
     if len(files) > MAX_FILES:
-        raise SkillError(f"it has {len(files)} files; hosts load up to {MAX_FILES}.")
+        raise SkillError(f"it has {len(files)} files; hosts load at most {MAX_FILES}.")
     total = sum(map(len, files.values()))
     if total > MAX_BYTES:
-        raise SkillError(f"it has {total} bytes; hosts load up to {MAX_BYTES} (16 MiB).")
+        raise SkillError(f"it has {total} bytes; hosts load at most {MAX_BYTES} (16 MiB).")
     return [
         _file(root, path, content, frontmatter.get(path), origin, module, options)
         for path, content in files.items()
@@ -79,7 +79,7 @@ def build(
 
 
 def uri_of(root: str, path: str) -> str:
-    """The URI of a file of a skill."""
+    """Return the URI of a file of a skill."""
     return f"{SCHEME}{quote(root)}/{quote(path, safe=_PATH_SAFE)}"
 
 
@@ -103,13 +103,13 @@ def _file(
         digest=digest_of(content),
         frontmatter=frontmatter,
         function=_function(value, origin, module),
-        # Nothing of it touches the database.
+        # Serving a file does not use the database.
         **{"read_only": True, "enforce": False, "atomic": False, "subscribe": False, **options},
     )
 
 
 def _as_text(content: bytes) -> str | bytes:
-    """Text where the same bytes come out of it again, since hosts compare digests."""
+    """Return text if it encodes to the same bytes, because hosts compare digests; else bytes."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -131,17 +131,17 @@ def _mime_type(path: str, *, is_text: bool) -> str:
     return known or ("text/plain" if is_text else "application/octet-stream")
 
 
-# Folders of the site ------------------------------------------------------------------------------
+# Folders of skills --------------------------------------------------------------------------------
 
-# Left behind by Python when a script of a skill is imported.
+# Created by Python when a script of a skill is imported.
 NOT_FILES = frozenset({"__pycache__"})
-# The latter is of a link to itself, before Python 3.13.
+# Before Python 3.13, Path.resolve() raises RuntimeError for a symbolic link to itself.
 UNRESOLVED = (OSError, RuntimeError)
 MAX_PREFIX = 5
 
 
 class Folder:
-    """Where the skills of a folder come from, in place of a class that code declares."""
+    """The origin of the skills of a folder, in place of a class that declares components."""
 
     def __init__(self, module: str, path: Path) -> None:
         self.module = module
@@ -154,23 +154,23 @@ class Folder:
 def skills_in(
     folder: Path, *, prefix: str, module: str, options: Mapping[str, Any]
 ) -> list[SkillFile]:
-    """The files of all skills below a folder, or of the one skill that it is.
+    """Return the files of all skills below a folder, or of the skill in the folder itself.
 
     Raises:
-        ImproperlyConfigured: there is none, or one of them cannot be offered; names the file.
+        ImproperlyConfigured: there is no skill, or one is not valid; the message names the file.
     """
     try:
         folder = folder.resolve(strict=True)
     except UNRESOLVED:
         raise ImproperlyConfigured(
-            f"register_skills: there is no folder {str(folder)!r}; a relative one is beside the "
-            "module that registers it."
+            f"register_skills: there is no folder {str(folder)!r}; a relative path starts at the "
+            "folder of the calling module."
         ) from None
     segments = _segments(prefix)
     roots = list(_roots(folder, segments))
     if not roots:
         raise ImproperlyConfigured(
-            f"register_skills: no folder below {str(folder)!r} has a {SKILL_MD}."
+            f"register_skills: no folder below {str(folder)!r} contains a {SKILL_MD}."
         )
     origin = Folder(module, folder)
     found: list[SkillFile] = []
@@ -189,14 +189,14 @@ def _segments(prefix: str) -> list[str]:
     segments = prefix.split("/") if prefix else []
     if len(segments) > MAX_PREFIX or not all(map(is_name, segments)):
         raise ImproperlyConfigured(
-            f"register_skills: prefix={prefix!r}; write up to {MAX_PREFIX} names with slashes in "
-            "between, each of a-z, 0-9 and single hyphens: 'acme/billing'."
+            f"register_skills: prefix={prefix!r} is not valid; write up to {MAX_PREFIX} names that "
+            "are separated by slashes, each of a-z, 0-9 and single hyphens, as in 'acme/billing'."
         )
     return segments
 
 
 def _roots(folder: Path, segments: list[str]) -> Iterator[tuple[Path, str]]:
-    """The folders with a ``SKILL.md`` that is in no other skill, each with its path in URIs."""
+    """Yield the folders of skills that are not nested in another one, and their paths in URIs."""
     if (folder / SKILL_MD).is_file():
         yield folder, "/".join([*segments, folder.name])
         return
@@ -206,12 +206,12 @@ def _roots(folder: Path, segments: list[str]) -> Iterator[tuple[Path, str]]:
         if (child / SKILL_MD).is_file():
             yield child, "/".join([*segments, child.name])
         elif is_name(child.name) and len(segments) < MAX_PREFIX:
-            # A folder of skills: its name stands before theirs.
+            # A folder of skills; its name is put before theirs in URIs.
             yield from _roots(child, [*segments, child.name])
         elif any(child.rglob(SKILL_MD)):
             raise ImproperlyConfigured(
-                f"register_skills: there are skills below {child.name!r}, and its name cannot "
-                "stand before theirs: use a-z, 0-9 and single hyphens, at most "
+                f"register_skills: there are skills below {child.name!r}, but its name cannot be "
+                "part of their URIs; use a-z, 0-9 and single hyphens, at most "
                 f"{MAX_PREFIX} folders deep."
             )
 
@@ -221,18 +221,18 @@ def _is_hidden(name: str) -> bool:
 
 
 def _files(root: Path) -> dict[str, bytes]:
-    """The content of every file below a folder by its path there, but for hidden ones."""
+    """Return the content of every file below a folder that is not hidden, by relative path."""
     found: dict[str, bytes] = {}
     size = 0
     for path in _walk(root):
         relative = path.relative_to(root).as_posix()
         _check_link(path, root)
-        # Looked at before anything is read that no host would take.
+        # Check the limits before the file is read.
         size += path.stat().st_size
         if len(found) >= MAX_FILES or size > MAX_BYTES:
             raise SkillError(
-                f"it has more than {MAX_FILES} files, or more than {MAX_BYTES} bytes (16 MiB), "
-                "and no host has to load that."
+                f"it has more than {MAX_FILES} files or more than {MAX_BYTES} bytes (16 MiB), "
+                "which hosts do not have to load."
             )
         try:
             relative.encode()
@@ -247,7 +247,7 @@ def _walk(root: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         for name in folders:
             if Path(folder, name).is_symlink():
-                raise SkillError(f"{name!r} is a link to a folder; put the folder itself there.")
+                raise SkillError(f"{name!r} is a symbolic link to a folder; copy the folder.")
         yield from (Path(folder, name) for name in sorted(names) if not _is_hidden(name))
 
 
@@ -256,21 +256,21 @@ def _refuse(exc: OSError) -> None:
 
 
 def _check_link(path: Path, root: Path) -> None:
-    """See that a file is one, and not a way out of the skill."""
+    """Check that a path is a regular file inside the skill."""
     try:
         target = path.resolve(strict=True)
     except UNRESOLVED:
-        raise SkillError(f"{path.name!r} is a link to nothing.") from None
+        raise SkillError(f"{path.name!r} is a broken symbolic link.") from None
     if not target.is_relative_to(root):
-        raise SkillError(f"{path.name!r} is a link out of the skill; copy the file.")
+        raise SkillError(f"{path.name!r} is a symbolic link out of the skill; copy the file.")
     if any(map(_is_hidden, target.relative_to(root).parts)):
-        raise SkillError(f"{path.name!r} is a link to a hidden file; copy the file.")
+        raise SkillError(f"{path.name!r} is a symbolic link to a hidden file; copy the file.")
     if not target.is_file():
-        raise SkillError(f"{path.name!r} is no file.")
+        raise SkillError(f"{path.name!r} is not a regular file.")
 
 
 def _frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
-    """That of the skill, and of each skill that is nested in it."""
+    """Return the frontmatter of the skill and of each skill that is nested in it, by path."""
     found = {}
     for path, content in files.items():
         folder, _, name = path.rpartition("/")
@@ -279,20 +279,20 @@ def _frontmatter(root: Path, files: Mapping[str, bytes]) -> dict[str, dict[str, 
         try:
             said = read(content.decode())
         except UnicodeDecodeError:
-            raise SkillError(f"{path} is no UTF-8.") from None
+            raise SkillError(f"{path} is not valid UTF-8.") from None
         except SkillError as exc:
             raise SkillError(f"{path}: {exc}", field=exc.field) from None
         home = folder.rpartition("/")[2] or root.name
         if said["name"] != home:
             raise SkillError(
-                f"{path}: it is named {said['name']!r} and lies in {home!r}; give both one name."
+                f"{path}: the name is {said['name']!r} but the folder is {home!r}; use one name."
             )
         found[path] = said
     return found
 
 
 def _watch(folder: Path) -> None:
-    """Have ``runserver`` start anew when one of the files changes."""
+    """Restart ``runserver`` when one of the files changes."""
 
     def watch(sender: Any, **_: Any) -> None:
         sender.watch_dir(folder, "**/*")
@@ -302,8 +302,8 @@ def _watch(folder: Path) -> None:
 
 # Frontmatter of a SKILL.md ------------------------------------------------------------------------
 
-# Found, parsed and checked against the Agent Skills specification (agentskills.io/specification).
-# Fields that the specification does not define pass through.
+# It is validated against the Agent Skills specification (agentskills.io/specification). Fields
+# that the specification does not define are kept.
 
 MAX_CHARACTERS = 16 * 1024
 
@@ -311,47 +311,48 @@ _FENCED = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re
 
 
 def read(text: str) -> dict[str, Any]:
-    """The frontmatter of a ``SKILL.md`` as JSON, verbatim.
+    """Return the frontmatter of a ``SKILL.md`` as JSON values, unchanged.
 
     Raises:
         ImproperlyConfigured: PyYAML is not installed.
-        SkillError: there is none, or it does not say what a skill has to say.
+        SkillError: there is no frontmatter, or it is not valid.
     """
-    # No further than it may reach, however long the file is.
+    # Search only up to the size limit, however long the file is.
     fenced = _FENCED.match(text[: MAX_CHARACTERS + 16])
     if fenced is None:
         raise SkillError(
-            "it has to begin with a line ---, then name: and description:, then another line --- "
+            "it must begin with a line ---, then name: and description:, then another line --- "
             f"(within {MAX_CHARACTERS} characters)."
         )
     found = yaml_scalars.parse(fenced[1])
     if not isinstance(found, dict):
-        raise SkillError("between the lines --- there have to be fields: name: and description:.")
+        raise SkillError("the lines between the --- must be fields: name: and description:.")
     check(found)
     return found
 
 
 def check(said: Mapping[str, Any]) -> None:
-    """See that a frontmatter is one that hosts take.
+    """Check that hosts accept the frontmatter.
 
     Raises:
-        SkillError: naming the field.
+        SkillError: a field is not valid; the exception names it.
     """
     name = said.get("name")
     if not isinstance(name, str) or not is_name(name):
         raise SkillError(
-            f"the name {name!r:.80} has to be up to {MAX_NAME} of a-z, 0-9 and single hyphens "
-            "between them.",
+            f"the name {name!r:.80} is not valid; write up to {MAX_NAME} characters of a-z, 0-9 "
+            "and single hyphens between them.",
             field="name",
         )
     description = said.get("description")
     if not isinstance(description, str) or not description.strip():
         raise SkillError(
-            "it needs a description: what it does, and when to use it.", field="description"
+            "it needs a description of what it does and when to use it.", field="description"
         )
     if len(description) > MAX_DESCRIPTION:
         raise SkillError(
-            f"the description has {len(description)} characters; {MAX_DESCRIPTION} are allowed.",
+            f"the description has {len(description)} characters; at most {MAX_DESCRIPTION} are "
+            "allowed.",
             field="description",
         )
     _check_optional(said)
@@ -360,17 +361,20 @@ def check(said: Mapping[str, Any]) -> None:
 def _check_optional(said: Mapping[str, Any]) -> None:
     for name in ("license", "compatibility"):
         if name in said and not (isinstance(said[name], str) and said[name].strip()):
-            raise SkillError(f"{name} is {said[name]!r:.40}; write a text.", field=name)
+            raise SkillError(f"{name} is {said[name]!r:.40}; write a non-empty text.", field=name)
     if len(said.get("compatibility", "")) > MAX_COMPATIBILITY:
         raise SkillError(
             f"compatibility has more than {MAX_COMPATIBILITY} characters.", field="compatibility"
         )
     metadata = said.get("metadata", {})
     if not isinstance(metadata, Mapping):
-        raise SkillError(f"metadata is {metadata!r:.40}; write keys with values.", field="metadata")
+        raise SkillError(
+            f"metadata is {metadata!r:.40}; write a mapping of keys to values.", field="metadata"
+        )
     for key in metadata:
         if str(key).startswith(RESERVED):
             raise SkillError(
-                f"metadata has {key!r:.80}; keys that begin with {RESERVED} are the protocol's.",
+                f"metadata has the key {key!r:.80}; keys that begin with {RESERVED} are reserved "
+                "for the protocol.",
                 field="metadata",
             )

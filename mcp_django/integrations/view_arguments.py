@@ -1,7 +1,7 @@
-"""Arguments of a view: the variables of its URL, the parameters of its query and its form.
+"""Arguments of a view: the variables of its URL, the parameters of its query string and its form.
 
-They are computed when they are first needed, since the URLconf is loaded after the declarations.
-Every value goes out as text, as a browser would send it.
+They are computed when they are first needed, because the URLconf is loaded after the
+declarations. Every value is sent as text, as a browser would send it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mcp_django.schema.values import decode_arguments, drop_nulls, jsonable, unk
 
 # Values of a form ---------------------------------------------------------------------------------
 
-# Whether a row exists already depends on the one that is edited, which only the view knows.
+# Whether a value is unique depends on the row that is edited, which only the view knows.
 ABOUT_OTHER_ROWS = frozenset({"unique", "unique_together", "unique_for_date"})
 Moment = dt.date | dt.time
 
@@ -48,11 +48,11 @@ Moment = dt.date | dt.time
 class FormValues:
     """The fields of a form as a part of a request.
 
-    ``is_checked`` asks the form before anything is sent, as far as it can be made from data alone.
-    With ``is_partial`` nothing is required: what is left out keeps its current value.
+    ``is_checked`` validates the form before anything is sent, if it can be built from data alone.
+    With ``is_partial`` no field is required: a field that is left out keeps its current value.
 
     Raises:
-        ImproperlyConfigured: a field that has to be filled takes no JSON.
+        ImproperlyConfigured: JSON cannot express the value of a required field.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class FormValues:
         self._is_checked = is_checked and _is_made_from_data(form_class)
         fields: dict[str, forms.Field] = form_class.base_fields  # type: ignore[attr-defined]
         self._fields = fields
-        # A file that need not be sent is not sent.
+        # Optional files are left out.
         self.files = frozenset(
             name
             for name, field in fields.items()
@@ -78,7 +78,7 @@ class FormValues:
         self.json_schema: Schema = dict(self._arguments.json_schema)
         if is_partial:
             properties = self.json_schema["properties"].items()
-            # A default would say that leaving it out sets it.
+            # A default would mean that a field that is left out is set to it.
             self.json_schema["properties"] = {
                 name: {key: value for key, value in schema.items() if key != "default"}
                 for name, schema in properties
@@ -88,10 +88,10 @@ class FormValues:
     def pairs(
         self, arguments: dict[str, Any], *, current: Mapping[str, Any] | None = None
     ) -> Pairs:
-        """Return the names and texts to send; ``current`` has the values of what is left out.
+        """Return the names and texts to send; ``current`` has the values of fields left out.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the arguments are not valid; the model can correct the call.
         """
         known = self._arguments.check(arguments)
         data = self._arguments.data(known, prefix=self._prefix)
@@ -108,13 +108,13 @@ class FormValues:
         ]
 
     def problems(self, form: Any, arguments: Mapping[str, Any]) -> tuple[Problem, ...]:
-        """What the view's form found wrong; nothing where it is none, or holds."""
+        """Return the errors of the view's form; empty if it is valid or is not a bound form."""
         if not isinstance(form, forms.BaseForm) or not form.is_bound or not form.errors:
             return ()
         return tuple(self._arguments.problems(form, dict(arguments)))
 
     def current(self, form: forms.BaseForm) -> dict[str, Any]:
-        """The values that the view shows in its form before anything is sent."""
+        """Return the values that the view shows in its form before anything is sent."""
         shown = [
             name for name in self._fields if name in form.fields and is_shown(form.fields[name])
         ]
@@ -136,7 +136,7 @@ def _is_made_from_data(form_class: FormClass) -> bool:
 
 
 def _may_hold_for_view(form: forms.BaseForm) -> bool:
-    """Whether all that is wrong is that there is such a row, which may be the edited one."""
+    """Return whether all errors are about unique values, which the edited row itself may have."""
     codes: Collection[str] = {
         str(error["code"]) for errors in form.errors.get_json_data().values() for error in errors
     }
@@ -156,7 +156,7 @@ def _texts(field: forms.Field | None, value: Any) -> Iterator[str]:
 
 
 def _ticked(field: forms.Field | None, *, is_ticked: bool) -> Iterator[str]:
-    """A box without a tick is not sent, and a view may look at nothing else."""
+    """Yield the text of a boolean; an unchecked box is not sent, as views may test its presence."""
     if field is None or not isinstance(field.widget, forms.CheckboxInput):
         yield "true" if is_ticked else "false"
     elif is_ticked:
@@ -164,11 +164,11 @@ def _ticked(field: forms.Field | None, *, is_ticked: bool) -> Iterator[str]:
 
 
 def _moment(field: forms.Field | None, value: Moment) -> str:
-    """A moment in a format that the field reads: ISO 8601 unless it has formats of its own."""
+    """Return a date or time as ISO 8601 or, if the field does not read that, in its own format."""
     texts = [value.isoformat()]
     if field is None:
         return texts[0]
-    # Lazily translated formats and fields without any are both possible.
+    # The formats may be translated lazily, and some fields have none.
     texts += [value.strftime(str(one)) for one in getattr(field, "input_formats", None) or ()]
     for text in texts:
         try:
@@ -181,8 +181,8 @@ def _moment(field: forms.Field | None, value: Moment) -> str:
 
 # Values of the URL --------------------------------------------------------------------------------
 
-# The variables of a path have the types of their converters; the parameters of the query are
-# declared by name and type. Values are checked before they are sent.
+# The variables of a path have the types of their converters; the parameters of the query string
+# are declared by name and type. Values are validated before they are sent.
 
 _CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False)
 _NOT_BUILDABLE = (PydanticUserError, PydanticUndefinedAnnotation, SchemaError, TypeError)
@@ -197,7 +197,7 @@ HINTS: Mapping[type, Any] = {
 
 
 class Values(Protocol):
-    """A part of a request: what may be in it, and how that is written."""
+    """A part of a request: the schema of its values, and how they are sent."""
 
     @property
     def json_schema(self) -> Schema:
@@ -208,7 +208,7 @@ class Values(Protocol):
         """Return the names and texts to send.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the arguments are not valid; the model can correct the call.
         """
         ...
 
@@ -217,7 +217,7 @@ class TypedValues:
     """Values that are declared by name and type.
 
     Raises:
-        ImproperlyConfigured: JSON has nothing for a type.
+        ImproperlyConfigured: JSON cannot express a type.
     """
 
     def __init__(self, hints: Mapping[str, Any], *, required: Collection[str] = ()) -> None:
@@ -233,15 +233,15 @@ class TypedValues:
             self.json_schema = portable_input(self._shape)
         except (*_NOT_BUILDABLE, ValueError) as exc:
             raise ImproperlyConfigured(
-                f"{', '.join(hints)}: a type has no JSON ({reason_of(exc)}); take str, int, bool, "
-                "date, Literal and the like."
+                f"{', '.join(hints)}: JSON cannot express a type ({reason_of(exc)}); use str, int, "
+                "bool, date, Literal or a similar type."
             ) from exc
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the values in their own types.
+        """Return the values in their declared types.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the arguments are not valid; the model can correct the call.
         """
         try:
             return self._adapter.validate_python(arguments)
@@ -249,7 +249,7 @@ class TypedValues:
             raise InvalidArguments(explain(exc, arguments, self._shape)) from exc
 
     def pairs(self, arguments: dict[str, Any]) -> Pairs:
-        """Return the names and texts to send; a list is its name several times."""
+        """Return the names and texts to send; a list is sent as several pairs of the same name."""
         return [
             (name, text)
             for name, value in self.read(arguments).items()
@@ -258,14 +258,14 @@ class TypedValues:
 
 
 def variables(found: Mapping[str, Any], *, required: Collection[str]) -> TypedValues:
-    """The variables of a path, given the converter of each."""
+    """Return the variables of a path, given the converter of each."""
     hints = {name: _hint(converter) for name, converter in found.items()}
     return TypedValues(hints, required=required)
 
 
 def _hint(converter: Any) -> Any:
     if converter is None:
-        # A regular expression: Django says whether the URL as a whole matches.
+        # A group of a regular expression: ``reverse`` checks the URL as a whole.
         return Annotated[str, Field(min_length=1, coerce_numbers_to_str=True)]
     hint = HINTS.get(type(converter))
     if hint is not None:
@@ -279,7 +279,7 @@ def _hint(converter: Any) -> Any:
 
 
 def _converted(converter: Any) -> Callable[[str], Any]:
-    """What the site's own converter makes of a text, as it does of the same text in a path."""
+    """Return a function that converts a text as the converter does in a URL path."""
 
     def convert(text: str) -> Any:
         if not re.fullmatch(converter.regex, text):
@@ -288,8 +288,8 @@ def _converted(converter: Any) -> Callable[[str], Any]:
             value = converter.to_python(text)
             converter.to_url(value)
         except ValueError:
-            # Its text, if any, was written for nobody: Django drops it.
-            raise ValueError("is not known here") from None
+            # Without its message: Django never shows it, so it was not written for users.
+            raise ValueError("is not a value that the URL accepts") from None
         return value
 
     return convert
@@ -314,27 +314,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What a call is made of, once the URLconf is known."""
+    """The parts of a request, once the URLconf is known."""
 
     routes: Sequence[Route]
     variables: TypedValues
     names: Mapping[str, str]
-    """From the argument to the variable of the URL that it fills."""
+    """The URL variable that each argument fills, by the name of the argument."""
     query: Values | None
     form: FormValues | None
     json_schema: Schema
 
     @property
     def route(self) -> Route:
-        """The first pattern of the name; they all lead to what is meant."""
+        """The first pattern; all of them have the same name."""
         return self.routes[0]
 
 
 class ViewArguments:
-    """Reads the arguments of a call to a view.
+    """Parses the arguments of a call to a view.
 
-    ``template`` has the variables of a resource's URI; ``None`` where there is no URI, and any
-    argument can be given.
+    ``template`` has the variables of a resource's URI. It is ``None`` if there is no URI, in which
+    case any argument can be passed.
     """
 
     def __init__(
@@ -355,23 +355,23 @@ class ViewArguments:
         self._template = template
         self._layouts: WeakKeyDictionary[URLResolver, Layout] = WeakKeyDictionary()
         self.is_published = False
-        """Whether the declaration is over, so that a look at the URLconf does no harm."""
+        """Whether the component is declared completely, so that the URLconf can be loaded."""
 
     @property
     def json_schema(self) -> Schema:
-        """The schema to publish; without a URLconf, that of what was declared beside it."""
+        """The schema to publish; without a URLconf, only its declared part."""
         if not (self.is_published and apps.ready):
             return self._declared()
         try:
             return self.layout.json_schema
         except ImproperlyConfigured as exc:
-            # One broken component must not take the list with it; the system check says the same.
-            logger.error("%s", exc)  # noqa: TRY400 - the sentence says it all
+            # One broken component must not break the list; the system check reports it, too.
+            logger.error("%s", exc)  # noqa: TRY400 - the message is enough
             return self._declared()
 
     @property
     def layout(self) -> Layout:
-        """What a call is made of.
+        """The parts of a request.
 
         Raises:
             ImproperlyConfigured: the URLconf has no such view, or not with these variables.
@@ -384,7 +384,7 @@ class ViewArguments:
 
     @property
     def files(self) -> frozenset[str]:
-        """The fields of the form that no argument fills, since JSON carries no files.
+        """The fields of the form that no argument fills, because JSON cannot contain files.
 
         Raises:
             ImproperlyConfigured: the URLconf has no such view, or not with these variables.
@@ -393,23 +393,23 @@ class ViewArguments:
         return form.files if form is not None else frozenset()
 
     def parse(self, raw: bytes) -> dict[str, Any]:
-        """Return what to send to the site, under the name ``sending``.
+        """Return the request to send to the site, under the key ``sending``.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the arguments are not valid; the model can correct the call.
         """
         try:
             _ = self.layout
         except ImproperlyConfigured:
-            # The call itself fails with it, and that is logged as the bug which it is.
+            # The call itself raises it, so it is logged as a server error.
             return {}
         return {"sending": self.read(decode_arguments(raw))}
 
     def read(self, arguments: dict[str, Any]) -> Sending:
-        """Return what to send to the site.
+        """Return the request to send to the site.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the arguments are not valid; the model can correct the call.
             ImproperlyConfigured: the site has no such view.
         """
         layout = self.layout
@@ -445,7 +445,7 @@ class ViewArguments:
         others = [part for part in (self._query, form) if part is not None]
         taken = {name for part in others for name in part.json_schema["properties"]}
         found = {name: one for route in routes for name, one in route.converters.items()}
-        # A form may ask for a new slug of what the slug in the URL names.
+        # A form may have a field with the name of a URL variable, such as a new slug.
         names = {f"url_{name}" if name in taken else name: name for name in found}
         required = frozenset.intersection(*(route.required for route in routes))
         path = variables(
@@ -470,7 +470,7 @@ class ViewArguments:
         for name in self._template:
             if name not in properties:
                 nearest = difflib.get_close_matches(name, properties, n=1)
-                hint = f"did you mean {nearest[0]!r}?" if nearest else "take it out of the URI."
+                hint = f"did you mean {nearest[0]!r}?" if nearest else "remove it from the URI."
                 raise ImproperlyConfigured(f"The URL has no variable {name!r}; {hint}")
         for name in schema.get("required", ()):
             if name not in self._template:
@@ -480,7 +480,7 @@ class ViewArguments:
 
 
 def _without_nulls(arguments: Mapping[str, Any], shape: Schema) -> dict[str, Any]:
-    """What is left out, as ``null`` says it: a field that takes anything would be lost by it."""
+    """Return the arguments without optional ones that are ``null``, which would empty a field."""
     optional = shape["properties"].keys() - shape.get("required", ())
     return {
         name: value
@@ -495,7 +495,7 @@ def _attempt(
     arguments: Mapping[str, Any],
     problems: list[Problem],
 ) -> T | None:
-    """Read those of the arguments that belong to a part, or keep what is wrong with them."""
+    """Read the arguments that belong to a part, or collect the problems with them."""
     own = part.json_schema["properties"]
     try:
         return read({name: value for name, value in arguments.items() if name in own})
@@ -509,7 +509,7 @@ def _check_route(route: Route) -> None:
         raise ImproperlyConfigured(f"The URL {route.full_name!r} {route.trouble}.")
     if hasattr(route.callback, "mcp_server"):
         raise ImproperlyConfigured(
-            f"The URL {route.full_name!r} is an MCP endpoint, and cannot be called through itself."
+            f"The URL {route.full_name!r} is an MCP endpoint, which cannot be a component."
         )
 
 
@@ -517,8 +517,8 @@ def _path(route: Route, values: Mapping[str, Any]) -> str:
     try:
         return route.url(values)
     except NoReverseMatch:
-        names = ", ".join(values) or "no values"
-        problem = Problem(path="", message=f"there is no such address for {names}")
+        names = ", ".join(values) or "values"
+        problem = Problem(path="", message=f"no URL of the site accepts the given {names}")
         raise InvalidArguments([problem]) from None
 
 

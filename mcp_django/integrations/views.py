@@ -1,7 +1,7 @@
 """``register_view`` and ``register_form``: the site's own views and forms as components.
 
 A view becomes a tool, a resource, a resource template or a prompt; a class-based view with a form
-becomes a tool. Each call is a fresh request through the site's own middleware. An exception that
+becomes a tool. Each call sends a new request through the site's own middleware. An exception that
 the view raises is raised here, so a component never returns one of Django's error pages.
 """
 
@@ -72,10 +72,10 @@ def view_component(
     urlconf: str | None,
     options: Mapping[str, Any],
 ) -> Component:
-    """The component of a URL name.
+    """Return the component of a URL name.
 
     Raises:
-        ImproperlyConfigured: the declaration cannot work, whatever the URLconf has.
+        ImproperlyConfigured: the declaration is not valid; the URLconf is not used for this check.
     """
     if not isinstance(target, str):
         raise ImproperlyConfigured(
@@ -95,7 +95,7 @@ def view_component(
     )
     name = target.rpartition(":")[2].replace("-", "_")
     if form is not None:
-        # What is wrong with a form is wrong without a URLconf.
+        # Errors in the form are found without the URLconf.
         FormValues(form)
     return _component_of(
         source, kind=kind, name=name, template=template, verb=verb, options=options
@@ -106,12 +106,12 @@ def _verb(target: str, method: str, form: FormClass | None) -> str:
     verb = str(method).upper()
     if verb not in VERBS:
         raise ImproperlyConfigured(
-            f"register_view({target!r}): method is 'get' or 'post', not {method!r}."
+            f"register_view({target!r}): method must be 'get' or 'post', not {method!r}."
         )
     if form is not None and verb != "POST":
         raise ImproperlyConfigured(
-            f"register_view({target!r}): a form is posted; add method='post', or give it as "
-            "query=… when the view reads it from the address."
+            f"register_view({target!r}): form=… needs method='post'; if the view reads the form "
+            "from the query string, pass it as query=…."
         )
     return verb
 
@@ -124,16 +124,16 @@ def _kind(target: str, kind: str | None, uri: str | None, verb: str) -> Kind:
         raise ImproperlyConfigured(f"register_view({target!r}): there is no kind {kind!r}; {hint}")
     if found == "resource" and uri is None:
         raise ImproperlyConfigured(
-            f"register_view({target!r}): a resource has a URI; give uri='shop://…'."
+            f"register_view({target!r}): a resource needs a URI; pass uri='shop://…'."
         )
     if found != "resource" and uri is not None:
         raise ImproperlyConfigured(
-            f"register_view({target!r}): a {found} has no URI; take uri away, or say "
+            f"register_view({target!r}): a {found} has no URI; remove uri=…, or pass "
             "kind='resource'."
         )
     if found != "tool" and verb != "GET":
-        raise ImproperlyConfigured(f"register_view({target!r}): only a tool can post.")
-    return found  # type: ignore[return-value]  # one of the three, as was checked
+        raise ImproperlyConfigured(f"register_view({target!r}): only a tool can use method='post'.")
+    return found  # type: ignore[return-value]  # checked to be one of the three
 
 
 def _template(uri: str | None) -> URITemplate | None:
@@ -153,8 +153,8 @@ def _query(target: str, query: Any) -> Values | None:
     if isinstance(query, Mapping):
         return TypedValues(query)
     raise ImproperlyConfigured(
-        f"register_view({target!r}): query names what the address may hold, as in "
-        f"query={{'season': str}}, or is a form class; not {query!r}."
+        f"register_view({target!r}): query must map names to types, as in "
+        f"query={{'season': str}}, or be a form class, not {query!r}."
     )
 
 
@@ -162,7 +162,7 @@ def _query(target: str, query: Any) -> Values | None:
 
 
 class ViewSource:
-    """A view of the site that answers calls; the functions of components are its methods."""
+    """A view of the site that handles calls; its methods are the functions of components."""
 
     def __init__(
         self,
@@ -187,19 +187,19 @@ class ViewSource:
         self._is_readable = is_readable
 
     def run_tool(self, ctx: Context, sending: Sending | None = None) -> Any:
-        """Call the view as a tool."""
+        """Call the view, and return its response as the result of a tool."""
         return site_responses.tool_result(self._answer(ctx, sending), is_readable=self._is_readable)
 
     def run_resource(self, ctx: Context, sending: Sending | None = None) -> Any:
-        """Read the view as a resource."""
+        """Call the view, and return its response as the contents of a resource."""
         return site_responses.contents(self._answer(ctx, sending), is_readable=self._is_readable)
 
     def run_prompt(self, ctx: Context, sending: Sending | None = None) -> Any:
-        """Have the view write a prompt."""
+        """Call the view, and return its response as the messages of a prompt."""
         return site_responses.messages(self._answer(ctx, sending), is_readable=self._is_readable)
 
     def description(self) -> str:
-        """The docstring of the view; Django's own views say nothing of what they are used for."""
+        """Return the docstring of the view; those of Django's own views are too general to use."""
         try:
             view = self.arguments.layout.route.view
         except ImproperlyConfigured:
@@ -210,7 +210,7 @@ class ViewSource:
         return "" if is_django else inspect.cleandoc(view.__doc__ or "")
 
     def problem(self) -> str:
-        """Why no call can succeed, for the system check; empty when all is well."""
+        """Return why no call can succeed, for the system check; empty if calls can succeed."""
         try:
             _ = self.arguments.layout
         except ImproperlyConfigured as exc:
@@ -218,11 +218,11 @@ class ViewSource:
         return ""
 
     def send(self, ctx: Context, sending: Sending) -> Answer:
-        """Ask the site; a form may have to look at the page first."""
+        """Send the request to the site; a subclass may request the page first."""
         return call(ctx, sending)
 
     def _answer(self, ctx: Context, sending: Sending | None) -> Answer:
-        # Nobody reads arguments for a fixed URI, nor where the URLconf has no such view.
+        # Arguments are not parsed for a fixed URI, or if the URLconf has no such view.
         sending = sending or self.arguments.read({})
         answer = self.send(ctx, sending)
         form = self.arguments.layout.form
@@ -233,7 +233,7 @@ class ViewSource:
 
 
 def _form_in(answer: Answer) -> Any:
-    """The form that a view was left with, where it answered with a template response."""
+    """Return the form in the context of a template response, if there is one."""
     return answer.context.get("form") if isinstance(answer.context, Mapping) else None
 
 
@@ -246,7 +246,7 @@ def _handler() -> SiteHandler:
 
 
 def _reload(**kwargs: Any) -> None:
-    """Middleware keeps what it read of the settings."""
+    """Discard the handler, because its middleware read the old settings."""
     _handler.cache_clear()
 
 
@@ -257,8 +257,8 @@ def call(ctx: Context, sending: Sending) -> Answer:
     """Send a request to the site as the caller.
 
     Raises:
-        ToolError: a view that runs for a call asks for another one.
-        Exception: whatever the view raised.
+        ToolError: a view that runs for a call tries to call another one.
+        Exception: any exception of the view.
     """
     request = fresh_request(ctx, sending)
     return visit(request, partial(_call, ctx, request))
@@ -274,14 +274,15 @@ def _call(ctx: Context, request: FreshRequest) -> Answer:
 
 
 def _raise_failure(request: FreshRequest, response: HttpResponseBase) -> None:
-    """Raise what the view raised, unless a middleware found a better answer (a flat page).
+    """Raise what the view raised, unless a middleware returned a page instead (a flat page).
 
-    A redirect is no better one: Django itself guesses another language for what was not found.
+    A redirect does not count, because Django's ``LocaleMiddleware`` redirects URLs that were not
+    found to those with a language prefix.
     """
     if 200 <= response.status_code < 300:
         return
     if isinstance(request.failure, Resolver404) or _has_found_nothing(request.returned):
-        # The text of the one is the list of every pattern that was tried.
+        # The message of Resolver404 lists every pattern that was tried.
         raise Http404("Not found.") from request.failure
     if request.failure is not None:
         raise request.failure
@@ -303,10 +304,10 @@ def _component_of(
     options: Mapping[str, Any],
     template: URITemplate | None = None,
 ) -> Component:
-    """The component that a source answers for.
+    """Return the component for a view.
 
-    It opens no transaction, since Django's handler opens the one that the view asks for, and is
-    not governed: a page may count its visitors.
+    It opens no transaction, because Django's handler opens one if ``ATOMIC_REQUESTS`` is set. The
+    read-only limits are off, because a page may count its visitors.
     """
     given = {name: value for name, value in options.items() if value is not None}
     given.setdefault("name", name)
@@ -340,7 +341,7 @@ def _component_of(
 
 
 class _Described:
-    """The description of a component as late as it is read: it is with the view."""
+    """The description of a component, taken from the view when it is read."""
 
     def __init__(self, source: ViewSource) -> None:
         self._source = source
@@ -354,7 +355,7 @@ def _function(method: Callable[..., Any]) -> ComponentFunction:
 
 
 def _refuse(kind: type[Component], options: Mapping[str, Any]) -> None:
-    """Refuse what belongs to tools alone."""
+    """Raise an error for options that only tools have."""
     known = {field.name for field in fields(kind)}
     for name in options:
         if name not in known:
@@ -363,19 +364,19 @@ def _refuse(kind: type[Component], options: Mapping[str, Any]) -> None:
 
 # Forms as tools -----------------------------------------------------------------------------------
 
-# The form is the view's own: the view makes, validates and saves it, so whatever the view adds
-# (the user, the edited row, an email) is there. Errors of the form are returned field by field.
+# The view itself creates, validates and saves its form, so that everything that the view adds
+# (the user, the edited row, an email) is included. Errors of the form are returned by field.
 
 
 class FormSource(ViewSource):
-    """A view with a form; one that edits a row is asked for its values first.
+    """A view with a form; the current values of an edited row are requested first.
 
-    A browser posts every field of the page that it was shown. A model names those that it wants
-    to change, and the others go out as the view shows them to this caller.
+    A browser posts every field of the page. A model names only the fields to change, and the
+    others are sent with the values that the view shows to this caller.
     """
 
     def send(self, ctx: Context, sending: Sending) -> Answer:
-        """Post the form."""
+        """Post the form, with the current values if it edits a row."""
         layout = self.arguments.layout
         if layout.form is None or not _edits(layout.route):
             return call(ctx, sending)
@@ -388,10 +389,10 @@ class FormSource(ViewSource):
         }
         form = _form_in(page)
         if not isinstance(form, forms.BaseForm):
-            # Sent without them, the other fields of the row would be emptied.
+            # Without the current values, the other fields of the row would be emptied.
             raise ImproperlyConfigured(
-                f"{layout.route.view.__qualname__} answers GET without a form in its template's "
-                "context, so the values of the edited row are not known."
+                f"{layout.route.view.__qualname__} answers GET without a form in its template "
+                "context, so the current values of the edited row are not known."
             )
         with timezone.override(page.zone):
             current = layout.form.current(form)
@@ -407,10 +408,10 @@ def form_component(
     urlconf: str | None,
     options: Mapping[str, Any],
 ) -> Component:
-    """The tool of a view with a form, given the view's class or the name of its URL.
+    """Return the tool of a view with a form, given the view's class or its URL name.
 
     Raises:
-        ImproperlyConfigured: the view has no form, or one that JSON cannot fill.
+        ImproperlyConfigured: the view has no form, or JSON cannot express the form's values.
     """
     if isinstance(target, type):
         _check_view(target)
@@ -448,7 +449,7 @@ def form_component(
 
 
 def _hints(view: type[Any]) -> dict[str, bool]:
-    """What the kind of a view says of its tool; a form of any other kind may do anything."""
+    """Return the tool hints that follow from the class of a view; other forms may do anything."""
     if issubclass(view, BaseUpdateView | DeletionMixin):
         return {"read_only": False, "destructive": True, "idempotent": True}
     if issubclass(view, BaseCreateView):
@@ -459,7 +460,7 @@ def _hints(view: type[Any]) -> dict[str, bool]:
 def _check_view(view: Any) -> None:
     if not (isinstance(view, type) and issubclass(view, FormMixin)):
         raise ImproperlyConfigured(
-            f"{getattr(view, '__qualname__', view)!r} has no form: it is no FormView, "
+            f"{getattr(view, '__qualname__', view)!r} has no form: it is not a FormView, "
             "CreateView, UpdateView or DeleteView; use register_view(…, method='post', form=…)."
         )
 
@@ -478,7 +479,7 @@ def _edits(route: Route) -> bool:
 
 
 def _form_class(route: Route) -> FormClass:
-    """The form of a view, found without a request."""
+    """Return the form class of a view, found without a request."""
     given = getattr(route.callback, "view_initkwargs", {})
     view = route.view(**given)
     if view.form_class is not None:
@@ -493,6 +494,6 @@ def _form_class(route: Route) -> FormClass:
     else:
         reason = ""
     raise ImproperlyConfigured(
-        f"The form of {route.view.__qualname__} is not known before there is a request{reason}; "
-        "name it: register_form(…, form=…)."
+        f"The form class of {route.view.__qualname__} is not known without a request{reason}; "
+        "pass it: register_form(…, form=…)."
     )

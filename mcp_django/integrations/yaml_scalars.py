@@ -1,8 +1,8 @@
-"""YAML frontmatter by the core schema of YAML 1.2: plain scalars, and whole documents of them.
+"""Parse YAML frontmatter by the core schema of YAML 1.2.
 
-Hosts compare the frontmatter of an entry with what their own parser makes of the file, and those
-parsers follow YAML 1.2, where ``yes`` and ``2026-01-31`` are texts. PyYAML's own loaders follow
-1.1, so only its parser is used.
+Hosts compare the frontmatter of a listed skill with the result of their own parser, and those
+parsers follow YAML 1.2, where ``yes`` and ``2026-01-31`` are strings. PyYAML's own loaders follow
+YAML 1.1, so only its event parser is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 MAX_DEPTH = 20
-# What a double holds exactly; beyond it hosts written in JavaScript read another number.
+# The largest integer that a double represents exactly; hosts in JavaScript would round others.
 MAX_INTEGER = 2**53 - 1
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
@@ -30,16 +30,16 @@ _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _MAX_DIGITS = 32
-# An escape can stand for one; no message can.
+# Half of a surrogate pair: a YAML escape can express it, but a JSON message cannot contain it.
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 def parse(text: str) -> Any:
-    """The one value of a YAML document, as JSON would have it.
+    """Return the value of a YAML document, in types that JSON has.
 
     Raises:
         ImproperlyConfigured: PyYAML is not installed.
-        SkillError: it cannot be read, or holds what JSON has no word for.
+        SkillError: the text cannot be parsed, or has a value that JSON cannot express.
     """
     yaml = _yaml()
     try:
@@ -50,8 +50,8 @@ def parse(text: str) -> Any:
     except yaml.YAMLError as exc:
         raise SkillError(_told(exc)) from None
     except (ValueError, OverflowError):
-        # PyYAML's own, of which it tells no line.
-        raise SkillError("there is an escape in it that stands for no character.") from None
+        # Raised inside PyYAML, without a line number.
+        raise SkillError("it has an escape sequence that is not a valid character.") from None
 
 
 def _yaml() -> ModuleType:
@@ -59,7 +59,7 @@ def _yaml() -> ModuleType:
         import yaml
     except ImportError:
         raise ImproperlyConfigured(
-            "Skills in folders need PyYAML, which reads what stands at the top of a SKILL.md: "
+            "Skills in folders need PyYAML, which parses the frontmatter of a SKILL.md: "
             "pip install 'django-mcp-provider[skills]'."
         ) from None
     return yaml
@@ -69,41 +69,41 @@ def _told(exc: Any) -> str:
     mark = getattr(exc, "problem_mark", None)
     why = getattr(exc, "problem", None) or getattr(exc, "reason", None) or "it cannot be read"
     if str(why).startswith("mapping values"):
-        why = f"{why}; put a text that has a colon and a space in it in quotes"
-    # The first line of the file is the one before the YAML.
+        why = f"{why}; put a text that contains a colon and a space in quotes"
+    # The YAML starts in the second line of the file.
     return f"line {mark.line + 2}: {why}" if mark is not None else str(why)
 
 
 class _Reader:
-    """Makes a value of the events of a parser, of which none is kept."""
+    """Builds a value from the events of a parser, without storing the events."""
 
     def __init__(self, yaml: ModuleType, events: Iterator[Any]) -> None:
         self._yaml = yaml
         self._events = events
 
     def document(self) -> Any:
-        """The value of the first document; there is no second one."""
+        """Return the value of the document; a second document is an error."""
         value: Any = None
         for event in self._events:
             if isinstance(event, self._yaml.DocumentStartEvent):
                 value = self._value(next(self._events), 0)
                 break
         if any(isinstance(event, self._yaml.DocumentStartEvent) for event in self._events):
-            raise SkillError("there is a second document in it.")
+            raise SkillError("it contains a second YAML document.")
         return value
 
     def _value(self, event: Any, depth: int) -> Any:
         line = event.start_mark.line + 2
         if isinstance(event, self._yaml.AliasEvent) or event.anchor is not None:
-            raise SkillError(f"line {line}: anchors and aliases are not read; write it out.")
+            raise SkillError(f"line {line}: anchors and aliases are not supported; write it out.")
         if depth > MAX_DEPTH:
-            raise SkillError(f"line {line}: it is nested more than {MAX_DEPTH} deep.")
+            raise SkillError(f"line {line}: it is nested more than {MAX_DEPTH} levels deep.")
         if event.tag not in (None, "!"):
-            raise SkillError(f"line {line}: tags such as {event.tag} are not read; leave it out.")
+            raise SkillError(f"line {line}: tags such as {event.tag} are not supported; remove it.")
         if isinstance(event, self._yaml.ScalarEvent):
             if _HALF.search(event.value):
-                raise SkillError(f"line {line}: half of a surrogate pair is no character.")
-            # A style stands for quotes, or for a block of text.
+                raise SkillError(f"line {line}: half of a surrogate pair is not a character.")
+            # A style means quotes or a block of text.
             return event.value if event.style or event.tag else _plain(event.value, line)
         if isinstance(event, self._yaml.SequenceStartEvent):
             return self._sequence(depth)
@@ -121,22 +121,22 @@ class _Reader:
             line = event.start_mark.line + 2
             key = self._value(event, depth + 1)
             if not isinstance(key, str):
-                raise SkillError(f"line {line}: {key!r:.40} is no text; put the key in quotes.")
+                raise SkillError(f"line {line}: {key!r:.40} is not text; put the key in quotes.")
             if key in found:
-                raise SkillError(f"line {line}: {key!r:.40} is there twice.")
+                raise SkillError(f"line {line}: the key {key!r:.40} occurs twice.")
             found[key] = self._value(next(self._events), depth + 1)
         return found
 
 
 def _plain(text: str, line: int) -> Any:
-    """What an unquoted scalar means."""
+    """Return the value of an unquoted scalar."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:
         return _BOOLEANS[text]
     if (number := _number(text)) is None:
         if _NOT_JSON.fullmatch(text):
-            raise SkillError(f"line {line}: {text} is no number in JSON; put it in quotes.")
+            raise SkillError(f"line {line}: {text} is not a number in JSON; put it in quotes.")
         return text
     if (isinstance(number, int) and abs(number) > MAX_INTEGER) or math.isinf(number):
         raise SkillError(f"line {line}: {text:.40} is too large a number; put it in quotes.")
@@ -145,7 +145,7 @@ def _plain(text: str, line: int) -> Any:
 
 def _number(text: str) -> int | float | None:
     if _DECIMAL.fullmatch(text):
-        # More digits than that are too large, and take long to read.
+        # Longer numbers are too large in any case, and slow to parse.
         return int(text) if len(text) <= _MAX_DIGITS else math.inf
     for pattern, base in ((_OCTAL, 8), (_HEXADECIMAL, 16)):
         if pattern.fullmatch(text):
@@ -153,11 +153,11 @@ def _number(text: str) -> int | float | None:
     return float(text) if _FLOAT.fullmatch(text) else None
 
 
-# Errors in a skill, worded for its author ---------------------------------------------------------
+# Errors for the author of a skill -----------------------------------------------------------------
 
 
 class SkillError(ValueError):
-    """A skill that cannot be offered; ``field`` names what is wrong with it, if one thing is."""
+    """A skill is not valid; ``field`` names the field of the frontmatter that is wrong, if any."""
 
     def __init__(self, message: str, *, field: str = "") -> None:
         super().__init__(message)

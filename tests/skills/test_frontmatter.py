@@ -46,10 +46,10 @@ def test_a_merge_key_is_a_key() -> None:
     ("text", "words"),
     [
         ("a: &x [1]\nb: *x", "line 2: anchors"),
-        ("a: 1\na: 2", "line 3: 'a' is there twice"),
+        ("a: 1\na: 2", "line 3: the key 'a' occurs twice"),
         ("1: a", "put the key in quotes"),
         ("a: !!python/object:os.system x", "tags"),
-        ("a: .inf", "no number in JSON"),
+        ("a: .inf", "not a number in JSON"),
         ("a: 9007199254740993", "too large"),
         ("a: " + "9" * 5000, "too large"),
         ("a: 1e999", "too large"),
@@ -59,9 +59,9 @@ def test_a_merge_key_is_a_key() -> None:
         ("a: \x07", "special characters"),
         ('a: "\\ud800"', "line 2: half of a surrogate pair"),
         ('"\\udfff": a', "line 2: half of a surrogate pair"),
-        ('a: "\\U00110000"', "stands for no character"),
-        ('a: "\\UFFFFFFFF"', "stands for no character"),
-        ("a: 1\n--- \nb: 2", "second document"),
+        ('a: "\\U00110000"', "not a valid character"),
+        ('a: "\\UFFFFFFFF"', "not a valid character"),
+        ("a: 1\n--- \nb: 2", "second YAML document"),
     ],
 )
 def test_what_hosts_read_differently_is_refused(text: str, words: str) -> None:

@@ -1,7 +1,7 @@
-"""REST framework's views as tools: the real view runs, with a request of its own.
+"""REST framework views as tools: the view itself runs, with a new request of the caller.
 
-REST framework is optional and cannot be imported before settings exist, so nothing outside of this
-package imports it.
+REST framework is optional and cannot be imported before the settings are configured, so the
+modules of this package are imported only when they are first used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Calling a REST framework view: its request, the site's middleware around it, and its response.
+"""Call a REST framework view: its request, the site's middleware around it, and its response.
 
-The view runs below the site's own middleware, as for a request from outside, with a fresh request
-of the caller and a body of any type. REST framework takes this request as authenticated, so the
-view's own authenticators are not asked.
+The view runs inside the site's own middleware, as for an external request, with a new request of
+the caller and a body of any media type. For REST framework the request is already authenticated,
+so the view's own authenticators do not run.
 """
 
 from __future__ import annotations
@@ -68,21 +68,21 @@ class RestCall:
         self._fixed = fixed
         self._media_type = media_type
         self._query, self._meta = _versioned(endpoint.view_class, version)
-        # What a message about two components of one name shows.
+        # Shown in the error about two components with the same name.
         self.__module__ = endpoint.view_class.__module__
         self.__name__ = self.__qualname__ = str(endpoint)
 
     @property
     def function(self) -> ComponentFunction:
-        """What the runtime has to know to call it."""
+        """The function of the tool."""
         return ComponentFunction(function=self, is_async=False, context_parameter="ctx")
 
     def problem(self) -> str:
-        """Why no call can succeed, for the system check; empty when all is well."""
+        """Return why no call can succeed, for the system check; empty if calls can succeed."""
         return self._routes.problem()
 
     def __call__(self, ctx: Context, values: Values) -> ToolResult:
-        """What the view answers."""
+        """Return the response of the view as a tool result."""
         place = self._routes.place({**self._fixed, **values.url})
         request = _new_request(ctx, place, self._ask(values))
         return visit(request, partial(self._answer, ctx, request, values))
@@ -118,7 +118,7 @@ class RestCall:
 def _versioned(
     view_class: type[APIView], version: str
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """How a request asks for a version, unless its address does: query and headers."""
+    """Return the query parameters and headers that select an API version, if its URL does not."""
     scheme = view_class.versioning_class
     if not version or scheme is None:
         return [], {}
@@ -130,23 +130,23 @@ def _versioned(
     return [], {}
 
 
-# Running a view below the site's middleware -------------------------------------------------------
+# Running a view inside the site's middleware ------------------------------------------------------
 
 
 class _Failure(HttpResponse):
-    """Goes out through the middleware in place of Django's error pages."""
+    """Passes through the middleware if the view raised, in place of Django's error page."""
 
     def __init__(self) -> None:
         super().__init__(status=500)
 
 
 class RestHandler(SiteHandler):
-    """The site's middleware around a view that was chosen already."""
+    """Runs the site's middleware around a view that is already selected."""
 
     def resolve_request(self, request: Any) -> Any:
-        """The view, with the match that ``reverse`` and versioning look at."""
+        """Return the view, and set the match that ``reverse`` and versioning use."""
         if hasattr(request, "urlconf"):
-            # That of the host, chosen by a middleware.
+            # The URLconf of the host, which a middleware selected.
             set_urlconf(request.urlconf)
         request.resolver_match = request.place.match
         request.META["HTTP_AUTHORIZATION"] = request.mark
@@ -155,14 +155,14 @@ class RestHandler(SiteHandler):
     def _get_response(self, request: Any) -> HttpResponseBase:
         try:
             response = super()._get_response(request)
-        except Exception:  # noqa: BLE001 - the site's own view; kept by the request, raised by `run`
+        except Exception:  # noqa: BLE001 - the site's view; stored in the request, raised by `run`
             response = _Failure()
         _forget_session(request)
         return response
 
 
 def _forget_session(request: Any) -> None:
-    """A session that the view began is nobody's: its cookie goes nowhere."""
+    """Delete a session that the view started, because its cookie is not sent to the caller."""
     session = getattr(request, "session", None)
     if session is not None:
         discard_session(request)
@@ -175,7 +175,7 @@ def _handler() -> RestHandler:
 
 
 def _reload(**kwargs: Any) -> None:
-    """Middleware keeps what it read of the settings."""
+    """Discard the handler, because its middleware read the old settings."""
     _handler.cache_clear()
 
 
@@ -183,10 +183,10 @@ setting_changed.connect(_reload, dispatch_uid="mcp_django.integrations.rest.call
 
 
 def run(request: RestRequest) -> HttpResponseBase:
-    """The response of the request's view, rendered.
+    """Return the rendered response of the request's view.
 
     Raises:
-        Exception: whatever the view raised.
+        Exception: any exception of the view.
     """
     handler: Any = _handler()
     response = handler._middleware_chain(request)
@@ -204,7 +204,7 @@ ACCEPT = "application/json, */*;q=0.5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What is asked of a view; ``meta`` are headers in the spelling of WSGI."""
+    """The content of a request to a view; ``meta`` has headers by their WSGI names."""
 
     method: str
     query: list[tuple[str, str]] = field(default_factory=list)
@@ -216,53 +216,53 @@ class Ask:
 class RestRequest(FreshRequest):
     """A request whose view is known.
 
-    ``mark`` stands in the place of an ``Authorization`` for the view alone, not for middleware. It
-    tells callers apart where the view keeps its answers in a cache that varies by the header, and
-    is worth nothing anywhere else.
+    ``mark`` replaces the ``Authorization`` header for the view only, not for middleware. It
+    distinguishes callers if the view caches its responses and varies them by this header. It is
+    not a valid credential.
     """
 
     place: Place
     mark: str
     is_known: bool
-    """Whether anybody is known to have made the call; the view may put its own user here."""
+    """Whether the caller is authenticated; the view may later set another user on the request."""
 
 
 class CallerToken:
-    """``request.auth``: the caller's credential in the words of the OAuth toolkit's tokens."""
+    """``request.auth``: the caller's credential, in the form of the OAuth toolkit's tokens."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
 
     @property
     def user(self) -> Any:
-        """Whose credential it is."""
+        """The user of the credential."""
         return self.principal.user
 
     @property
     def scope(self) -> str:
-        """The scopes, separated by spaces; none where the credential is not scoped."""
+        """The scopes, separated by spaces; empty if the credential is not limited by scopes."""
         return " ".join(sorted(self.principal.scopes or ()))
 
     def allow_scopes(self, scopes: Iterable[str]) -> bool:
-        """Whether the credential reaches that far."""
+        """Return whether the credential includes the scopes."""
         return not missing(self.principal.scopes, tuple(scopes))
 
     def is_valid(self, scopes: Iterable[str] | None = None) -> bool:
-        """Whether it holds and reaches that far."""
+        """Return whether the credential is valid and includes the scopes."""
         return self.allow_scopes(scopes or ())
 
 
 def _new_request(ctx: Context, place: Place, ask: Ask) -> RestRequest:
-    """The request of one call."""
+    """Return the request of one call."""
     verb = ask.method.upper()
     fresh = fresh_request(
-        # Without patterns: the view is chosen already.
+        # Without patterns, because the view is already selected.
         ctx,
         Sending(verb=verb, path=place.path, query=ask.query, body=[], routes=()),
     )
     environ = {
         **fresh.environ,
-        # The first request has read them as text; a server hands over bytes, each a character.
+        # The first request decoded them; a WSGI server passes their bytes as Latin-1 characters.
         "SCRIPT_NAME": fresh.META["SCRIPT_NAME"].encode().decode("latin-1"),
         "PATH_INFO": fresh.META["PATH_INFO"].encode().decode("latin-1"),
         "HTTP_ACCEPT": ACCEPT,
@@ -271,7 +271,7 @@ def _new_request(ctx: Context, place: Place, ask: Ask) -> RestRequest:
         "wsgi.input": BytesIO(ask.body),
         **ask.meta,
     }
-    # Looks like a cookie to a cache, and must not to the view.
+    # Caches have to see this header as a cookie, but the view must not.
     mark = environ.pop("HTTP_COOKIE", "")
     request = RestRequest(environ)
     assert request.COOKIES == {}
@@ -283,15 +283,15 @@ def _new_request(ctx: Context, place: Place, ask: Ask) -> RestRequest:
 
 
 def _authenticate(request: Any, principal: Principal) -> None:
-    """Say who it is to Django and to REST framework, and that no form has to prove it."""
+    """Set the user for Django and for REST framework, and turn off CSRF checks."""
     user = principal.user
     request.user = request._cached_user = request._acached_user = user
     request._dont_enforce_csrf_checks = request.csrf_processing_done = True
     if not principal.is_authenticated:
         nobody: Any = api_settings.UNAUTHENTICATED_USER
         user = nobody() if nobody else None
-    # What rest_framework.test.force_authenticate sets. It beats a view's own authenticators in
-    # whatever way they are declared, and the class stays as it is.
+    # What rest_framework.test.force_authenticate() sets. It overrides the view's authenticators,
+    # however they are declared, and leaves the view class unchanged.
     request._force_auth_user = user
     request._force_auth_token = _token(principal, user)
 
@@ -299,7 +299,7 @@ def _authenticate(request: Any, principal: Principal) -> None:
 def _token(principal: Principal, user: Any) -> Any:
     if principal.is_authenticated:
         return CallerToken(principal)
-    # Something has to be set, or the view would authenticate the request by itself.
+    # With neither a user nor a token, the view would run its own authenticators.
     return False if user is None else None
 
 
@@ -312,17 +312,17 @@ def _mark(principal: Principal) -> str:
 
 # From a response to a result ----------------------------------------------------------------------
 
-# A status of 400 and above is a failure that the model reads: what the serializer says of each
-# field, or else a text of ours that something is missing, refused or too soon.
+# A status of 400 and above becomes an error that the model can read: the serializer's errors by
+# field, or a text about a missing object, a denied permission or a throttled request.
 
 MAX_DETAIL = 2000
 
 
 def result(request: RestRequest, answer: Answer) -> ToolResult:
-    """The result of a view that did what it was asked.
+    """Return the result of a view that succeeded.
 
     Raises:
-        ToolError: it leads elsewhere.
+        ToolError: the response is a redirect to sign in, or any redirect of a GET.
     """
     if answer.is_redirect:
         site_responses.check(answer, verb=request.method or "")
@@ -332,12 +332,12 @@ def result(request: RestRequest, answer: Answer) -> ToolResult:
 def refuse(
     request: RestRequest, response: HttpResponseBase, arguments: RestArguments, values: Values
 ) -> NoReturn:
-    """Raise what a status of 400 and above means; of a 400 it is what is wrong with each field.
+    """Raise the exception for a status of 400 and above; for 400, it has the errors by field.
 
     Raises:
-        Http404: there is nothing there, or nothing for this caller.
-        PermissionDenied: the view refused the caller.
-        ToolError: anything else; the message says what would work.
+        Http404: the object does not exist, or the caller may not see it.
+        PermissionDenied: the view denied permission.
+        ToolError: any other status; the message says what would work.
     """
     data = _data(request, response)
     status = response.status_code
@@ -355,14 +355,14 @@ def refuse(
 
 
 def _data(request: RestRequest, response: HttpResponseBase) -> Any:
-    """What the view says of the failure; nothing of an error page that it did not make."""
+    """Return the error data of the view, or ``None`` for a response that is not the view's own."""
     if isinstance(response, Response) and response is request.returned:
         return response.data
     return None
 
 
 def _detail(data: Any) -> str:
-    """The sentence of REST framework's own exceptions."""
+    """Return the message of REST framework's own exceptions; empty for other error data."""
     if isinstance(data, str):
         return str(data)
     if isinstance(data, Mapping) and set(data) <= {"detail", "code"}:
@@ -373,14 +373,14 @@ def _detail(data: Any) -> str:
 
 def _refusal(detail: str, *, is_known: bool) -> str:
     if not is_known:
-        return "You may not do this without signing in: nobody is known to have made this call."
+        return "You may not do this without signing in: this call is anonymous."
     return f"You may not do this. {detail}".strip()
 
 
 def _too_soon(response: HttpResponseBase) -> str:
     wait = response.headers.get("Retry-After", "")
     when = f"in {wait} seconds" if wait.isdecimal() else "later"
-    return f"The site limits how often this is done; try again {when}."
+    return f"Too many requests: the site limits how often this can be done. Try again {when}."
 
 
 def _shown(data: Any) -> str:

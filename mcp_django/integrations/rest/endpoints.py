@@ -1,7 +1,7 @@
-"""Endpoints of a REST framework view: what it does, by which action or method, and the tool's name.
+"""Endpoints of a REST framework view: its actions or methods, and the names of their tools.
 
-An ``Endpoint`` is one thing that a view does, and the view in the state that it has while it does
-that.
+An ``Endpoint`` is one action or method of a view, and can create the view as it is when it runs
+that action.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSetMixin
 
 READING = frozenset({"get", "head", "options"})
-# How a view fails that looks at its request to decide, which is not known yet.
+# What a view raises if it uses its request, which does not exist yet.
 NEEDS_REQUEST = (AssertionError, AttributeError, KeyError, TypeError)
 _ASKING = frozenset({"request", "user", "kwargs", "query_params", "headers", "version", "getattr"})
 
@@ -33,10 +33,10 @@ _ASKING = frozenset({"request", "user", "kwargs", "query_params", "headers", "ve
 class Endpoint:
     """A method of a view class, or an action of a viewset.
 
-    ``action`` is the viewset's, or what a generic view's method amounts to (``list``, ``create``,
-    …); empty for a view that is neither. ``function`` is the view as the site made it with
-    ``as_view`` or ``@api_view``, where it was registered as one. ``is_extra`` says that the action
-    is none of the standard ones.
+    ``action`` is that of the viewset, or the equivalent of a generic view's method (``list``,
+    ``create``, …); it is empty for any other view. ``function`` is the view that the site made
+    with ``as_view`` or ``@api_view``, if that was registered. ``is_extra`` means that the action
+    is not one of the standard actions.
     """
 
     view_class: type[APIView]
@@ -56,22 +56,22 @@ class Endpoint:
 
     @property
     def wanted_name(self) -> str:
-        """The URL name by which it is looked for."""
+        """The URL name to look for in the URLconf."""
         return f"{self.basename}-{self.url_name}" if self.is_viewset else self.url_name
 
     @property
     def is_reading(self) -> bool:
-        """Whether the verb promises to change nothing."""
+        """Whether the HTTP method is safe, so that it must not change anything."""
         return self.method in READING
 
     @cached_property
     def handler(self) -> Callable[..., Any]:
-        """The site's own function, in which the answer is made."""
+        """The site's own function, which creates the response."""
         return _function_view(self._method) or self._method
 
     @property
     def is_function(self) -> bool:
-        """Whether the handler takes the request first, and no view before it."""
+        """Whether the handler takes the request as its first argument, without a view before it."""
         return self.handler is not self._method
 
     @cached_property
@@ -81,67 +81,67 @@ class Endpoint:
         return method
 
     def prototype(self) -> Any:
-        """A view as it is during a request, without one.
+        """Return a view as it is during a request, but without the request.
 
-        It is what REST framework's own schema generator looks at.
+        REST framework's own schema generator uses such views.
         """
         view: Any = self.view_class(**self.initkwargs)
         view.args, view.kwargs, view.request, view.format_kwarg = (), {}, None, None
-        # The agreed sign for code that would look at its request.
+        # The conventional flag that tells code not to use the request.
         view.swagger_fake_view = True
         if self.is_viewset:
             view.action, view.action_map = self.action, {self.method: self.action}
         return view
 
     def serializer(self) -> Any:
-        """The serializer of this action, ``None`` where the view does not say which."""
+        """Return the serializer of this action, or ``None`` if the view does not define it."""
         view = self.prototype()
         if not isinstance(view, GenericAPIView):
             return None
         if self.is_extra and not self._names_serializer():
             return None
         if self.is_extra and "serializer_class" in self.initkwargs:
-            # Said for this action, whatever the view's method makes of it.
+            # Declared for this action, so it has priority over the view's get_serializer().
             return self.initkwargs["serializer_class"]()
         with suppress(*NEEDS_REQUEST):
             return view.get_serializer()
         return None
 
     def parsers(self) -> list[Any]:
-        """What the view parses a body with."""
+        """Return the parsers of the view."""
         with suppress(*NEEDS_REQUEST):
             return list(self.prototype().get_parsers())
         return [kind() for kind in self._setting("parser_classes")]
 
     def renderers(self) -> list[Any]:
-        """What the view may write an answer with; empty where that depends on the request."""
+        """Return the renderers of the view; empty if they depend on the request."""
         with suppress(*NEEDS_REQUEST):
             return list(self.prototype().get_renderers())
         return []
 
     def _names_serializer(self) -> bool:
-        """Whether an extra action reads a serializer: most take nothing but the object."""
+        """Return whether an extra action uses a serializer; most take only the object."""
         return "serializer_class" in self.initkwargs or self.names("is_valid")
 
     def names(self, what: str) -> bool:
-        """Whether the handler's own code speaks of something, as ``paginate_queryset``."""
+        """Return whether the handler's own code uses a name, such as ``paginate_queryset``."""
         return any(what in name for name in _names(self.handler))
 
     @property
     def has_fixed_serializer(self) -> bool:
-        """Whether the serializer depends on nothing that only a request knows."""
+        """Whether the serializer does not depend on the request."""
         chosen = getattr(self.view_class, "get_serializer_class", None)
         if chosen is GenericAPIView.get_serializer_class:
             return True
         return not _ASKING.intersection(_names(chosen))
 
     def is_own(self, base: type, *methods: str) -> bool:
-        """Whether all of these methods are the base class's, so that they do what it says."""
+        """Return whether the view inherits all of these methods from the base class unchanged."""
         return all(getattr(self.view_class, name, None) is getattr(base, name) for name in methods)
 
     @property
     def model(self) -> Any:
-        """The model that the view is about, ``None`` where the class does not say."""
+        """The model of the view, or ``None`` if the class does not define it."""
         queryset = self.initkwargs.get("queryset", getattr(self.view_class, "queryset", None))
         if hasattr(queryset, "model"):
             return queryset.model
@@ -152,7 +152,7 @@ class Endpoint:
 
     @property
     def lookup(self) -> tuple[str, str] | None:
-        """The URL's name for the object and the field it is found by; ``None`` for lists."""
+        """The URL variable and the lookup field of the object; ``None`` for lists."""
         if not self.detail:
             return None
         name = self._setting("lookup_field") or "pk"
@@ -163,7 +163,7 @@ class Endpoint:
 
 
 def _function_view(handler: Any) -> Callable[..., Any] | None:
-    """The function under ``@api_view``, which keeps it in a closure."""
+    """Return the function under ``@api_view``, which stores it in a closure."""
     if getattr(handler, "__module__", "") != "rest_framework.decorators":
         return None
     cells = inspect.getclosurevars(handler).nonlocals
@@ -182,7 +182,7 @@ def _names(function: Any) -> Iterator[str]:
 
 # Endpoints of viewsets and other REST views -------------------------------------------------------
 
-# What a router binds: the verb, and whether the action is about one object.
+# The actions that a router binds: the HTTP method, and whether the action is for one object.
 STANDARD: Mapping[str, tuple[str, bool]] = {
     "list": ("get", False),
     "create": ("post", False),
@@ -199,10 +199,10 @@ OTHER_WORDS = {"get": "retrieve", "delete": "destroy", "change": "partial_update
 def viewset_endpoints(
     viewset: Any, actions: Iterable[str] | None, *, basename: str
 ) -> list[Endpoint]:
-    """The endpoints of these actions; those that list and retrieve when none are named.
+    """Return the endpoints of these actions, by default of ``list`` and ``retrieve``.
 
     Raises:
-        ImproperlyConfigured: it is no viewset, or has no such action.
+        ImproperlyConfigured: it is not a viewset, or has no such action.
     """
     if not (isinstance(viewset, type) and issubclass(viewset, ViewSetMixin)):
         raise ImproperlyConfigured(
@@ -216,8 +216,8 @@ def viewset_endpoints(
     wanted = list(dict.fromkeys(actions or (name for name in DEFAULT if name in known)))
     if not wanted:
         raise ImproperlyConfigured(
-            f"{viewset.__qualname__} neither lists nor retrieves; name what it may do: "
-            f"actions=[…] of {', '.join(known) or 'none'}."
+            f"{viewset.__qualname__} has neither a list nor a retrieve action; pass actions=[…] "
+            f"with some of its actions: {', '.join(known) or 'none'}."
         )
     found = [endpoint for name in wanted for endpoint in _named(viewset, name, known)]
     return _one_update(found, known)
@@ -233,7 +233,7 @@ def _named(viewset: type, name: str, known: Mapping[str, list[Endpoint]]) -> lis
 
 
 def _one_update(endpoints: list[Endpoint], known: Mapping[str, list[Endpoint]]) -> list[Endpoint]:
-    """``update`` and ``partial_update`` are one tool, which changes what it is given."""
+    """Merge ``update`` and ``partial_update`` into one tool, which changes only given fields."""
     found: list[Endpoint] = []
     for endpoint in endpoints:
         one = endpoint
@@ -288,16 +288,16 @@ def _extra(viewset: Any, basename: str) -> Iterator[Endpoint]:
 
 
 def api_view_endpoints(view: Any, methods: Iterable[str], *, url_name: str) -> list[Endpoint]:
-    """The endpoints of an ``APIView`` class, or of what ``as_view`` or ``@api_view`` made.
+    """Return the endpoints of an ``APIView`` class, or of a view from ``as_view`` or ``@api_view``.
 
     Raises:
-        ImproperlyConfigured: it is none of them, or has no such method.
+        ImproperlyConfigured: it is not such a view, or has no such method.
     """
     view_class: Any = getattr(view, "cls", view)
     if not (isinstance(view_class, type) and issubclass(view_class, APIView)):
         raise ImproperlyConfigured(
             f"register_api_view takes a view of REST framework, not {view!r}; "
-            "register_view takes the URL name of any other."
+            "register_view takes the URL name of any other view."
         )
     if issubclass(view_class, ViewSetMixin):
         raise ImproperlyConfigured(
@@ -335,7 +335,7 @@ def _of_method(view: Any, view_class: type[APIView], method: str, url_name: str)
 
 
 def _meaning(view_class: type[Any], method: str) -> tuple[str, bool]:
-    """What a generic view's method amounts to, and whether it is about one object."""
+    """Return the action that a generic view's method performs, and whether it is for one object."""
     for base, action in (
         (mixins.ListModelMixin, "list"),
         (mixins.CreateModelMixin, "create"),
@@ -364,32 +364,32 @@ SENTENCES = {
     "list": "List {plural}.",
     "retrieve": "Get one {noun}.",
     "create": "Create one {noun}.",
-    "update": "Replace one {noun}; what is left out is lost.",
-    "partial_update": "Change one {noun}; what is left out stays as it is.",
+    "update": "Replace one {noun}; values that are left out are lost.",
+    "partial_update": "Change one {noun}; values that are left out stay as they are.",
     "destroy": "Delete one {noun}.",
 }
 SUFFIXES = ("ViewSet", "APIView", "View")
 
 
 def basename_of(viewset: Any, basename: str | None) -> str:
-    """The base of the URL names, as a router derives it: from the model of the queryset.
+    """Return the base of the URL names, as a router derives it from the model of the queryset.
 
     Raises:
-        ImproperlyConfigured: there is none.
+        ImproperlyConfigured: the viewset has no queryset.
     """
     if basename:
         return basename
     queryset = getattr(viewset, "queryset", None)
     if queryset is None:
         raise ImproperlyConfigured(
-            f"{getattr(viewset, '__qualname__', viewset)} has no queryset to name it after; write "
-            "basename='…', as you do for the router."
+            f"{getattr(viewset, '__qualname__', viewset)} has no queryset that names it; pass "
+            "basename='…', as for the router."
         )
     return str(queryset.model._meta.object_name).lower()
 
 
 def snake(name: str) -> str:
-    """``SalesReportView`` as ``sales_report``."""
+    """Return the name of a view class in snake case: ``sales_report`` for ``SalesReportView``."""
     for suffix in SUFFIXES:
         if name.endswith(suffix) and name != suffix:
             name = name.removesuffix(suffix)
@@ -399,12 +399,12 @@ def snake(name: str) -> str:
 
 
 def slug(text: str) -> str:
-    """The text as part of a tool's name."""
+    """Return the text as part of a tool's name."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
 def plural_of(noun: str, model: Any) -> str:
-    """Several of them: as the model's ``Meta`` says, or with an s."""
+    """Return the plural of a noun: that of the model's ``Meta``, or the noun with an s."""
     if model is not None:
         with override(None):
             singular, plural = model._meta.verbose_name, model._meta.verbose_name_plural
@@ -418,28 +418,28 @@ def _several(words: str) -> str:
 
 
 def viewset_tool_name(endpoint: Endpoint, noun: str, plural: str) -> str:
-    """``list_returns``, ``get_return``, ``approve_return``."""
+    """Return the name of a tool, such as ``list_returns``, ``get_return``, ``approve_return``."""
     if endpoint.is_extra:
         return f"{slug(endpoint.action)}_{noun if endpoint.detail else plural}"
     return f"{VERBS[endpoint.action]}_{plural if endpoint.action == 'list' else noun}"
 
 
 def api_view_tool_name(endpoint: Endpoint, noun: str, *, is_alone: bool) -> str:
-    """The view's own name where it has one method; ``create_report`` and the like else."""
+    """Return the view's own name if it has one method, else a name like ``create_report``."""
     if is_alone:
         return noun
-    # A view may have both, and only one of them keeps what is left out.
+    # A view may have PUT and PATCH, and only PATCH keeps values that are left out.
     verb = "replace" if endpoint.action == "update" else VERBS.get(endpoint.action)
     return f"{verb or endpoint.method}_{noun}"
 
 
 def description_of(endpoint: Endpoint, noun: str) -> str:
-    """What the author wrote of the action, or of the view after what the action does."""
+    """Return the docstring of the action, or a sentence about it and the docstring of the view."""
     own = _doc(endpoint.handler)
     if own and not _is_framework(endpoint.handler):
         return own
     view_class = endpoint.view_class
-    # Not inspect.getdoc, which would quote what REST framework says of its base classes.
+    # Not inspect.getdoc(), which would return the docstrings of REST framework's base classes.
     about = "" if _is_framework(view_class) else _doc(view_class)
     words = noun.replace("_", " ")
     texts = [text for text in (_sentence(endpoint, words), about) if text]

@@ -1,4 +1,4 @@
-"""The filters of a django-filter ``FilterSet`` as parameters; django-filter is optional."""
+"""The filters of a django-filter ``FilterSet`` as query parameters; django-filter is optional."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mcp_django.schema.structure import Schema
 
 
 def is_filter(backend: Any) -> bool:
-    """Whether it is the backend of django-filter."""
+    """Return whether the backend is that of django-filter."""
     return isinstance(backend, DjangoFilterBackend)
 
 
 def filterset_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
-    """One parameter for each filter, two where a filter has a range."""
+    """Yield one parameter for each filter, and two for a filter with a range."""
     queryset = getattr(view, "queryset", None)
     filterset_class = backend.get_filterset_class(view, queryset)
     if filterset_class is None:
@@ -35,13 +35,13 @@ def filterset_parameters(backend: Any, view: Any) -> Iterator[QueryParameter]:
 
 
 def _field(one: Any) -> Any:
-    """The form field of a filter, without asking the database for its choices."""
+    """Return the form field of a filter, without querying the database for its choices."""
     if isinstance(one, AllValuesFilter | AllValuesMultipleFilter):
         return forms.CharField(required=one.extra["required"])
     try:
         return one.field
     except (AttributeError, KeyError, TypeError):
-        # A choice among rows may be computed from the request, which is not known yet.
+        # The rows of a model choice may depend on the request, which does not exist yet.
         return forms.CharField(required=one.extra["required"])
 
 
@@ -74,7 +74,7 @@ def _parameter(
 def _schema(field: Any) -> Schema:
     choices = getattr(field, "choices", None)
     if callable(getattr(choices, "choices", None)):
-        # Computed for each request, perhaps from rows.
+        # The choices are computed for each request, perhaps from rows.
         return {"type": "string"}
     try:
         return field_schema(field)

@@ -1,7 +1,7 @@
 """Arguments of a REST tool: variables of the URL, query parameters, filters and the request body.
 
-Only names and plain kinds are checked here. The body is validated by the serializer, which runs
-in the view after its permissions.
+Only names and simple types are checked here. The serializer validates the body; it runs in the
+view, after the view's permissions.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from mcp_django.schema.structure import Schema, accepts_null
 from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_members
 
 MAX_DIGITS = 18
-UPLOAD = "is a file, which arguments cannot hold; upload it through the site itself"
+UPLOAD = "is a file, which arguments cannot contain; upload it through the site itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """The arguments of one call, by where they go."""
+    """The arguments of one call, grouped by the part of the request that they belong to."""
 
     given: dict[str, Any] = field(default_factory=dict)
-    """All of them as they came."""
+    """All arguments, unchanged."""
     url: dict[str, Any] = field(default_factory=dict)
     query: list[tuple[str, str]] = field(default_factory=list)
     body: dict[str, Any] | None = None
 
 
 class RestArguments:
-    """Reads the arguments of one endpoint.
+    """Parses the arguments of one endpoint.
 
-    ``serializer`` and ``input_schema`` say what the body holds (of a GET: the query), where the
-    view itself does not.
+    ``serializer`` or ``input_schema`` describes the body (for a GET, the query string) if the view
+    itself does not.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RestArguments:
         if endpoint.is_reading and self.body_shape is not None:
             self._query |= _as_query(self.body_shape)
             self.body_shape = None
-        # A body's member of the same name as the object's variable gets another one.
+        # A member of the body with the name of a URL or query argument gets another name.
         members = self.body_shape["properties"] if self.body_shape is not None else {}
         taken = {*self._url, *self._query}
         if CLEAR in taken:
@@ -89,7 +89,7 @@ class RestArguments:
         if input_schema is not None:
             self._compiled = CompiledSchema(input_schema, what="input_schema")
             if self._compiled.schema.get("type") != "object":
-                raise ImproperlyConfigured('input_schema has to have "type": "object" at its root.')
+                raise ImproperlyConfigured('input_schema must have "type": "object" at its root.')
             shape = {"properties": {}, "required": [], **self._compiled.schema}
             self._emptied = emptied(shape, None) if self._changes else {}
             return shape
@@ -102,14 +102,14 @@ class RestArguments:
             return None
         if not isinstance(found, serializers.Serializer):
             raise ImproperlyConfigured(
-                f"{self._endpoint} takes {type(found).__name__}, and arguments have names; leave "
-                "the action out, or pass a serializer for it."
+                f"{self._endpoint} takes a {type(found).__name__}, which has no named fields for "
+                "the arguments; leave the action out, or pass a serializer for it."
             )
         return self._of_serializer(found)
 
     @property
     def _changes(self) -> bool:
-        """Whether what is left out of the body keeps its value."""
+        """Whether members that are left out of the body keep their values."""
         return self._endpoint.method in {"put", "patch"}
 
     def _of_serializer(self, serializer: serializers.Serializer[Any]) -> Schema:
@@ -119,8 +119,8 @@ class RestArguments:
         for name, one in files.items():
             if one.required and not partial:
                 raise ImproperlyConfigured(
-                    f"{self._endpoint}: {name} is a file, which arguments cannot hold; leave this "
-                    "action out."
+                    f"{self._endpoint}: {name} is a file, which arguments cannot contain; leave "
+                    "this action out."
                 )
         self.files = frozenset(files)
         try:
@@ -153,10 +153,10 @@ class RestArguments:
         return {CLEAR: _clear_schema(names)} if names else {}
 
     def parse(self, raw: bytes) -> dict[str, Any]:
-        """Return the sorted arguments under the name ``values``.
+        """Return the grouped arguments under the key ``values``.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the arguments are not valid; the model can correct the call.
         """
         arguments = self._known(decode_arguments(raw))
         if problems := [*islice(self._problems(arguments), MAX_KEPT_PROBLEMS)]:
@@ -182,11 +182,11 @@ class RestArguments:
         }
 
     def _known(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments without ``null`` where the published schema has none: it is left out."""
+        """Return the arguments without those whose ``null`` means that they are left out."""
         known: dict[str, Any] = drop_nulls(arguments, self.json_schema, self.json_schema)
         if not self._changes:
             return known
-        # A member that may be anything may be null, too, and would be lost by it.
+        # The schema of a member without a type allows null, too, which would empty the member.
         optional = self._names.keys() - self._shape["required"]
         return {
             name: value
@@ -213,7 +213,7 @@ class RestArguments:
                 yield Problem(path=name, message="is required")
 
     def in_terms_of_call(self, errors: Any, values: Values) -> tuple[Any, dict[str, Any], Schema]:
-        """The view's errors by the names of arguments, with these and their schema."""
+        """Return the view's errors by argument name, with the arguments and their schema."""
         if isinstance(errors, Mapping):
             names = {own: name for name, own in self._names.items()}
             errors = {names.get(name, name): inner for name, inner in errors.items()}
@@ -238,7 +238,7 @@ def _wrong(name: str, value: Any, schema: Schema) -> Iterator[Problem]:
 
 
 def _example(value: Any, schema: Schema) -> str:
-    """How one value is written where there may be several."""
+    """Return an example of a list with one value; empty for other types."""
     choices = schema.get("items", {}).get("enum")
     if schema.get("type") != "array" or not choices:
         return ""
@@ -246,7 +246,7 @@ def _example(value: Any, schema: Schema) -> str:
 
 
 def _is_huge(value: Any) -> bool:
-    """Whether a database would fail on it; a form of digits may come as text."""
+    """Return whether a number is too large for a database; it may be sent as text."""
     return len(str(value).strip().lstrip("+-0")) > MAX_DIGITS
 
 
@@ -275,7 +275,7 @@ def _as_query(shape: Schema) -> dict[str, QueryParameter]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryParameter:
-    """One parameter of the query; ``several`` says how more than one value is written."""
+    """One parameter of the query string; ``several`` says how several values are written."""
 
     name: str
     schema: Schema
@@ -283,7 +283,7 @@ class QueryParameter:
     several: Literal["", "comma", "repeat"] = ""
 
     def pairs(self, value: Any) -> Iterator[tuple[str, str]]:
-        """The value as it stands in a URL."""
+        """Yield the parameters for the value, as they are written in a URL."""
         if not isinstance(value, list):
             yield self.name, _text(value)
         elif self.several == "comma":
@@ -298,7 +298,7 @@ def _text(value: Any) -> str:
 
 
 def _query_parameters(endpoint: Endpoint) -> list[QueryParameter]:
-    """What the view reads of its query, as far as its backends and its paginator tell."""
+    """Return the query parameters of the view that its backends and its paginator declare."""
     view = endpoint.prototype()
     if not isinstance(view, GenericAPIView) or not endpoint.is_reading:
         return []
@@ -316,7 +316,7 @@ def _of_backend(backend: Any, view: Any) -> Iterator[QueryParameter]:
         if getattr(view, "search_fields", None):
             yield QueryParameter(
                 name=str(backend.search_param),
-                schema={"type": "string", "description": "Words that all have to be found."},
+                schema={"type": "string", "description": "Search terms, all of which must match."},
             )
     elif isinstance(backend, OrderingFilter):
         yield from _ordering(backend, view)
@@ -327,7 +327,7 @@ def _of_backend(backend: Any, view: Any) -> Iterator[QueryParameter]:
 
 
 def _filtersets() -> ModuleType | None:
-    """The module that reads filtersets, where django-filter is installed."""
+    """Return the module that reads filtersets, if django-filter is installed."""
     if find_spec("django_filters") is None:
         return None
     from mcp_django.integrations.rest import filtersets
@@ -345,7 +345,7 @@ def _ordering(backend: Any, view: Any) -> Iterator[QueryParameter]:
         schema={
             "type": "array",
             "items": {"type": "string", "enum": values},
-            "description": "What to sort by, the most important first; - is descending.",
+            "description": "Fields to sort by, the most important first; - is descending.",
         },
         several="comma",
     )
@@ -359,7 +359,7 @@ def _ordering_fields(backend: Any, view: Any) -> list[str]:
     if declared == "__all__":
         return [] if model is None else [field.name for field in model._meta.fields]
     try:
-        # Without a declaration it is what the serializer shows.
+        # Without a declaration, these are the fields of the serializer.
         return [name for name, _ in backend.get_default_valid_fields(view.queryset, view)]
     except (AttributeError, TypeError, AssertionError):
         return []
@@ -377,7 +377,7 @@ def _of_paginator(paginator: Any, view: Any) -> Iterator[QueryParameter]:
         yield QueryParameter(name=parameter.name, schema=schema)
 
 
-_CURSOR = "Where to go on: the value of {name} in the address called next of the page before."
+_CURSOR = "Cursor of the page: the value of {name} in the URL next of the previous page."
 
 
 def _is_offset(paginator: BasePagination, name: str) -> bool:
@@ -389,7 +389,7 @@ def _is_cursor(paginator: BasePagination, name: str) -> bool:
 
 
 def _declared(source: Any, view: Any) -> Iterator[QueryParameter]:
-    """What a backend or paginator says of itself for OpenAPI."""
+    """Yield the query parameters that a backend or paginator declares for OpenAPI."""
     describe = getattr(source, "get_schema_operation_parameters", None)
     for one in describe(view) if describe else ():
         if isinstance(one, Mapping) and one.get("in") == "query":
@@ -410,26 +410,26 @@ ANY = "*/*"
 
 
 def media_type_of(endpoint: Endpoint) -> str:
-    """The media type to send, one that the view's parsers read: JSON where they do.
+    """Return the media type to send: JSON if the view's parsers accept it, else a form.
 
     Raises:
-        ImproperlyConfigured: it takes none that arguments can be written in.
+        ImproperlyConfigured: the view accepts neither JSON nor forms.
     """
     parsers: list[BaseParser] = endpoint.parsers()
     for known in (JSON, FORM, MULTIPART):
-        # What takes anything takes the bytes of a file.
+        # A parser for any media type expects the bytes of a file.
         if any(
             media_type_matches(one.media_type, known) for one in parsers if one.media_type != ANY
         ):
             return known
     taken = ", ".join(str(parser.media_type) for parser in parsers) or "nothing"
     raise ImproperlyConfigured(
-        f"{endpoint} takes {taken}, and arguments can be sent as JSON or as a form; leave it out."
+        f"{endpoint} accepts {taken}, but arguments are sent as JSON or as a form; leave it out."
     )
 
 
 def encode(values: dict[str, Any], media_type: str) -> tuple[bytes, str]:
-    """The body and its content type."""
+    """Return the body and its content type."""
     if media_type == JSON:
         return json.dumps(values, allow_nan=False).encode(), JSON
     pairs = [pair for name, value in values.items() for pair in _flat(name, value)]
@@ -439,7 +439,7 @@ def encode(values: dict[str, Any], media_type: str) -> tuple[bytes, str]:
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """As REST framework reads nested values from a form: ``lines[0]sku``, ``address.city``."""
+    """Yield nested values as REST framework reads them: ``lines[0]sku``, ``address.city``."""
     if isinstance(value, dict):
         for member, inner in value.items():
             yield from _flat(f"{name}.{member}", inner)
@@ -467,22 +467,22 @@ def _multipart(pairs: list[tuple[str, str]]) -> tuple[bytes, str]:
 
 
 def _quoted(name: str) -> str:
-    """A name in a header, where a caller's own member names may stand."""
+    """Return a name escaped for a header, because callers may choose the names of members."""
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
 # Fields that a change empties ---------------------------------------------------------------------
 
-# They are a list of names. ``null`` cannot express it, since some clients send it for every
-# argument that they leave out.
+# They are passed as a list of names. ``null`` cannot express it, because some clients send
+# ``null`` for every argument that they leave out.
 
 CLEAR = "clear"
 
 
 def emptied(shape: Schema, serializer: serializers.BaseSerializer[Any] | None) -> Mapping[str, Any]:
-    """What stands for nothing in the members of a body that may be left out or empty.
+    """Return the empty value of each optional member of a body that may be empty.
 
-    One that has to be sent is sent as ``null``, as its schema says.
+    A required member is emptied by sending ``null``, as its schema says.
     """
     fields = {} if serializer is None else writable_fields(serializer)
     found: dict[str, Any] = {}
@@ -498,7 +498,7 @@ def emptied(shape: Schema, serializer: serializers.BaseSerializer[Any] | None) -
 
 
 def _clear_schema(names: list[str]) -> Schema:
-    """The schema of the argument."""
+    """Return the schema of the argument ``clear``."""
     return {
         "type": "array",
         "items": {"type": "string", "enum": names},
@@ -507,7 +507,7 @@ def _clear_schema(names: list[str]) -> Schema:
 
 
 def _contradictions(arguments: Mapping[str, Any], clear: Any) -> Iterator[Problem]:
-    """A problem for each field that is to be emptied and has a value."""
+    """Yield a problem for each field that is to be emptied and also has a value."""
     for name in clear if isinstance(clear, list) else ():
         if isinstance(name, str) and name in arguments:
-            yield Problem(path=name, message="is to be emptied and has a value; send one of them")
+            yield Problem(path=name, message="is in clear and also has a value; send one of them")

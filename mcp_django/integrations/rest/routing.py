@@ -1,7 +1,7 @@
-"""Where the site's URLconf has a REST view, so that the view runs at its own address.
+"""The URLs of a REST view in the site's URLconf, so that the view runs at its own URL.
 
-The URLconf is searched when an address is first needed, because it is imported after components
-are registered.
+The URLconf is searched when a URL is first needed, because it is imported after components are
+registered.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger("mcp_django")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One pattern that leads to an endpoint."""
+    """One URL pattern that leads to an endpoint."""
 
     callback: Callable[..., Any]
     name: str
@@ -40,12 +40,12 @@ class Route:
 
     @property
     def full_name(self) -> str:
-        """The name that ``reverse`` takes."""
+        """The name to pass to ``reverse``."""
         return ":".join((*self.namespaces, self.name))
 
     @property
     def target(self) -> Any:
-        """What ``reverse`` takes: the view itself where it has no name, nothing in a namespace."""
+        """The name for ``reverse``, or the view if it has no name; ``None`` in a namespace."""
         if self.name:
             return self.full_name
         return None if self.namespaces else self.callback
@@ -53,7 +53,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What is called for one request, and the address at which it is."""
+    """The view that is called for one request, and its URL."""
 
     callback: Callable[..., Any]
     path: str
@@ -62,10 +62,10 @@ class Place:
 
 
 class Routes:
-    """The patterns of one endpoint in the URLconf in force.
+    """The patterns of one endpoint in the current URLconf.
 
-    ``urlconf`` is where it has to be, if not in the site's own: a call from a host that has no such
-    URLs finds nothing.
+    ``urlconf`` is the URLconf that must have them, if it is not that of the site: a call from a
+    host without these URLs gets "not found".
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class Routes:
         self._found: WeakKeyDictionary[URLResolver, list[Route]] = WeakKeyDictionary()
 
     def place(self, kwargs: Mapping[str, Any]) -> Place:
-        """The endpoint for these URL variables.
+        """Return the view and its URL for these URL variables.
 
         Raises:
-            Http404: the URL takes no such values.
-            ImproperlyConfigured: no URL of the name it was registered for leads to the view.
+            Http404: no URL accepts the values.
+            ImproperlyConfigured: no URL with the registered name leads to the view.
         """
         for route in self._routes(None):
             try:
@@ -91,17 +91,17 @@ class Routes:
             return self._at(route, path)
         if problem := self.problem():
             raise ImproperlyConfigured(problem)
-        logger.info("No URL of %s takes %r.", self._endpoint, dict(kwargs))
+        logger.info("No URL of %s accepts %r.", self._endpoint, dict(kwargs))
         raise Http404
 
     def _at(self, route: Route, path: str) -> Place:
         try:
             match = resolve("/" + unquote(path).removeprefix(get_script_prefix()))
         except Resolver404:
-            # Its text would name every URL of the site.
+            # The message of Resolver404 would list every URL of the site.
             raise Http404 from None
         if match.func is not route.callback:
-            # An object whose key reads like another action's address.
+            # The object's key makes the URL that of another action.
             raise Http404
         return Place(callback=match.func, path=path, kwargs=match.kwargs, match=match)
 
@@ -119,10 +119,10 @@ class Routes:
         return found
 
     def problem(self) -> str:
-        """Why the view is not called: no URL leads to it, or none of the name it is registered for.
+        """Return why the view cannot be called: it has no URL, or none with the registered name.
 
-        What the URLconf puts around a view holds for calls, too, so a view is called at one of its
-        URLs or not at all.
+        Decorators that the URLconf puts around a view apply to calls, too, so a view can only be
+        called at one of its URLs.
         """
         try:
             if self._routes(self._urlconf):
@@ -135,16 +135,16 @@ class Routes:
         same = [one for one in every if self._is_same(one)]
         found = {one.full_name for one in same if one.target is not None}
         if not found:
-            lacking = "an address with a name" if same else "an address"
-            return f"No URL leads to {self._endpoint}; give it {lacking} in the URLconf."
+            lacking = "a URL with a name" if same else "a URL"
+            return f"No URL leads to {self._endpoint}; add {lacking} for it to the URLconf."
         wanted = ":".join(filter(None, (self._namespace, self._endpoint.wanted_name)))
         return (
-            f"{self._endpoint} is registered under a name that no URL has ({wanted}); the URLconf "
-            f"has {', '.join(sorted(found))}."
+            f"{self._endpoint} is registered for the URL name {wanted}, which does not exist; the "
+            f"URLconf has {', '.join(sorted(found))}."
         )
 
     def _is_same(self, route: Route) -> bool:
-        """Whether a pattern leads to the same action of the same class, under whatever name."""
+        """Return whether a pattern leads to the same action of the same class, under any name."""
         if self._endpoint.function is not None:
             return _leads_to(self._endpoint, route.callback)
         if getattr(route.callback, "cls", None) is not self._endpoint.view_class:
@@ -175,7 +175,7 @@ def _leads_to(endpoint: Endpoint, callback: Any) -> bool:
 
 
 def _is_around(callback: Any, function: Any) -> bool:
-    """Whether the URLconf has the function itself, or with decorators around it."""
+    """Return whether the URLconf has the function itself, or with decorators around it."""
     while callback is not function and hasattr(callback, "__wrapped__"):
         callback = callback.__wrapped__
     return callback is function
@@ -191,14 +191,14 @@ def _patterns(resolver: URLResolver, namespaces: tuple[str, ...]) -> Iterator[Ro
 
 
 def _has_suffix(pattern: URLPattern) -> bool:
-    """Whether it is a twin that ends in ``.json``, which chooses the renderer."""
+    """Return whether it is the variant with a format suffix (``.json``) for the renderer."""
     names = {*pattern.pattern.converters, *pattern.pattern.regex.groupindex}
     return api_settings.FORMAT_SUFFIX_KWARG in names
 
 
 # Variables of the URL -----------------------------------------------------------------------------
 
-# Their names and kinds are found without the URLconf, which is imported later. The lookup of a
+# Their names and types are found without the URLconf, which is imported later. The lookup of a
 # viewset, the parameters of the site's own handler and the options of the registration are known
 # when the tool is registered.
 
@@ -212,11 +212,11 @@ KINDS: Mapping[Any, Schema] = {
 def url_variables(
     endpoint: Endpoint, declared: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[str, tuple[Schema, bool]]:
-    """The variables of the URL, each with its schema and whether it is required."""
+    """Return the variables of the URL, each with its schema and whether it is required."""
     found = {name: (_kind(endpoint, name, kind), True) for name, kind in declared.items()}
     for parameter in _parameters(endpoint):
         if parameter.name not in found:
-            # A viewset's action has one route, whatever defaults its signature gives.
+            # A viewset's action has one route, even if its signature has defaults.
             is_required = endpoint.is_viewset or parameter.default is parameter.empty
             found[parameter.name] = (_schema_of(parameter), is_required)
     if endpoint.lookup is not None:
@@ -237,7 +237,7 @@ def _kind(endpoint: Endpoint, name: str, kind: Any) -> Schema:
 
 
 def _parameters(endpoint: Endpoint) -> Iterator[inspect.Parameter]:
-    """What the site's own handler takes besides the request."""
+    """Yield the parameters of the site's own handler, other than the request."""
     handler = endpoint.handler
     if str(getattr(handler, "__module__", "")).startswith("rest_framework."):
         return

@@ -42,7 +42,7 @@ CHANGING = frozenset({"update", "partial_update"})
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What all tools of one registration share."""
+    """The options that all tools of one registration share."""
 
     url_kwargs: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -57,11 +57,11 @@ class Options:
             raise ImproperlyConfigured(f"scopes is a list: write scopes=[{self.scopes!r}].")
         for name, given in (("url_kwargs", self.url_kwargs), ("fixed", self.fixed)):
             if not isinstance(given, Mapping):
-                raise ImproperlyConfigured(f"{name} is a dictionary, not {given!r}.")
+                raise ImproperlyConfigured(f"{name} must be a dictionary, not {given!r}.")
         both = [name for name in self.url_kwargs if name in self.fixed]
         if both:
             raise ImproperlyConfigured(
-                f"{both[0]!r} is fixed and an argument; keep it in one of fixed and url_kwargs."
+                f"{both[0]!r} is in fixed and in url_kwargs; remove it from one of them."
             )
 
 
@@ -77,7 +77,7 @@ def _rest_tool(
     input_schema: Mapping[str, Any] | None = None,
     read_only: bool | None = None,
 ) -> Tool:
-    """The tool of one endpoint.
+    """Return the tool of one endpoint.
 
     Raises:
         ImproperlyConfigured: it cannot be called with arguments; the message says what to write.
@@ -113,8 +113,8 @@ def _rest_tool(
         permission=options.permission,
         scopes=tuple(options.scopes),
         timeout=options.timeout,
-        # The view opens what ATOMIC_REQUESTS says by itself, and what it answers with an error
-        # rolls that back. It is the site's own code, so it is never governed.
+        # The view opens its own transaction if ATOMIC_REQUESTS is set, and rolls it back for error
+        # responses. The read-only limits are off, because the view is the site's own code.
         atomic=False,
         enforce=False,
         **_hints(endpoint, read_only=read_only),
@@ -122,7 +122,7 @@ def _rest_tool(
 
 
 def _hints(endpoint: Endpoint, *, read_only: bool | None) -> dict[str, Any]:
-    """What the verb says of the tool; another POST may do anything."""
+    """Return the tool hints that follow from the HTTP method; any other POST may do anything."""
     if read_only is None and endpoint.is_reading:
         read_only = True
     if read_only:
@@ -164,10 +164,10 @@ def viewset_tools(
     serializers: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Iterator[Tool]:
-    """One tool for each action.
+    """Yield one tool for each action.
 
     Raises:
-        ImproperlyConfigured: there is no such action, or no way to call it with arguments.
+        ImproperlyConfigured: there is no such action, or it cannot be called with arguments.
     """
     space, _, base = basename_of(viewset, basename).rpartition(":")
     endpoints = viewset_endpoints(viewset, actions, basename=base)
@@ -198,7 +198,7 @@ def _names(
     taken: set[str] = set()
     for endpoint in endpoints:
         name = given.get(endpoint.action) or viewset_tool_name(endpoint, noun, plural)
-        # One function for several verbs: the first of them has the name.
+        # One function may have several HTTP methods; only the first gets the plain name.
         yield f"{name}_{endpoint.method}" if name in taken else name
         taken.add(name)
 
@@ -210,7 +210,7 @@ def _check_actions(option: str, given: Mapping[str, Any], endpoints: Iterable[En
             nearest = difflib.get_close_matches(action, known, n=1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"there is {', '.join(known)}."
             raise ImproperlyConfigured(
-                f"{option} speaks of {action!r}, which is not registered; {hint}"
+                f"{option} contains {action!r}, which is not registered; {hint}"
             )
 
 
@@ -230,10 +230,10 @@ def api_view_tools(
     read_only: bool | None = None,
     **options: Any,
 ) -> Iterator[Tool]:
-    """One tool for each method.
+    """Yield one tool for each method.
 
     Raises:
-        ImproperlyConfigured: there is no such method, or no way to call it with arguments.
+        ImproperlyConfigured: there is no such method, or it cannot be called with arguments.
     """
     endpoints = api_view_endpoints(view, methods, url_name=url_name)
     shared = Options(**options)
@@ -245,7 +245,7 @@ def api_view_tools(
             name=api_view_tool_name(endpoint, noun, is_alone=len(endpoints) == 1),
             title=title,
             description=description or description_of(endpoint, noun),
-            # Of several methods those that read get nothing but what the view declares.
+            # If there are several methods, these options are only for those that write.
             serializer=None if endpoint.is_reading and len(endpoints) > 1 else serializer,
             input_schema=None if endpoint.is_reading and len(endpoints) > 1 else input_schema,
             read_only=read_only,
@@ -254,10 +254,9 @@ def api_view_tools(
 
 # Output schemas -----------------------------------------------------------------------------------
 
-# A tool has an output schema only where it is certain. A client refuses a result that does not
-# fit its schema, so nothing is guessed: a method that the site overrides, a serializer with an
-# output of its own, a renderer that renames fields or a paginator with its own envelope leave the
-# result without a schema.
+# A tool has an output schema only if the schema is certain, because clients reject a result that
+# does not match it. A tool has none if the site overrides a method, if the serializer has its own
+# output, if a renderer renames fields or if the paginator has its own envelope.
 
 MIXINS: Mapping[str, type] = {
     "list": mixins.ListModelMixin,
@@ -266,13 +265,13 @@ MIXINS: Mapping[str, type] = {
     "update": mixins.UpdateModelMixin,
     "partial_update": mixins.UpdateModelMixin,
 }
-# What every one of them goes through on its way out.
+# The methods that each of these actions uses for its response.
 COMMON = ("get_serializer", "paginate_queryset", "get_paginated_response")
 PAGINATORS = (PageNumberPagination, LimitOffsetPagination, CursorPagination)
 
 
 def output_schema(endpoint: Endpoint) -> Schema | None:
-    """The schema of an endpoint's answers, ``None`` where it is not certain."""
+    """Return the schema of an endpoint's responses, or ``None`` if it is not certain."""
     if not _is_plain(endpoint):
         return None
     serializer = endpoint.serializer()
@@ -315,7 +314,7 @@ def _envelope(endpoint: Endpoint, several: Schema) -> Schema | None:
                 getattr(type(paginator), name) is getattr(kind, name)
                 for name in ("get_paginated_response", "paginate_queryset")
             )
-            # Without a size of its own it may leave the list as it is.
+            # Without a default page size, it may return the list without an envelope.
             size = getattr(paginator, "default_limit", None) or getattr(
                 paginator, "page_size", None
             )
@@ -328,7 +327,7 @@ def _envelope(endpoint: Endpoint, several: Schema) -> Schema | None:
 
 
 def _without_examples(schema: Any) -> Any:
-    """JSON Schema of what was OpenAPI."""
+    """Return an OpenAPI schema as JSON Schema."""
     if not isinstance(schema, dict):
         return schema
     kept = {name: rule for name, rule in schema.items() if name not in {"example", "nullable"}}
@@ -337,7 +336,7 @@ def _without_examples(schema: Any) -> Any:
 
 
 def _serializer(serializer: Any) -> Schema:
-    """What a serializer writes; empty where it writes in its own way."""
+    """Return the schema of a serializer's output; empty if it overrides how that is written."""
     kind = type(serializer)
     if kind.to_representation is not serializers.Serializer.to_representation:
         return {}
@@ -355,7 +354,7 @@ def _nullable(field: Any) -> Schema:
 
 
 def _is_never_null(field: Any) -> bool:
-    """Whether it stands for a column that holds a value in every row."""
+    """Return whether the field is for a column that is never null."""
     model = getattr(getattr(field.parent, "Meta", None), "model", None)
     if model is None or field.allow_null:
         return False
@@ -373,7 +372,7 @@ def _schema(field: Any) -> Schema:
     kind: Any
     for kind in type(field).__mro__:
         if kind in _SCHEMAS:
-            # A field of the site's own may write anything.
+            # A custom field of the site may write anything.
             is_own = type(field).to_representation is kind.to_representation
             return _SCHEMAS[kind](field) if is_own else {}
     return {}
@@ -393,7 +392,7 @@ def _big(field: Any) -> Schema:
 
 
 def _choice(field: Any) -> Schema:
-    # A row may hold what is no choice any more.
+    # A row may have a value that is no longer a choice.
     return {"type": "string"} if all(isinstance(one, str) for one in field.choices) else {}
 
 
@@ -425,7 +424,7 @@ def _key(field: Any) -> Schema:
 
 def _list_of(child: Any) -> Schema:
     item = _schema(child)
-    # An entry may be missing.
+    # An item may be null.
     return {"type": "array", "items": {"anyOf": [item, {"type": "null"}]} if item else {}}
 
 
@@ -435,7 +434,7 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
     fields.CharField: _plain(type="string"),
     fields.UUIDField: lambda field: {} if field.uuid_format == "int" else {"type": "string"},
     fields.IntegerField: _plain(type="integer"),
-    # Not in every release.
+    # Not every release of REST framework has it.
     getattr(fields, "BigIntegerField", fields.IntegerField): _big,
     fields.FloatField: _plain(type="number"),
     fields.DecimalField: _decimal,
@@ -446,7 +445,7 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
     fields.ListField: lambda field: _list_of(field.child),
     fields.DictField: _plain(type="object"),
     fields.ChoiceField: _choice,
-    # Its address; a column without a file is empty and not null.
+    # The URL of the file; without a file it is null, although the column is not.
     fields.FileField: _plain(anyOf=[{"type": "string"}, {"type": "null"}]),
     relations.StringRelatedField: _plain(type="string"),
     relations.PrimaryKeyRelatedField: _key,

@@ -65,7 +65,9 @@ def test_a_row_that_is_hidden_or_missing_stops_the_action() -> None:
     order("A2", note="hidden")
     hidden = run("mark_paid", "A1", "A2")
     assert hidden.is_error
-    assert hidden.text == 'There are no orders with number "A2"; nothing was done to the others.'
+    assert hidden.text == (
+        'There are no orders with number "A2". The action was not run on the others.'
+    )
     assert not Order.objects.filter(status="paid").exists()
 
 
@@ -100,7 +102,7 @@ def test_a_page_of_the_admin_undoes_what_was_done() -> None:
     order("A1")
     answer = run("ask", "A1")
     assert answer.is_error
-    assert "has to be run there: http://testserver/" in answer.text
+    assert "Run it there: http://testserver/" in answer.text
     assert answer.text.endswith("Nothing was changed.")
     assert Order.objects.get().status == "open"
 
@@ -125,7 +127,7 @@ def test_an_action_finds_in_the_request_what_the_admin_would_post() -> None:
 
 @pytest.mark.parametrize(
     ("action", "told"),
-    [("delete_selected", "offer 'delete' in tools"), ("mark_payed", "did you mean 'mark_paid'")],
+    [("delete_selected", "add 'delete' to tools"), ("mark_payed", "did you mean 'mark_paid'")],
 )
 def test_an_action_that_is_none_is_refused(action: str, told: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=told):
@@ -137,7 +139,9 @@ def test_a_row_that_the_admin_does_not_open_is_missing_to_an_action() -> None:
     order("A2")
     hidden = run("mark_paid", "A2", "A1")
     assert hidden.is_error
-    assert hidden.text == 'There are no orders with number "A1"; nothing was done to the others.'
+    assert hidden.text == (
+        'There are no orders with number "A1". The action was not run on the others.'
+    )
     assert not Order.objects.filter(status="paid").exists()
 
 

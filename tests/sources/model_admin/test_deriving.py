@@ -60,10 +60,10 @@ def test_what_is_searched_filtered_and_ordered_is_what_is_shown() -> None:
 
 def test_what_is_left_out_is_known() -> None:
     assert sorted(declaration(server()).left_out) == [
-        "list_filter has 'Large', which has no counterpart",
-        "ordering has 'margin', which is not in fields",
-        "search_fields has '=total', which has no counterpart",
-        "search_fields has 'customer__email', which is not in fields",
+        "list_filter contains 'Large', which has no counterpart",
+        "ordering contains 'margin', which is not in fields",
+        "search_fields contains '=total', which has no counterpart",
+        "search_fields contains 'customer__email', which is not in fields",
     ]
 
 
@@ -155,7 +155,7 @@ def test_an_admin_of_several_models_is_named_by_the_model() -> None:
         """Of two."""
 
     made = site((Tag, Every), (Category, Every))
-    with pytest.raises(ImproperlyConfigured, match="register one of Tag, Category"):
+    with pytest.raises(ImproperlyConfigured, match="pass one of them: Tag, Category"):
         MCPServer("desk").register_admin(Every, site=made)
 
 

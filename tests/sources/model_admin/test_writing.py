@@ -121,7 +121,7 @@ def test_nobody_deletes_along_what_the_admin_would_not_let_go() -> None:
         "delete_order", {"number": "B1"}, check=False
     )
     assert refused.is_error
-    assert "would take along what you may not delete (order line)" in refused.text
+    assert "would be deleted that you may not delete (order line)" in refused.text
     assert Order.objects.exists()
     assert entries() == []
 

@@ -86,7 +86,7 @@ def test_a_proxy_and_its_model_are_one() -> None:
 
 @pytest.mark.parametrize("model", [None, "shop.Order", dict, ModelTools, Order(number="x")])
 def test_only_a_model_can_be_registered(model: Any) -> None:
-    with pytest.raises(ImproperlyConfigured, match="takes a model that has a table"):
+    with pytest.raises(ImproperlyConfigured, match="takes a concrete model class"):
         server().register(model, tools(fields=["id"]))
 
 

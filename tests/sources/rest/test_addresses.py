@@ -31,12 +31,12 @@ def test_a_wrong_basename_is_told_to_the_owner_and_goes_past_nothing(
     server.register_api_view(odd.WhoView, url_name="whoo")
     tag = Tag.objects.earliest("pk")
     assert client_of("", server).call_tool("get_spase", {"pk": tag.pk}, check=False).is_error
-    said = "under a name that no URL has (spase-detail); the URLconf has v1:space-detail"
+    said = "URL name spase-detail, which does not exist; the URLconf has v1:space-detail"
     assert said in caplog.text
     found = [one for one in check_views(None) if one.obj is server]
     assert [one.id for one in found] == ["mcp_django.E009"] * 2
     assert said in found[0].msg
-    assert "(whoo); the URLconf has who, who-guarded." in found[1].msg
+    assert "whoo, which does not exist; the URLconf has who, who-guarded." in found[1].msg
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_has_no_url_is_not_served(
         server.register_viewset(view, basename="nowhere", actions=["list"], names={"list": "it"})
     else:
         server.register_api_view(view, name="it")
-    said = f"No URL leads to {name}; give it an address in the URLconf."
+    said = f"No URL leads to {name}; add a URL for it to the URLconf."
     (found,) = [one for one in check_views(None) if one.obj is server]
     assert (found.id, found.msg) == ("mcp_django.E009", f"The tool 'it': {said}")
     answer = client_of("ada", server).call_tool("it", check=False)
@@ -76,7 +76,7 @@ def test_a_url_without_a_name_is_an_address_outside_of_namespaces(
     inside = [path("in/", include((here, "spaces")))]
     settings.ROOT_URLCONF = type("URLs", (), {"urlpatterns": inside})
     (found,) = [one for one in check_views(None) if one.obj is server]
-    assert "No URL leads to AddressView.get; give it an address with a name" in found.msg
+    assert "No URL leads to AddressView.get; add a URL with a name" in found.msg
     assert client_of("", server).call_tool("address", {"word": "x"}, check=False).is_error
 
 

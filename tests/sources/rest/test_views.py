@@ -85,7 +85,7 @@ def test_a_page_that_is_cut_to_size_leads_to_no_next_one(client_of: Caller, sett
     answer = client_of().call_tool("list_products", {"page_size": 10})
     assert 0 < len(answer.structured["results"]) < 10
     assert answer.structured["next"] is None
-    assert "ask for smaller pages" in answer.text
+    assert "request smaller pages" in answer.text
     whole = client_of().call_tool("list_products", {"page_size": 2}).structured
     assert "page=2" in whole["next"]
 
@@ -206,7 +206,8 @@ def test_a_throttle_says_when_to_come_back(client_of: Caller) -> None:
     assert client.call_tool("rare").structured == "here"
     again = client.call_tool("rare", check=False)
     assert again.is_error
-    assert again.text.startswith("The site limits how often this is done; try again in 3")
+    assert again.text.startswith("Too many requests: the site limits how often this can be done.")
+    assert "Try again in 3" in again.text
     assert not client_of("friend").call_tool("rare").is_error
 
 
@@ -276,7 +277,7 @@ def test_every_way_to_end_has_its_words(client_of: Caller) -> None:
 
     assert outcome("nothing") == (
         False,
-        "Done: the site answered 204 No Content, with nothing in it.",
+        "Done: the site answered 204 No Content, with an empty body.",
     )
     assert outcome("html") == (False, "# Title\n\nText")
     assert outcome("conflict") == (

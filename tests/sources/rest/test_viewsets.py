@@ -168,7 +168,7 @@ def test_a_file_is_refused_with_a_sentence(client_of: Caller, value) -> None:
     result = client_of().call_tool("update_ware", {"slug": "apple", "manual": value}, check=False)
     assert result.is_error
     assert result.text == (
-        "manual: is a file, which arguments cannot hold; upload it through the site itself"
+        "manual: is a file, which arguments cannot contain; upload it through the site itself"
     )
 
 
@@ -229,7 +229,7 @@ def test_clear_empties_what_may_be_empty(client_of: Caller) -> None:
         (["name"], 'clear: must be "weight" (got "name")'),
         ("weight", 'clear: must be an array, as in ["weight"] (got "weight")'),
         ([["weight"]], 'clear: each item must be a string, as in ["weight"]'),
-        (["weight"], "weight: is to be emptied and has a value; send one of them"),
+        (["weight"], "weight: is in clear and also has a value; send one of them"),
     ],
 )
 def test_a_wrong_clear_is_told(client_of: Caller, clear: Any, told: str) -> None:

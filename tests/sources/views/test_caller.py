@@ -33,8 +33,8 @@ def test_without_a_caller_the_way_to_the_sign_in_is_a_sentence(server: MCPServer
     result = called(server, "secret")
     assert result.is_error
     assert result.text == (
-        "You may not do this: the site asks for a sign-in at "
-        "/accounts/login/?next=/secret/, which was not followed."
+        "You may not do this: the site redirects to its sign-in page, "
+        "/accounts/login/?next=/secret/. The redirect was not followed."
     )
 
 

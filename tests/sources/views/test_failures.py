@@ -24,8 +24,8 @@ def answer(server: MCPServer, url_name: str, user: Any = None) -> Any:
 
 
 REDIRECTED = (
-    "There is no page here: the site redirects to https://other.example/path?x=1, which was not "
-    "followed."
+    "There is no page at this URL: the site redirects to https://other.example/path?x=1. The "
+    "redirect was not followed."
 )
 
 
@@ -105,7 +105,7 @@ def test_a_view_that_calls_a_view_through_us_is_refused() -> None:
         nested_server.register_view("nested")
     result = MCPClient(server=nested_server, user=person()).call_tool("nested")
     assert result.text == (
-        "inner: /nested/ is asked for by a view that itself runs for a call; a view cannot be "
+        "inner: /nested/ is requested by a view that itself runs for a call; a view cannot be "
         "called from within another one."
     )
 

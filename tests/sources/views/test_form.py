@@ -98,7 +98,8 @@ def test_a_form_view_gets_its_own_form_and_says_what_it_said(server: MCPServer) 
     result = client.call_tool("contact", {"subject": "tea"})
     assert not result.is_error
     assert result.text == (
-        "Done. The site goes on to /shop/thanks/, which was not followed.\nMessage: Sent: tea"
+        "Done. The site redirects to /shop/thanks/. The redirect was not followed."
+        "\nMessage: Sent: tea"
     )
 
 
@@ -119,7 +120,7 @@ def test_a_form_for_those_who_signed_in_is_refused_to_others(server: MCPServer) 
     server.register_form(forms.ContactView)
     result = MCPClient(server=server).call_tool("contact", {"subject": "tea"}, check=False)
     assert result.is_error
-    assert result.text.startswith("You may not do this: the site asks for a sign-in at")
+    assert result.text.startswith("You may not do this: the site redirects to its sign-in page, /")
 
 
 def test_a_row_is_created(server: MCPServer) -> None:
@@ -214,7 +215,8 @@ def test_a_redirect_after_a_post_is_success_with_its_messages(server: MCPServer)
     result = MCPClient(server=server).call_tool("said")
     assert not result.is_error
     assert result.text == (
-        "Done. The site goes on to /who/, which was not followed.\nMessage: Saved.\nMessage: Twice"
+        "Done. The site redirects to /who/. The redirect was not followed."
+        "\nMessage: Saved.\nMessage: Twice"
     )
 
 

@@ -46,7 +46,7 @@ def test_odd_characters_stay_in_the_value(
     result = real_client(server=server).call_tool("catch_all", {"page": page}, check=False)
     if expected is None:
         assert result.is_error
-        assert "there is no such address" in result.text or result.text == "Not found."
+        assert "no URL of the site accepts" in result.text or result.text == "Not found."
     else:
         assert result.text == expected
 
@@ -177,7 +177,8 @@ def test_a_redirect_to_no_address_is_said_as_it_is(settings: Any) -> None:
 
     result = said_over_http(settings, view)
     assert result["content"][0]["text"] == (
-        "There is no page here: the site redirects to http://[bad, which was not followed."
+        "There is no page at this URL: the site redirects to http://[bad. The redirect was not "
+        "followed."
     )
 
 
@@ -203,4 +204,4 @@ def test_a_compressed_page_is_unpacked_no_further_than_a_page_may_be_long(settin
         settings, answering(bomb, "application/json", **{"Content-Encoding": "gzip"})
     )
     assert result["isError"]
-    assert "more than the 4194304 bytes" in result["content"][0]["text"]
+    assert "larger than the allowed 4194304 bytes" in result["content"][0]["text"]

@@ -236,10 +236,10 @@ class OrderView(FormView):  # type: ignore[type-arg]
         (OrderForm, {"instance": "total"}, "'total', which is no unique column"),
         (OrderForm, {"instance": "nummer"}, "did you mean 'number'"),
         (OrderForm, {"queryset": "open"}, "queryset is a QuerySet of Order"),
-        (OrderForm, {"form": PlainForm}, "form is for a view, and this is a form"),
-        (OrderForm, {"urlconf": "a", "query": {}}, "query, urlconf is for a view"),
-        (OrderView, {"instance": "pk"}, "instance is for a model form, and this is a view"),
-        ("shop:order", {"queryset": 1}, "queryset is for a model form, and this is a view"),
+        (OrderForm, {"form": PlainForm}, "form can only be used with a view, but OrderForm is"),
+        (OrderForm, {"urlconf": "a", "query": {}}, "query, urlconf can only be used with a view"),
+        (OrderView, {"instance": "pk"}, "with a model form, but OrderView is a view"),
+        ("shop:order", {"queryset": 1}, "with a model form, but shop:order is a view"),
     ],
 )
 def test_what_is_ambiguous_is_refused(

@@ -148,7 +148,7 @@ def test_what_is_optional_in_the_urlconf_is_optional_here(server: MCPServer) -> 
         ("number", {"year": "2026", "month": 1}, 'unknown argument "month"; known: year, number'),
         ("number", {}, "year: is required"),
         ("thing", {"key": "x"}, 'key: must be a UUID (got "x")'),
-        ("digits", {"digits": "x"}, "there is no such address for digits"),
+        ("digits", {"digits": "x"}, "no URL of the site accepts the given digits"),
         ("article", {"slug": "a/b"}, 'slug: must match the pattern ^[^/]+$ (got "a/b")'),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_file_over_the_limit_is_refused_with_the_limit(server: MCPServer, site
     site.MCP_DJANGO = {"MAX_BODY_BYTES": len(PIXEL) - 1}
     result = called(server, "image")
     assert result.is_error
-    assert f"more than the {len(PIXEL) - 1} bytes" in result.text
+    assert f"larger than the allowed {len(PIXEL) - 1} bytes" in result.text
 
 
 @pytest.mark.django_db(transaction=True)
