@@ -189,7 +189,7 @@ def test_a_preview_shows_everything_and_keeps_nothing(client: Client, root: Any)
         ({"uri": "shop://orders/{status}"}, "several objects can share"),
         ({"page_size": "0"}, "page_size"),
         ({"page_size": "5000"}, "page_size"),
-        ({"name": "Not a name"}, "lower-case letters"),
+        ({"name": "Not a name"}, "lowercase letters"),
         ({"scopes": '"'}, "not a valid scope"),
         ({"groups": ["gone"]}, "gone"),
         ({"operations": ["create"]}, "requires"),
@@ -347,7 +347,7 @@ def test_a_field_that_is_gone_is_said_where_it_is_still_ticked(client: Client, r
     change = f"{LIST}{row.pk}/change/"
     ticked = {"paths-fields": ["number", "gone"], "paths-filter_fields": [], "operations": ["get"]}
     answer = client.post(change, {**FORM, **ticked})
-    assert "has 'gone', and Order has no field 'gone'" in page(answer).replace("&#x27;", "'")
+    assert "has 'gone', but Order has no field 'gone'" in page(answer).replace("&#x27;", "'")
     assert client.post(change, {**FORM, **ticked, "paths-fields": ["number"]}).status_code == 302
 
 

@@ -93,7 +93,7 @@ def test_what_cannot_be_taken_back_is_refused() -> None:
     sent = {"email": "a@example.test", "password": "!"}
     refused = members.call_tool("create_member", {**sent, "preview": True}, check=False)
     assert refused.text.startswith(
-        "There is no preview of this: saving also writes to the database 'readings'"
+        "A preview is not possible: saving also writes to the database 'readings'"
     )
     assert not Member.objects.exists()
     assert not Reading.objects.exists()

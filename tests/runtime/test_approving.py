@@ -492,7 +492,7 @@ def test_a_write_that_would_fail_waits_for_nobody(ada: Any) -> None:
     narrow("create_group", "staff")
     result = call(ada, "create_group", name="night")
     assert result.is_error
-    assert "is taken already" in result.text
+    assert "is already taken" in result.text
     assert not Approval.objects.exists()
 
 

@@ -1,3 +1,3 @@
-"""Models as tools, resources and prompts; ``fields`` is the list of all that leaves the site."""
+"""Models as tools, resources and prompts; ``fields`` lists all model data that leaves the site."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Change notifications: saved and deleted objects notify the subscribers of their resources.
+"""Change notifications: saving or deleting an object notifies the subscribers of its resources.
 
-Signals report what is saved, deleted, added to and removed from an object. ``QuerySet.update``,
-the bulk methods and other programs send none; code that uses them calls ``notify_changed``. An
-object whose URI changed is announced under its new one. What changed in a transaction is
-published together, once it is committed.
+Django signals report when an object is saved or deleted, and when its many-to-many relations
+change. ``QuerySet.update``, the bulk methods and other programs send no signals; code that uses
+them calls ``notify_changed``. An object whose URI changed is published under its new URI. All
+changes of a transaction are published together, after it commits.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
     from mcp_django.integrations.models.declaration import ModelResource
 
-# One notification for each transaction ------------------------------------------------------------
+# One notification per transaction -----------------------------------------------------------------
 
-# A database takes only so many values in one statement.
+# Databases limit the number of parameters in one statement.
 CHUNK = 500
 
 FindTopics: TypeAlias = Callable[[list[Any]], Iterable[Topic]]
-"""Gives the topics of the objects with these values, with the statements that this takes."""
+"""Returns the topics of the objects with these values; queries the database."""
 
 
 class Announcement:
-    """Topics to announce, and values of objects whose topics are looked up then."""
+    """Topics to publish, and values of objects whose topics are looked up when publishing."""
 
     def __init__(self) -> None:
         self.topics: dict[Topic, None] = {}
@@ -49,10 +49,10 @@ class Announcement:
         self.is_made = False
 
     def __call__(self) -> None:
-        """Tell whoever listens."""
+        """Publish the topics."""
         self.is_made = True
         topics, wanted = self.topics, self.wanted
-        # It is remembered until the next one on its connection, what it was about is not.
+        # ``_last`` refers to this object until the next one on the connection; free its contents.
         self.topics, self.wanted = {}, {}
         for find, values in wanted.items():
             for chunk in _chunks(list(values)):
@@ -68,10 +68,10 @@ def tell(
     find: FindTopics | None = None,
     values: Iterable[Any] = (),
 ) -> None:
-    """Announce topics, and those that ``find`` gives for the values, after the commit.
+    """Publish topics, and those that ``find`` returns for ``values``, after the commit.
 
-    What is told one after the other in the same transaction is one announcement: saving a thousand
-    objects in a loop takes a few statements more and not a thousand.
+    Consecutive calls in one transaction are merged into one announcement: saving a thousand
+    objects in a loop adds a few queries, not a thousand.
     """
     topics, values = list(topics), list(values)
     if not topics and not values:
@@ -87,7 +87,7 @@ def tell(
         _remember(announcement, using)
 
 
-# The last announcement on each connection, with the entry of Django's that makes it.
+# The last announcement on each connection, with its entry in Django's ``run_on_commit``.
 _last: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, Announcement]] = WeakKeyDictionary()
 
 
@@ -98,15 +98,16 @@ def _remember(announcement: Announcement, using: str) -> None:
 
 
 def _pending(using: str) -> Announcement | None:
-    """The announcement that was last put behind this very savepoint, and is still to be made."""
+    """Return the last announcement if it is pending and belongs to the current savepoint."""
     connection = connections[using]
     entry, announcement = _last.get(connection, (None, None))
     if not connection.in_atomic_block or not connection.run_on_commit or announcement is None:
         return None
     if connection.run_on_commit[-1] is not entry or announcement.is_made:
         return None
-    # One of a savepoint that is rolled back goes with it, and must not take this along; callbacks
-    # that a test captures begin in the midst of its block.
+    # If a savepoint is rolled back, its announcement is discarded, so it must not contain topics
+    # from outside of the savepoint. A test may begin to capture callbacks in the middle of its
+    # atomic block, so announcements that belong to this block are not reused.
     is_same = entry[0] == set(connection.savepoint_ids)
     return announcement if is_same and not is_of_test(connection.atomic_blocks[-1]) else None
 
@@ -119,7 +120,7 @@ def _chunks(values: list[Any]) -> Iterable[list[Any]]:
 
 
 class Changes:
-    """What one declaration hears of its model, and of what is shown of related objects."""
+    """The signal receivers of one declaration, for its model and the related objects it shows."""
 
     def __init__(self, declaration: ModelResource[Any]) -> None:
         self._declaration = declaration
@@ -129,21 +130,21 @@ class Changes:
         # Signals hold their receivers weakly.
         self._receivers: list[tuple[ModelSignal, Callable[..., None], type[Model]]] = []
 
-    # Listening --------------------------------------------------------------------------------
+    # Connecting -------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Begin to listen."""
+        """Connect the signal receivers."""
         self._receivers = list(self._wanted())
         for signal, receiver, sender in self._receivers:
             signal.connect(receiver, sender=sender)
 
     @property
     def receivers(self) -> tuple[tuple[ModelSignal, Callable[..., None], type[Model]], ...]:
-        """Who listens to which signal of which model."""
+        """The connected receivers, as tuples of signal, receiver and sender."""
         return tuple(self._receivers)
 
     def disconnect(self) -> None:
-        """Stop it."""
+        """Disconnect the signal receivers."""
         for signal, receiver, sender in self._receivers:
             signal.disconnect(receiver, sender=sender)
         self._receivers = []
@@ -151,7 +152,7 @@ class Changes:
     def _wanted(self) -> Iterator[tuple[ModelSignal, Callable[..., None], type[Model]]]:
         for sender in _family(self._model):
             yield post_save, self._saved, sender
-            # Before: what leads to the values of the URI may be deleted with the object.
+            # Before the deletion: related objects with values of the URI may be deleted, too.
             yield pre_delete, self._deleted, sender
         for relation in self._declaration.exposed.tree.relations.values():
             field = relation.field
@@ -164,20 +165,20 @@ class Changes:
                     yield post_save, receiver, sender
                     yield post_delete, receiver, sender
 
-    # Hearing ----------------------------------------------------------------------------------
+    # Signal receivers -------------------------------------------------------------------------
 
     def _saved(
         self, *, instance: Model, created: bool, using: str, update_fields: Any, **kwargs: Any
     ) -> None:
         if update_fields is not None and self._names.isdisjoint(update_fields):
-            # Nothing that anybody could see.
+            # None of the saved fields is exposed.
             return
         if self._is_computed(instance):
             self._tell_of("pk", [instance.pk], using)
         tell(using, [*self._topics(instance), *(self._lists if created else ())])
 
     def _is_computed(self, obj: Model) -> bool:
-        """Whether the database made a value of the URI, which the object does not know yet."""
+        """Return whether a URI value is computed by the database and not loaded yet."""
         held = obj.__dict__
         paths = self._declaration.variables.paths.values()
         return any(hasattr(held.get(path.names[0]), "resolve_expression") for path in paths)
@@ -186,7 +187,7 @@ class Changes:
         tell(using, [*self._topics(instance), *self._lists])
 
     def _part_changed(self, field: Any, *, instance: Model, using: str, **kwargs: Any) -> None:
-        """An object was saved or deleted that is shown as part of the one it points to."""
+        """Handle a saved or deleted object that is shown as part of the object it refers to."""
         value = getattr(instance, field.attname)
         if value is not None:
             self._tell_of(field.target_field.attname, [value], using)
@@ -202,7 +203,7 @@ class Changes:
         using: str,
         **kwargs: Any,
     ) -> None:
-        """A many-to-many relation changed, from one side or the other."""
+        """Handle a change of a many-to-many relation, from either side."""
         if isinstance(instance, self._model) and action.startswith("post_"):
             tell(using, self._topics(instance))
         if not issubclass(model, self._model):
@@ -216,10 +217,10 @@ class Changes:
     def _tell_of(self, column: str, values: Iterable[Any], using: str) -> None:
         tell(using, find=Finder(self, column, using), values=values)
 
-    # What to tell -----------------------------------------------------------------------------
+    # Topics -----------------------------------------------------------------------------------
 
     def notify(self, changed: QuerySet[Any] | Iterable[Model]) -> None:
-        """Tell of these objects after the commit, and that the list may be another."""
+        """Notify subscribers of these objects, and of the resource list, after the commit."""
         if isinstance(changed, QuerySet):
             objects: Iterable[Model] = self._loaded(changed)
             using = changed.db
@@ -235,7 +236,7 @@ class Changes:
         return [Topic(self._server.name, "resources")] if has_list else []
 
     def _topics(self, obj: Model) -> list[Topic]:
-        """The resources of an object: itself and its files."""
+        """Return the topics of an object: those of its resource and of its files."""
         variables = self._declaration.variables
         uri = variables.uri(variables.texts(obj))
         if uri is None:
@@ -247,46 +248,46 @@ class Changes:
         variables = self._declaration.variables
         rows = rows.select_related(None).only(*variables.expressions)
         relations = names_in(variables.paths.values())
-        # Without an argument it would follow every relation.
+        # Without arguments, ``select_related()`` would follow every relation.
         return rows.select_related(*relations) if relations else rows
 
     def found(self, column: str, using: str, values: list[Any]) -> list[Topic]:
-        """The topics of the objects with these values in a column."""
+        """Return the topics of the objects with these values in a column."""
         rows = self._model._base_manager.using(using).filter(**{f"{column}__in": values})
         return [topic for one in self._loaded(rows) for topic in self._topics(one)]
 
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """Finds the topics of objects by a column; equal ones are asked once."""
+    """Finds the topics of objects by a column; equal finders are called once for all values."""
 
     changes: Changes
     column: str
     using: str
 
     def __call__(self, values: list[Any]) -> list[Topic]:
-        """The topics of the objects with these values."""
+        """Return the topics of the objects with these values."""
         return self.changes.found(self.column, self.using, values)
 
 
 def _family(model: type[Model]) -> list[type[Model]]:
-    """The model, its proxies and its children: each sends signals of its own."""
+    """Return the model, its proxies and its subclasses: each is a signal sender of its own."""
     return [one for one in apps.get_models() if issubclass(one, model)]
 
 
 def _through(relation: Any) -> Any:
-    """The model of the rows between the two sides of a many-to-many relation."""
+    """Return the through model of a many-to-many relation."""
     forward = isinstance(relation, ManyToManyField)
     return relation.remote_field.through if forward else relation.through
 
 
 def _foreign_key(relation: Any) -> Any:
-    """The foreign key to our model of an object that is shown as a part of ours."""
+    """Return the foreign key by which a related object that is shown refers to the model."""
     if isinstance(relation, ManyToOneRel):
         return relation.field
     through = _through(relation) if relation.many_to_many else None
     if through is None or through._meta.auto_created:
-        # Rows that Django makes by itself send no signals.
+        # Rows of a through model that Django creates send no ``post_save``.
         return None
     if isinstance(relation, ManyToManyField):
         return through._meta.get_field(relation.m2m_field_name())
@@ -294,7 +295,7 @@ def _foreign_key(relation: Any) -> Any:
 
 
 def _column_names(declaration: ModelResource[Any]) -> frozenset[str]:
-    """What ``update_fields`` may have in it for callers to see a difference."""
+    """Return the names in ``update_fields`` that stand for exposed fields."""
     names = {path.names[0] for path in declaration.exposed.paths.values()}
     columns = declaration.model._meta.concrete_fields
     return frozenset(names | {one.attname for one in columns if one.name in names})

@@ -1,4 +1,4 @@
-"""Paths through a model and the columns at their ends: JSON Schema, values and lookups."""
+"""Field paths through a model and the columns they end at: JSON Schema, values and lookups."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from mcp_django.schema.values import jsonable
 
 # Paths through a model ----------------------------------------------------------------------------
 
-# As they are written in ``fields``: ``lines__product__name``.
+# Paths are written as in ``fields``: ``lines__product__name``.
 
 MAX_HOPS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldPath:
-    """A path that leads to a column, or to a relation as a whole.
+    """A path to a column, or to a relation as a whole.
 
-    ``hops`` are the relations on the way, ``field`` is where it ends. ``is_key`` is true for the
-    column of a foreign key written as such: ``customer_id``.
+    ``hops`` are the relations that the path follows, ``field`` is the field at its end. ``is_key``
+    is true for the column of a foreign key, written by its own name: ``customer_id``.
     """
 
     text: str
@@ -55,7 +55,7 @@ class FieldPath:
 
     @property
     def is_relation(self) -> bool:
-        """Whether it stands for a related object, and not for a column."""
+        """Whether the path names a related object, not a column."""
         return bool(self.field.is_relation) and not self.is_key
 
     @property
@@ -70,15 +70,15 @@ class FieldPath:
 
     @property
     def column(self) -> Field[Any, Any]:
-        """The column with the value: of a relation the key of the related object."""
+        """The column with the value; for a relation, the key column of the related object."""
         return key_column(self.field) if self.field.is_relation else self.field
 
     @property
     def expression(self) -> str:
-        """The name of the value in an expression: of a foreign key its own column.
+        """The name of the value in a query expression; for a foreign key, its own column.
 
-        By the name of the relation Django would order as the related model's ``Meta`` says, which
-        may be by something hidden.
+        Ordering by the name of the relation would use the related model's ``Meta.ordering``, which
+        may contain columns that are not exposed.
         """
         if self.field.is_relation and getattr(self.field, "attname", None):
             return "__".join([*self.names[:-1], self.field.attname])
@@ -86,21 +86,23 @@ class FieldPath:
 
 
 def resolve(model: type[Model], text: str, *, what: str) -> FieldPath:
-    """Follow a path from a model.
+    """Return the ``FieldPath`` of a path that starts at a model.
 
     Raises:
-        ImproperlyConfigured: it leads nowhere; the message names what is nearest.
+        ImproperlyConfigured: the path does not exist; the message suggests similar names.
     """
     hops: list[Any] = []
     current = model
     *before, last = text.split("__")
     if len(before) > MAX_HOPS:
-        raise ImproperlyConfigured(f"{what} has {text!r}, which follows more than {MAX_HOPS} hops.")
+        raise ImproperlyConfigured(
+            f"{what} has {text!r}, which follows more than {MAX_HOPS} relations."
+        )
     for name in before:
         field = _field(current, name, text, what)
         if not field.is_relation or name == getattr(field, "attname", None) != field.name:
             raise ImproperlyConfigured(
-                f"{what} has {text!r}, and {name!r} of {current.__name__} is no relation."
+                f"{what} has {text!r}, but {name!r} of {current.__name__} is not a relation."
             )
         hops.append(field)
         current = field.related_model
@@ -114,24 +116,24 @@ def resolve(model: type[Model], text: str, *, what: str) -> FieldPath:
 
 
 def leads_to_many(field: Any) -> bool:
-    """Whether an object can have several of what a relation leads to."""
+    """Return whether a relation can lead to several objects."""
     return bool(field.is_relation and (field.one_to_many or field.many_to_many))
 
 
 def _may_be_missing(field: Any) -> bool:
-    """Whether an object can be without it."""
+    """Return whether an object can have no value for the field."""
     own = field.concrete or isinstance(field, ManyToManyField)
     return bool(field.null) if own else True
 
 
 def accessor(field: Any) -> str:
-    """The attribute of an object that leads to what is related."""
+    """Return the name of the attribute that returns the related object or manager."""
     name = field.get_accessor_name() if hasattr(field, "get_accessor_name") else field.name
     return str(name)
 
 
 def key_column(relation: Any) -> Field[Any, Any]:
-    """The column that identifies what a relation leads to."""
+    """Return the column that identifies the related object."""
     if relation.concrete and not relation.many_to_many:
         target: Field[Any, Any] = relation.target_field
         return key_column(target) if target.is_relation else target
@@ -140,35 +142,35 @@ def key_column(relation: Any) -> Field[Any, Any]:
 
 
 def own_names(model: type[Model]) -> list[str]:
-    """What a path from this model can begin with."""
+    """Return the names with which a path from this model can begin."""
     usable = [field for field in model._meta.get_fields() if _is_usable(field)]
-    # What points here comes first in Django's own list, and is the last that one looks for.
+    # ``get_fields()`` returns reverse relations first, which are the least likely to be meant.
     return [field.name for field in sorted(usable, key=lambda one: not one.concrete)]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a name that nobody knows."""
+    """Return a hint for an unknown name: the most similar valid name, or all of them."""
     names = list(known)
     found = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {found[0]!r}?" if found else f"there is {', '.join(names) or 'none'}."
+    return f"did you mean {found[0]!r}?" if found else f"valid names: {', '.join(names) or 'none'}."
 
 
 def _field(model: type[Model], name: str, text: str, what: str) -> Any:
     if name == "pk":
         raise ImproperlyConfigured(
-            f"{what} has {text!r}; write the key of {model.__name__} by its name: "
+            f"{what} has {text!r}; write the name of the primary key of {model.__name__}: "
             f"{model._meta.pk.name!r}."
         )
     try:
         field = model._meta.get_field(name)
     except FieldDoesNotExist:
         raise ImproperlyConfigured(
-            f"{what} has {text!r}, and {model.__name__} has no field {name!r}; "
+            f"{what} has {text!r}, but {model.__name__} has no field {name!r}; "
             f"{nearest(name, own_names(model))}"
         ) from None
     if not _is_usable(field):
         raise ImproperlyConfigured(
-            f"{what} has {text!r}, and {name!r} of {model.__name__} is neither a column nor a "
+            f"{what} has {text!r}, but {name!r} of {model.__name__} is neither a column nor a "
             "relation to one model."
         )
     return field
@@ -184,11 +186,11 @@ def _is_usable(field: Any) -> bool:
 
 # Paths that identify one object -------------------------------------------------------------------
 
-# Only what the database itself guarantees counts.
+# Only uniqueness that the database guarantees counts.
 
 
 def identifies(model: type[Model], paths: Collection[str]) -> bool:
-    """Whether no two rows have the same values at all of these paths."""
+    """Return whether the values at these paths are unique together."""
     return any(
         all(_is_covered(model, name, paths) for name in names) for names in _unique_sets(model)
     )
@@ -203,7 +205,7 @@ def _unique_sets(model: type[Model]) -> Iterator[tuple[str, ...]]:
             yield (relation.name,)
     for one in (model, *model._meta.all_parents):
         yield from (tuple(names) for names in one._meta.unique_together)
-        # Those without a condition and without expressions.
+        # Only constraints without a condition and without expressions.
         yield from (tuple(one.fields) for one in one._meta.total_unique_constraints)
 
 
@@ -219,10 +221,10 @@ def _is_covered(model: type[Model], name: str, paths: Collection[str]) -> bool:
 
 # Limits of validators in the schema ---------------------------------------------------------------
 
-# The schema states what the validators of a model require, so that a caller need not find out by
-# trying.
+# The schema states what the validators of a model require, so that callers do not have to find it
+# out from errors.
 
-# Bounds of a column's type, which say nothing about what it is for.
+# Bounds from here on come from the type of the column, not from its meaning; they are left out.
 _LARGE = 2**31 - 1
 _BOUNDS: tuple[tuple[type[validators.BaseValidator], str, str], ...] = (
     (validators.MinValueValidator, "minimum", "at least"),
@@ -233,7 +235,7 @@ _BOUNDS: tuple[tuple[type[validators.BaseValidator], str, str], ...] = (
 
 
 def with_limits(schema: Schema, rules: Iterable[Any]) -> Schema:
-    """The schema with the bounds and patterns that these validators hold a value to."""
+    """Return the schema with the bounds and patterns that these validators require."""
     limited = dict(schema)
     if "enum" in schema:
         return limited
@@ -262,7 +264,7 @@ def _bounds(rules: Iterable[Any]) -> Iterator[tuple[str, Any, str]]:
 
 
 def _patterns(rules: Iterable[Any]) -> Iterator[str]:
-    """What a pattern asks for, in the words of its author; not every host reads Python's own."""
+    """Yield the messages of pattern validators; not every client reads Python's expressions."""
     for rule in rules:
         if isinstance(rule, validators.RegexValidator):
             yield str(rule.message)
@@ -271,16 +273,19 @@ def _patterns(rules: Iterable[Any]) -> Iterator[str]:
 # Values that a database cannot store --------------------------------------------------------------
 
 MAX_TEXT = 1000
-# Databases without a type for it keep microseconds in 64 bits.
+# Databases without an interval type store microseconds in 64 bits.
 MAX_DURATION = dt.timedelta(microseconds=2**63 - 1)
 
-# Nearer to the ends of the calendar a moment has no name in some time zones.
+# Closer to the ends of the calendar, conversion to some time zones overflows.
 FIRST_DAY = dt.date.min + dt.timedelta(days=2)
 LAST_DAY = dt.date.max - dt.timedelta(days=2)
 
 
 def without_nul(value: str) -> str:
-    """Text that a database can hold; PostgreSQL has no NUL, and no encoding has half a pair."""
+    """Return the text if databases can store it, else raise ``ValueError``.
+
+    PostgreSQL cannot store NUL characters, and lone surrogates cannot be encoded.
+    """
     if "\0" in value:
         raise ValueError("must not contain NUL characters")
     if not value.isprintable() and any("\ud800" <= one <= "\udfff" for one in value):
@@ -289,12 +294,12 @@ def without_nul(value: str) -> str:
 
 
 def _local_datetime(value: dt.datetime) -> dt.datetime:
-    """A moment as the site keeps it: with an offset under ``USE_TZ``, without one else.
+    """Return a datetime as the site stores it: aware with ``USE_TZ``, otherwise naive.
 
-    One without an offset is meant in the site's current time zone.
+    A naive value is interpreted in the current time zone.
     """
     if not FIRST_DAY <= value.date() <= LAST_DAY:
-        raise ValueError("must be a moment between the years 1 and 9999")
+        raise ValueError("must be a date and time between the years 1 and 9999")
     if settings.USE_TZ:
         return value if timezone.is_aware(value) else timezone.make_aware(value)
     if timezone.is_aware(value):
@@ -303,21 +308,21 @@ def _local_datetime(value: dt.datetime) -> dt.datetime:
 
 
 def _naive_time(value: dt.time) -> dt.time:
-    """A time of day, which has no offset in a database."""
+    """Return the time of day; one with an offset cannot be stored and raises ``ValueError``."""
     if value.tzinfo is not None:
         raise ValueError("must be a time of day without an offset")
     return value
 
 
 def bounded_duration(value: dt.timedelta) -> dt.timedelta:
-    """A duration that fits."""
+    """Return the duration if databases can store it, else raise ``ValueError``."""
     if abs(value) > MAX_DURATION:
         raise ValueError(f"must be at most {MAX_DURATION.days} days")
     return value
 
 
 def _text_of_address(value: Any) -> str:
-    """An IP address as Django's fields take it."""
+    """Return an IP address as text, which Django's fields accept."""
     return str(value)
 
 
@@ -342,7 +347,7 @@ Kind = Literal[
     "other",
 ]
 
-# By Django's internal types, which custom fields keep, too.
+# By ``get_internal_type()``, which custom fields usually inherit.
 _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("AutoField", "BigAutoField", "SmallAutoField"), "integer"),
     **dict.fromkeys(("IntegerField", "BigIntegerField", "SmallIntegerField"), "integer"),
@@ -403,11 +408,11 @@ _COMPARABLE = frozenset({*_ARGUMENTS, "integer", "decimal"})
 
 
 class Column:
-    """What a column is outside of the database."""
+    """A model column in JSON: its schema, its values and the types of its arguments."""
 
     def __init__(self, field: Field[Any, Any]) -> None:
         self.field = field
-        # A foreign key is a column of keys, a generated column one of what it holds.
+        # A foreign key has the type of the related key, a generated column that of its output.
         held = key_column(field) if field.is_relation else getattr(field, "output_field", field)
         self.held: Any = held
         self.kind: Kind = _KINDS.get(held.get_internal_type(), "other")
@@ -422,27 +427,27 @@ class Column:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether it can be filtered and ordered by."""
+        """Whether rows can be filtered and ordered by the column."""
         return self.kind in _COMPARABLE
 
     @property
     def choices(self) -> dict[Any, str]:
-        """The values that it may have with their labels, without groups and the empty one."""
+        """The choices of the field with their labels, without groups and the empty choice."""
         with override(None):
             pairs = getattr(self.held, "flatchoices", None) or ()
             return {value: str(label) for value, label in pairs if value not in (None, "")}
 
-    # In answers -----------------------------------------------------------------------------------
+    # In results ----
 
     @property
     def schema(self) -> Schema:
-        """The schema of its values in answers.
+        """The JSON Schema of the column's values in results.
 
-        It names the choices and does not insist on them: a row may be older than they are.
+        Choices are described but are not an ``enum``: older rows may have other values.
         """
         schema = dict(_SCHEMAS[self.kind])
         if self.kind == "datetime" and not settings.USE_TZ:
-            # RFC 3339 knows no moment without an offset.
+            # RFC 3339, the format "date-time", requires an offset.
             del schema["format"]
         if self.field.null or self.kind in {"file", "number", "decimal"}:
             schema = {"anyOf": [schema, {"type": "null"}]} if schema else {}
@@ -451,14 +456,14 @@ class Column:
 
     @property
     def description(self) -> str:
-        """The help text, and what the choices mean."""
+        """The help text, and the choices with their labels."""
         with override(None):
             words = str(getattr(self.field, "help_text", ""))
         named = [f"{value}: {label}" for value, label in self.choices.items()]
         return " ".join(part for part in (words, ", ".join(named[:50])) if part)
 
     def dump(self, value: Any) -> Any:
-        """A value of the column as plain JSON."""
+        """Return a value of the column as plain JSON."""
         if value is None or type(value) in (str, int, bool):
             return value
         if self.kind == "file":
@@ -468,7 +473,7 @@ class Column:
         try:
             return jsonable(value)
         except ValueError:
-            # NaN and infinity, which JSON cannot say.
+            # JSON cannot represent NaN and infinity.
             return None
         except TypeError:
             return str(value)
@@ -476,10 +481,10 @@ class Column:
     # As arguments ---------------------------------------------------------------------------------
 
     def argument(self) -> Any:
-        """The type of an argument that is compared with the column.
+        """Return the type of an argument that is compared with the column.
 
         Raises:
-            ImproperlyConfigured: nothing can be compared with it.
+            ImproperlyConfigured: values of the column cannot be compared.
         """
         if self.choices and all(type(one) in (str, int) for one in self.choices):
             return Literal[tuple(self.choices)]
@@ -491,7 +496,7 @@ class Column:
             return Annotated[Decimal, Rule(max_digits=digits, decimal_places=places)]
         if self.kind not in _ARGUMENTS:
             raise ImproperlyConfigured(
-                f"{self.field} holds {type(self.field).__name__}, which cannot be compared."
+                f"{self.field} is a {type(self.field).__name__}, whose values cannot be compared."
             )
         return _ARGUMENTS[self.kind]
 
@@ -500,7 +505,7 @@ class Column:
             router.db_for_read(getattr(self.held, "model", self.field.model))
         ].ops
         low, high = cast(Any, operations).integer_field_range(self.held.get_internal_type())
-        # No driver takes more.
+        # Database drivers accept at most 64-bit integers.
         return -(2**63) if low is None else low, 2**63 - 1 if high is None else high
 
     def _decimal_bounds(self) -> tuple[int, int]:
@@ -513,7 +518,7 @@ def _file(value: Any) -> dict[str, str] | None:
     if not value:
         return None
     shown = {"name": str(value.name)}
-    # Django's base storage says by this exception that it has no addresses.
+    # Storages without URLs raise one of these.
     with suppress(NotImplementedError, ValueError):
         shown["url"] = str(value.url)
     return shown
@@ -525,10 +530,10 @@ def _base64(value: Any) -> str:
 
 # Lookups that a column can be filtered by ---------------------------------------------------------
 
-# Regular expressions are not among them.
+# Regular-expression lookups are left out.
 
 MAX_IN = 100
-# What a person would still put into a list of alternatives.
+# The longest text columns that have an ``in`` lookup by default and fit into a cursor.
 SHORT_TEXT = 255
 
 _ORDERED = ("exact", "gt", "gte", "lt", "lte")
@@ -557,7 +562,7 @@ _MORE: Mapping[Kind, tuple[str, ...]] = {
 _PARTS: Mapping[str, Any] = {
     "isnull": bool,
     "date": dt.date,
-    # In another time zone the first and the last year begin or end beyond the calendar.
+    # In some time zones, the years 1 and 9999 extend beyond the calendar.
     "year": Annotated[int, Rule(ge=2, le=9998)],
     "month": Annotated[int, Rule(ge=1, le=12)],
     "day": Annotated[int, Rule(ge=1, le=31)],
@@ -567,20 +572,20 @@ _WORDS: Mapping[str, str] = {
     "gte": "at least",
     "lt": "less",
     "lte": "at most",
-    "icontains": "contains, whatever the case",
+    "icontains": "contains, ignoring case",
     "contains": "contains",
     "startswith": "begins with",
-    "istartswith": "begins with, whatever the case",
+    "istartswith": "begins with, ignoring case",
     "endswith": "ends with",
-    "iendswith": "ends with, whatever the case",
-    "iexact": "equal, whatever the case",
+    "iendswith": "ends with, ignoring case",
+    "iexact": "equal, ignoring case",
     "in": "one of",
-    "isnull": "whether there is none",
+    "isnull": "whether there is no value",
 }
 
 
 def default_lookups(path: FieldPath) -> tuple[str, ...]:
-    """The comparisons that a filter offers when its author names none."""
+    """Return the lookups of a filter for which ``filter_fields`` names none."""
     column = Column(path.column)
     if path.is_relation or path.is_key or column.choices:
         found: tuple[str, ...] = ("exact", "in")
@@ -595,13 +600,13 @@ def default_lookups(path: FieldPath) -> tuple[str, ...]:
 
 
 def known_lookups(path: FieldPath) -> tuple[str, ...]:
-    """Every comparison that a filter of this path may offer."""
+    """Return every lookup that a filter of this path can have."""
     more = () if path.is_relation else _MORE.get(Column(path.column).kind, ())
     return tuple(dict.fromkeys((*default_lookups(path), *more, "in", "isnull")))
 
 
 def annotation(path: FieldPath, lookup: str) -> Any:
-    """The type of what the path is compared with."""
+    """Return the type of the argument that the path is compared with."""
     if lookup in _PARTS:
         return _PARTS[lookup]
     value: Any = Column(path.column).argument()
@@ -611,7 +616,7 @@ def annotation(path: FieldPath, lookup: str) -> Any:
 
 
 def words(path: FieldPath, lookup: str) -> str:
-    """What the filter does, for a model to read."""
+    """Return the description of a filter argument, for the language model."""
     if lookup in _WORDS:
         return _WORDS[lookup][:1].upper() + _WORDS[lookup][1:] + "."
     if lookup == "exact":

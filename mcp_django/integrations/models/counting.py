@@ -1,4 +1,4 @@
-"""The count tool of a model, such as ``count_orders``: rows, groups, sums and extremes."""
+"""The count tool of a model, such as ``count_orders``: counts rows, grouped or with aggregates."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
 MAX_GROUPS: Final = 100
 _NUMBERS = frozenset({"integer", "number", "decimal"})
 _AGGREGATES: Final[dict[str, tuple[Any, frozenset[str], str]]] = {
-    "sum": (Sum, _NUMBERS, "Add this up."),
-    "avg": (Avg, _NUMBERS, "The average of this."),
-    "min": (Min, _NUMBERS | {"date", "datetime"}, "The least of this."),
-    "max": (Max, _NUMBERS | {"date", "datetime"}, "The greatest of this."),
+    "sum": (Sum, _NUMBERS, "The sum of this field."),
+    "avg": (Avg, _NUMBERS, "The average of this field."),
+    "min": (Min, _NUMBERS | {"date", "datetime"}, "The smallest value of this field."),
+    "max": (Max, _NUMBERS | {"date", "datetime"}, "The largest value of this field."),
 }
 
 
 def count_tool(declaration: ModelTools[Any]) -> Tool:
-    """The tool that counts and adds up."""
+    """Return the count tool of a declaration."""
     counting = Counting(declaration)
     name = f"count_{declaration.plurals}"
     return Tool(
         name=name,
         description=with_doc(
             declaration,
-            f"Count {declaration.nouns}, in groups if asked, with sums, averages and extremes.",
+            f"Count {declaration.nouns}, optionally in groups; compute sums, averages, minimum "
+            "and maximum.",
         ),
         function=declare.function(counting.count, name=name),
         arguments=declare.arguments(name, counting.arguments),
@@ -70,7 +71,7 @@ class Counting:
 
     @property
     def arguments(self) -> dict[str, Argument]:
-        """What to count, by what, and what to add up."""
+        """The arguments: search and filters, the grouping, and the fields to aggregate."""
         own: dict[str, Argument] = {}
         if self._groupings:
             own["group_by"] = Argument(annotation=Literal[tuple(self._groupings)])
@@ -83,9 +84,9 @@ class Counting:
 
     @property
     def schema(self) -> Schema:
-        """The schema of the answer."""
+        """The JSON Schema of the result."""
         measures: Schema = {
-            kind: {"description": "As asked for."}
+            kind: {"description": "If requested."}
             for kind, paths in self._measured.items()
             if paths
         }
@@ -95,10 +96,10 @@ class Counting:
             "required": ["group", "count"],
         }
         grouped: Schema = {
-            "groups": {"type": "array", "items": group, "description": "The largest first."},
+            "groups": {"type": "array", "items": group, "description": "The largest group first."},
             "groups_total": {
                 "type": "integer",
-                "description": f"How many there are, if more than the {MAX_GROUPS} shown.",
+                "description": f"The number of groups, if more than the {MAX_GROUPS} shown.",
             },
         }
         return {
@@ -112,7 +113,7 @@ class Counting:
         }
 
     def count(self, ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
-        """The number of visible rows that match, and what else was asked of them."""
+        """Return the number of visible matching rows, with the requested groups and aggregates."""
         rows = self._rows(ctx, given)
         chosen = {
             kind: paths[given[f"{kind}_of"]]
@@ -131,17 +132,17 @@ class Counting:
         return answer
 
     def _rows(self, ctx: Context, given: dict[str, Any]) -> QuerySet[Any]:
-        """The rows to count: how many others there are is nobody's business.
+        """Return the rows to count: only those that the caller may view.
 
         Raises:
-            ToolError: too many objects would have to be asked about.
+            ToolError: the permission would have to be checked for too many objects.
         """
         declaration = self._declaration
         rows = narrowed(declaration, self._filters, self._search, ctx, given)
         if not sees_all(declaration, ctx) and rows.count() > row_access.MAX_ASKED:
             raise ToolError(
-                f"Each {declaration.noun} is looked at by itself to see whether you may view it, "
-                f"and there are more than {row_access.MAX_ASKED} to look at; narrow the count."
+                f"Whether you may view it is checked for each {declaration.noun}, and more than "
+                f"{row_access.MAX_ASKED} match; add filters so that fewer match."
             )
         return permitted(declaration, ctx, rows)
 
@@ -187,7 +188,10 @@ def _dump(row: dict[str, Any], chosen: dict[str, FieldPath]) -> dict[str, Any]:
 
 
 def _rounded(value: Any, kind: str, field: Any) -> Any:
-    """A decimal with as many places as the column has, whatever the database calculates with."""
+    """Return a decimal rounded to the places of its column, so that all databases agree.
+
+    An average has two places more.
+    """
     places = getattr(field, "decimal_places", None)
     if not isinstance(value, Decimal) or places is None or not value.is_finite():
         return value
@@ -222,33 +226,33 @@ _EXPRESSIONS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """A column, or a part of a date, whose values are few."""
+    """A column, or a part of a date, to group by, since it has few distinct values."""
 
     path: FieldPath
     part: str = ""
 
     @property
     def name(self) -> str:
-        """What the caller writes."""
+        """The value of ``group_by``."""
         return f"{self.path.text}__{self.part}" if self.part else self.path.text
 
     @property
     def expression(self) -> Expression | F:
-        """What the rows are grouped by."""
+        """The expression to group rows by."""
         if self.part:
             made: Expression = _EXPRESSIONS[self.part](self.path.expression)
             return made
         return F(self.path.expression)
 
     def dump(self, value: Any) -> Any:
-        """One value of the group, as plain JSON."""
+        """Return the value of a group as plain JSON."""
         if self.part == "month" and isinstance(value, dt.date):
             return value.isoformat()[:7]
         return Column(self.path.field).dump(value)
 
 
 def _groupings(declaration: ModelComponents[Any]) -> dict[str, Grouping]:
-    """What is exposed and has few values: choices, references, yes and no, dates."""
+    """Return the exposed columns with few values: choices, foreign keys, booleans and dates."""
     found = [
         one
         for path in declaration.exposed.paths.values()

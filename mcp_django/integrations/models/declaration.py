@@ -1,6 +1,6 @@
 """``ModelTools`` and ``ModelResource``: the classes that declare a model, and their hooks.
 
-Both build on ``ModelComponents``. There is one instance for each registration, so a hook finds
+Both build on ``ModelComponents``. Each registration has its own instance, so hooks can use
 ``self.model`` and ``self.server``.
 """
 
@@ -41,13 +41,13 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class ModelComponents(Generic[M]):
-    """The options and hooks that tools and resources of a model share.
+    """The options and hooks shared by the tools and the resources of a model.
 
-    ``fields`` is mandatory and names everything that may leave the site, relations by their path
-    (``customer__name``). ``name`` and ``plural`` are the words in the names of the components.
-    ``permission`` replaces Django's permission to view the model; writing always asks Django's
-    permissions, unless ``has_permission`` says otherwise. ``key`` is the field by which one object
-    is named.
+    ``fields`` is mandatory and names all data that may leave the site; fields of related objects
+    are paths (``customer__name``). ``name`` and ``plural`` are used in the names of the components.
+    ``permission`` replaces Django's permission to view the model; writing always requires Django's
+    permissions, unless ``has_permission`` is overridden. ``key`` is the field that identifies one
+    object in arguments.
     """
 
     fields: Sequence[str] = ()
@@ -65,59 +65,61 @@ class ModelComponents(Generic[M]):
     def __str__(self) -> str:
         return f"{type(self).__name__} of {self.model._meta.label}"
 
-    # What a subclass of ours adds ---------------------------------------------------------------
+    # Implemented by the subclasses in this package ----------------------------------------------
 
     def components(self) -> Iterator[Component]:
-        """What registering this offers."""
+        """Yield the components that are registered for the declaration."""
         yield from ()
 
     def completions(self) -> Iterator[Completion]:
-        """Completions of what ``components`` offers."""
+        """Yield completions for the arguments of ``components``."""
         yield from ()
 
     def connect(self) -> None:
-        """Begin to listen to signals, once everything was registered."""
+        """Connect signal receivers, after everything is registered."""
 
     def disconnect(self) -> None:
-        """Stop what ``connect`` began, once everything was unregistered."""
+        """Disconnect signal receivers, after everything is unregistered."""
 
-    # What the author overrides ------------------------------------------------------------------
+    # Hooks to override --------------------------------------------------------------------------
 
     def get_queryset(self, ctx: Context) -> QuerySet[M]:
-        """The rows that this caller may know of: the row gate.
+        """Return the rows that this caller may see: the row rule.
 
-        Override it and narrow ``super().get_queryset(ctx)``. A row outside answers everywhere like
-        one that does not exist.
+        Override it and filter ``super().get_queryset(ctx)``. Any other row is treated everywhere as
+        if it did not exist.
         """
         return self.model._default_manager.get_queryset()
 
     def has_permission(self, ctx: Context, action: Action, obj: M | None = None) -> bool:
-        """Whether the caller may ``view``, ``add``, ``change`` or ``delete``.
+        """Return whether the caller may ``view``, ``add``, ``change`` or ``delete``.
 
-        Asked without an object first. Where the answer is no, and an authentication backend of the
-        site knows permissions of single objects, it is asked again with each object.
+        It is called without an object first. It is called again with each object if a class
+        overrides it, or if it returned false and an authentication backend of the site may have
+        per-object permissions.
         """
         return may(self, ctx, action, obj)
 
-    # What ours use --------------------------------------------------------------------------------
+    # Used by the components -----------------------------------------------------------------------
 
     def rows(self, ctx: Context) -> QuerySet[M]:
-        """``get_queryset`` as a query that can be filtered, ordered, counted and cut."""
+        """Return ``get_queryset`` as a query that can be filtered, ordered, counted and sliced."""
         return clean(self.get_queryset(ctx), self)
 
     def may_some(self, ctx: Context, action: Action) -> bool:
-        """Whether the caller may do this to the model, or perhaps to one of its objects."""
+        """Return whether the caller may do this to the model, or possibly to one of its objects."""
         return may_some(self, ctx, action)
 
     def guards(self, action: Action) -> tuple[Any, ...]:
-        """The ``permission`` of a component that does this."""
+        """Return the ``permission`` of a component that performs the action."""
         own = () if self.permission is None else (self.permission,)
         return (*own, ModelPermission(self, action))
 
     def needed_scopes(self, action: Action) -> tuple[str, ...]:
-        """The scopes of a component that does this: the class's, and those that the server makes.
+        """Return the scopes of a component that performs the action.
 
-        ``shop:read`` to view, ``shop:write`` for everything else.
+        These are the ``scopes`` of the class and, if the server has ``generated_scopes``,
+        ``shop:read`` to view and ``shop:write`` for all other actions.
         """
         made = self.server.generated_scopes
         if not made:
@@ -127,7 +129,7 @@ class ModelComponents(Generic[M]):
         return tuple(dict.fromkeys((*self.sequence("scopes"), scope)))
 
     def is_overridden(self, name: str) -> bool:
-        """Whether the author of the class says something of his own under this name."""
+        """Return whether the class overrides this option or hook."""
         bases: tuple[type[Any], ...] = (WriteHooks, ModelComponents)
         return any(
             isinstance(self, base) and getattr(type(self), name) is not getattr(base, name)
@@ -137,12 +139,12 @@ class ModelComponents(Generic[M]):
 
     @cached_property
     def exposed(self) -> ExposedFields:
-        """The allow-list, checked."""
+        """The validated allow-list ``fields``."""
         return ExposedFields(self.model, self.fields, declaration=self)
 
     @cached_property
     def lookup(self) -> Key:
-        """The field by which a caller names one object.
+        """The field by which callers identify one object.
 
         Raises:
             ImproperlyConfigured: none of the exposed fields is unique.
@@ -151,12 +153,12 @@ class ModelComponents(Generic[M]):
 
     @cached_property
     def singular(self) -> str:
-        """The model in the names of tools: ``order_line``."""
+        """The singular name of the model in tool names: ``order_line``."""
         return self.name or snake_case(self.model.__name__)
 
     @cached_property
     def plurals(self) -> str:
-        """Several of them in the names of tools: ``order_lines``."""
+        """The plural name of the model in tool names: ``order_lines``."""
         if self.plural:
             return self.plural
         with override(None):
@@ -165,39 +167,41 @@ class ModelComponents(Generic[M]):
 
     @cached_property
     def noun(self) -> str:
-        """One of them in prose, in the language that the site was written in."""
+        """The ``verbose_name`` of the model, untranslated, for descriptions and messages."""
         with override(None):
             return str(self.model._meta.verbose_name)
 
     @cached_property
     def nouns(self) -> str:
-        """Several of them in prose."""
+        """The ``verbose_name_plural`` of the model, untranslated."""
         with override(None):
             return str(self.model._meta.verbose_name_plural)
 
     @cached_property
     def doc(self) -> str:
-        """What the author of the class says of it."""
+        """The docstring of the class, which is appended to descriptions."""
         return inspect.cleandoc(type(self).__dict__.get("__doc__") or "")
 
-    # Mistakes -------------------------------------------------------------------------------------
+    # Validation ----
 
     def check(self) -> None:
-        """Refuse what cannot work.
+        """Validate the options of the class.
 
         Raises:
-            ImproperlyConfigured: saying what to write.
+            ImproperlyConfigured: an option is not valid; the message says what to write.
         """
         for option in ("name", "plural"):
             value = getattr(self, option)
             if value and not NAME.fullmatch(value):
-                self.refuse(f"{option}={value!r}; write lower-case letters, digits and _.")
+                self.refuse(
+                    f"{option}={value!r} is not valid; write lowercase letters, digits and _."
+                )
         self._check_spelling()
         self._check_bases()
         self.sequence("scopes")
         if self.fields == "__all__" or "__all__" in self.sequence("fields"):
             self.refuse(
-                "fields = '__all__' would expose what is added to the model later; name each field."
+                "fields = '__all__' would expose fields added to the model later; name each field."
             )
         _ = self.exposed
 
@@ -206,18 +210,18 @@ class ModelComponents(Generic[M]):
         raise ImproperlyConfigured(f"{self}: {problem}")
 
     def sequence(self, option: str) -> tuple[str, ...]:
-        """An option that is a list of names."""
+        """Return the value of an option that is a list of names."""
         value = getattr(self, option)
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-            self.refuse(f"{option} is a list: write {option} = [{value!r}].")
+            self.refuse(f"{option} must be a list: write {option} = [{value!r}].")
         names = tuple(value)
         for name in names:
             if not isinstance(name, str):
-                self.refuse(f"{option} has {name!r}; each entry is a name.")
+                self.refuse(f"{option} has {name!r}; each item must be a name (a string).")
         return names
 
     def _check_spelling(self) -> None:
-        """An option that is nearly one of ours would be ignored, and be missed too late."""
+        """Reject a misspelled option, which would otherwise be ignored silently."""
         known = {name for cls in type(self).__mro__ for name in _public(cls) if _is_ours(cls)}
         written = [name for cls in type(self).__mro__ for name in _public(cls) if not _is_ours(cls)]
         for name in written:
@@ -228,7 +232,7 @@ class ModelComponents(Generic[M]):
                 self.refuse(f"there is no option {name!r}; did you mean {nearest[0]!r}?")
 
     def _check_bases(self) -> None:
-        """An option of the class that is not among the bases would be ignored."""
+        """Reject an option of a base class that is missing, which would otherwise be ignored."""
         ours = [cls for cls in type(self).__mro__ if _is_ours(cls)]
         known = {name for cls in ours for name in _public(cls)}
         written = {name for cls in type(self).__mro__ if cls not in ours for name in _options(cls)}
@@ -237,7 +241,7 @@ class ModelComponents(Generic[M]):
             for name in sorted(written & options - known):
                 self.refuse(
                     f"{name} is an option of {base.__name__}: add {base.__name__} to the bases of "
-                    "the class, or leave it out."
+                    f"the class, or remove {name}."
                 )
 
 
@@ -246,7 +250,7 @@ def _public(cls: type) -> list[str]:
 
 
 def _options(cls: type) -> list[str]:
-    """What of a class is a value and no method."""
+    """Return the public attributes of a class that are not methods or properties."""
     kinds = (property, cached_property)
     return [
         name
@@ -260,7 +264,7 @@ def _is_ours(cls: type) -> bool:
 
 
 def snake_case(name: str) -> str:
-    """The name of a class as a name of a tool."""
+    """Return the name of a class in snake case, as in tool names."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
@@ -268,17 +272,18 @@ def snake_case(name: str) -> str:
 
 
 class WriteHooks(ModelComponents[M]):
-    """The options of ``create``, ``update`` and ``delete``.
+    """The options and hooks of ``create``, ``update`` and ``delete``.
 
     ``write_fields`` are the columns that callers may write, by default the editable ones of
-    ``fields``. ``form`` is a model form to use instead of the one that is made of them;
-    ``serializer`` is a model serializer of Django REST framework to use instead.
+    ``fields``. ``form`` is a model form to use instead of the generated one; ``serializer`` is a
+    model serializer of Django REST framework to use instead of a form.
 
-    ``has_permission`` is asked of the model, which decides whether the tool is there, and then with
-    the object: of ``add`` once it is saved, and what is refused is taken back.
+    ``has_permission`` is called for the model, to decide whether the tool is available, and then
+    with the object. For ``add`` this happens after saving; if the object is rejected, the
+    transaction is rolled back.
 
-    The hooks run within the transaction, and in a preview, too: what must not happen then belongs
-    in ``transaction.on_commit``.
+    The hooks run within the transaction, also in a preview: side effects that a preview must not
+    have belong in ``transaction.on_commit``.
     """
 
     write_fields: Sequence[str] | None = None
@@ -289,7 +294,7 @@ class WriteHooks(ModelComponents[M]):
     def perform_create(self, ctx: Context, form: Any) -> M:
         """Save a new object from a valid form (or serializer) and return it.
 
-        Set what callers do not send: ``form.instance.owner = ctx.user``.
+        Override it to set values that callers do not send: ``form.instance.owner = ctx.user``.
         """
         saved: M = form.save()
         return saved
@@ -300,7 +305,7 @@ class WriteHooks(ModelComponents[M]):
         return saved
 
     def perform_delete(self, ctx: Context, obj: M) -> None:
-        """Delete an object; a model that only hides its rows does that here."""
+        """Delete an object; override it for models that only mark rows as deleted."""
         obj.delete()
 
     def record(
@@ -313,7 +318,10 @@ class WriteHooks(ModelComponents[M]):
         tool: str,
         fields: Iterable[str] = (),
     ) -> None:
-        """Leave an entry in the history of an object, whose own key a deleted one has lost."""
+        """Add an entry to the admin history of an object.
+
+        ``key`` is the primary key, which a deleted object no longer has.
+        """
         write_effects.record(ctx, obj, key, deed, tool=tool, fields=fields)
 
 
@@ -321,13 +329,13 @@ class WriteHooks(ModelComponents[M]):
 
 
 class ModelResource(ModelComponents[M]):
-    """A model as resources: one for each object, by the variables of ``uri``.
+    """A model as resources: one for each object, identified by the variables of ``uri``.
 
-    The variables are unique among ``fields``. ``list`` says whether the objects are listed,
-    ``title`` and ``last_modified`` name the fields that the list shows, ``blobs`` the files that
-    can be read, ``prompts`` have ``{object}`` in their text. With ``subscribe`` a saved object
-    notifies its subscribers, after commit; for what sends no signals, such as
-    ``QuerySet.update``, call ``mcp.notify_changed(Order, rows)``.
+    The variables are names in ``fields`` that are unique together. ``list`` says whether the
+    objects are listed, ``title`` and ``last_modified`` name the fields that the list shows,
+    ``blobs`` the file fields that can be read; the texts of ``prompts`` contain ``{object}``. With
+    ``subscribe``, saving an object notifies its subscribers after the commit; for changes without
+    signals, such as ``QuerySet.update``, call ``mcp.notify_changed(Order, rows)``.
     """
 
     uri: str = ""
@@ -340,33 +348,33 @@ class ModelResource(ModelComponents[M]):
     subscribe: bool = False
 
     def components(self) -> Iterator[Component]:
-        """The templates and prompts, after what else the class offers."""
+        """Yield the templates and prompts, after the components of other base classes."""
         yield from super().components()
         yield from resources.components(self)
 
     def completions(self) -> Iterator[Completion]:
-        """The keys of visible objects, for templates and prompts."""
+        """Yield completions with the keys of visible objects, for templates and prompts."""
         yield from super().completions()
         yield from resources.completions(self)
 
     def connect(self) -> None:
-        """Listen to what is saved and deleted."""
+        """Connect the receivers of change signals, with ``subscribe``."""
         super().connect()
         if self.subscribe:
             self._changes.connect()
 
     def disconnect(self) -> None:
-        """Stop listening."""
+        """Disconnect the receivers of change signals."""
         super().disconnect()
         self._changes.disconnect()
 
     def notify(self, changed: QuerySet[Any, Any] | Iterable[M]) -> None:
-        """Tell the subscribers of these objects that they changed; ``QuerySet.update`` does not."""
+        """Notify the subscribers of these objects, for example after ``QuerySet.update``."""
         self._changes.notify(changed)
 
     @cached_property
     def variables(self) -> Variables:
-        """The variables of ``uri``, checked."""
+        """The validated variables of ``uri``."""
         return Variables(self, self.uri)
 
     @cached_property
@@ -389,12 +397,12 @@ BUILDERS: Mapping[str, Callable[[ModelTools[Any]], Tool]] = {
 
 
 class ModelTools(WriteHooks[M]):
-    """A model as tools: ``list`` and ``get``, and by name ``count``, ``create``, ``update``,
-    ``delete``.
+    """A model as tools, which ``tools`` names.
 
-    ``search_fields``, ``filter_fields`` and ``ordering_fields`` are paths within ``fields``;
-    ``filter_fields`` may say which lookups: ``{"placed_at": ["gte", "lt"]}``. ``write_fields`` are
-    those that ``create`` and ``update`` take, by default the editable columns of ``fields``.
+    These are ``list`` and ``get`` by default, and ``count``, ``create``, ``update`` and ``delete``.
+    ``search_fields``, ``filter_fields`` and ``ordering_fields`` are paths in ``fields``;
+    ``filter_fields`` may name the lookups: ``{"placed_at": ["gte", "lt"]}``. ``write_fields`` are
+    the columns that ``create`` and ``update`` accept, by default the editable ones of ``fields``.
     """
 
     tools: Sequence[str] = ("list", "get")
@@ -406,13 +414,13 @@ class ModelTools(WriteHooks[M]):
     count: bool = True
 
     def components(self) -> Iterator[Component]:
-        """The tools, after what else the class offers."""
+        """Yield the tools, after the components of other base classes."""
         yield from super().components()
         yield from self.operations.values()
 
     @cached_property
     def operations(self) -> dict[str, Tool]:
-        """The tools by what they do, in the words of ``tools``."""
+        """The tools by their names in ``tools``."""
         found: dict[str, Tool] = {}
         for name in self.sequence("tools"):
             if name not in BUILDERS:
@@ -421,7 +429,10 @@ class ModelTools(WriteHooks[M]):
         return found
 
     def check(self) -> None:
-        """Refuse what cannot work."""
+        """Validate the options of the class."""
         super().check()
         if isinstance(self.page_size, bool) or not 1 <= self.page_size <= MAX_PAGE_SIZE:
-            self.refuse(f"page_size={self.page_size!r}; a page has 1 to {MAX_PAGE_SIZE} objects.")
+            self.refuse(
+                f"page_size={self.page_size!r} is not valid; write a number from 1 to "
+                f"{MAX_PAGE_SIZE}."
+            )

@@ -1,8 +1,8 @@
-"""``fields`` of a declaration as a tree: the allow-list of all model data that leaves the site.
+"""The ``fields`` of a declaration as a tree: the allow-list of model data that leaves the site.
 
-Output, filters, search and ordering use this tree, so that there is one allow-list. A relation is
-followed where a path says so. A relation that is named alone gives the key of the related object,
-and its label to callers who may view that object.
+Output, filters, search and ordering use this tree, so that there is one allow-list. A path such as
+``customer__name`` exposes a field of a related object. A relation that is named alone exposes the
+key of the related object, and its label to callers who may view that object.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mcp_django.integrations.models.declaration import ModelComponents
     from mcp_django.integrations.registration import Registering
 
-# What is asked of each row, and so can leave out what a caller may not see.
+# Options whose queries can leave out related rows that the caller may not see.
 ROW_BY_ROW = frozenset({"filter_fields", "search_fields"})
 
 
@@ -66,15 +66,15 @@ class ExposedFields:
             self.tree.add(path)
         for name in self.tree.clashes():
             raise ImproperlyConfigured(
-                f"{declaration}: fields has {name!r}, which has the name of something shown beside "
-                "it; name the relation alone, or only what is behind it."
+                f"{declaration}: fields has {name!r}, a name that the output of the relation "
+                "already uses; name the relation alone, or only the fields behind it."
             )
 
-    # What there is --------------------------------------------------------------------------------
+    # Contents -------------------------------------------------------------------------------------
 
     @cached_property
     def columns(self) -> dict[str, Field[Any, Any]]:
-        """The model's own columns by the name that they have in answers."""
+        """The model's own columns by their names in results."""
         return {
             text: path.field
             for text, path in self.paths.items()
@@ -83,15 +83,15 @@ class ExposedFields:
 
     @cached_property
     def schema(self) -> Schema:
-        """The schema of one object in answers, in the portable subset."""
+        """The JSON Schema of one object in results, in the portable subset."""
         return portable_output(self.tree.schema())
 
     def require(self, text: str, *, option: str) -> FieldPath:
-        """The path that an option names.
+        """Return the path that an option names.
 
         Raises:
-            ImproperlyConfigured: it leads nowhere, or out of ``fields``: who could filter, search
-                or sort by a hidden value could find it out.
+            ImproperlyConfigured: the path does not exist, or is not in ``fields``: callers who can
+                filter, search or sort by a hidden value can find out what it is.
         """
         what = f"{self._declaration}: {option}"
         path = resolve(self.model, text, what=what)
@@ -100,14 +100,15 @@ class ExposedFields:
                 self._refuse_behind_rows(path, what)
             return path
         raise ImproperlyConfigured(
-            f"{what} has {text!r}, which is not in fields, and would tell of it; add it to fields. "
-            f"For now {nearest(text, self.paths)}"
+            f"{what} has {text!r}, which is not in fields and would be revealed; add it to fields, "
+            f"or use a path that is in fields ({nearest(text, self.paths)})"
         )
 
     def gated(self, path: FieldPath) -> dict[str, type[Model]]:
-        """The relations on the way, by their paths, that show rows only to those who may see them.
+        """Return the relations on a path that show only rows that the caller may see.
 
-        Their end is one of them. Whoever uses the path has to leave those rows out.
+        The keys are the paths of the relations; the end of the path can be one of them. Code that
+        uses the path must leave out rows that the caller may not see.
         """
         found: dict[str, type[Model]] = {}
         node = self.tree
@@ -124,44 +125,45 @@ class ExposedFields:
         for alone in self.gated(path):
             if alone != path.text:
                 raise ImproperlyConfigured(
-                    f"{what} has {path.text!r}, and fields has {alone!r} alone, too, which is "
-                    f"shown to those only who may see it; leave {alone!r} out of fields, or "
-                    f"{path.text!r} out of this."
+                    f"{what} has {path.text!r}, but fields also has {alone!r} alone, whose rows "
+                    f"are shown only to callers who may see them; remove {alone!r} from fields, "
+                    f"or {path.text!r} from this option."
                 )
 
-    # What leaves the site -------------------------------------------------------------------------
+    # Output ---------------------------------------------------------------------------------------
 
     def prepare(self, queryset: QuerySet[Any], ctx: Context) -> QuerySet[Any]:
-        """The query, told to load what ``dump`` needs in a fixed number of statements."""
+        """Return the queryset, set to load what ``dump`` needs in a fixed number of queries."""
         return self.tree.prepare(queryset, ctx)
 
     def dump(self, obj: Model, ctx: Context) -> dict[str, Any]:
-        """One object of a prepared query as plain JSON."""
+        """Return an object of a prepared queryset as plain JSON."""
         return self.dump_all([obj], ctx)[0]
 
     def dump_all(self, objects: Iterable[Model], ctx: Context) -> list[dict[str, Any]]:
-        """Objects of a prepared query as plain JSON, with one statement for labels of a model."""
+        """Return objects of a prepared queryset as plain JSON; labels take one query per model."""
         blanks = Blanks(self._declaration.server)
         rows = [self.tree.dump(obj, blanks) for obj in objects]
         blanks.fill(ctx)
         return rows
 
     def rows(self, queryset: QuerySet[Any], ctx: Context) -> list[dict[str, Any]]:
-        """Every object of a query as plain JSON."""
+        """Return every object of a queryset as plain JSON."""
         return self.dump_all(self.prepare(queryset, ctx), ctx)
 
-    # Reading the option ---------------------------------------------------------------------------
+    # Parsing ``fields`` ---------------------------------------------------------------------------
 
     def _names(self, fields: Sequence[str]) -> list[str]:
         if not fields:
             known = ", ".join(own_names(self.model))
             raise ImproperlyConfigured(
-                f"{self._declaration}: fields is missing; name what callers may see of: {known}."
+                f"{self._declaration}: fields is missing; name the fields that callers may see, "
+                f"out of: {known}."
             )
         doubled = sorted({name for name in fields if list(fields).count(name) > 1})
         if doubled:
             raise ImproperlyConfigured(
-                f"{self._declaration}: fields has {', '.join(doubled)} more than once."
+                f"{self._declaration}: fields contains {', '.join(doubled)} more than once."
             )
         return list(fields)
 
@@ -169,7 +171,7 @@ class ExposedFields:
         return resolve(self.model, text, what=f"{self._declaration}: fields")
 
     def _is_other_name(self, path: FieldPath) -> bool:
-        """A foreign key and its column hold the same."""
+        """Return whether ``fields`` has a foreign key under its other name: relation or column."""
         return any(
             path.hops == other.hops and path.field == other.field
             for other in self.paths.values()
@@ -177,15 +179,15 @@ class ExposedFields:
         )
 
 
-# The field that names one object ------------------------------------------------------------------
+# The field that identifies one object -------------------------------------------------------------
 
-# Their order tells nothing but which row came first, or nothing at all.
+# The order of such keys reveals at most which row was created first.
 MEANINGLESS = (AutoField, BigAutoField, SmallAutoField, UUIDField)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """The argument that names an object, and the column behind it."""
+    """The argument that identifies an object, and its column."""
 
     name: str
     field: Field[Any, Any]
@@ -196,34 +198,34 @@ class Key:
         return Column(self.field).argument()
 
     def value(self, obj: Model) -> Any:
-        """The key of an object, as it is in answers."""
+        """Return the key of an object, as it is in results."""
         return Column(self.field).dump(getattr(obj, self.name))
 
 
 def find_key(declaration: ModelComponents[Any]) -> Key:
-    """The ``key`` of the declaration, or the nearest field that can be one.
+    """Return the ``key`` of the declaration, or the most suitable unique field.
 
     Raises:
-        ImproperlyConfigured: there is none.
+        ImproperlyConfigured: no exposed column is unique, or ``key`` is not one of them.
     """
     unique = _unique_columns(declaration)
     if declaration.key:
         if declaration.key not in unique:
             raise ImproperlyConfigured(
-                f"{declaration}: key = {declaration.key!r}, which is no unique column among its "
-                f"fields; there is {', '.join(unique) or 'none'}."
+                f"{declaration}: key = {declaration.key!r} is not a unique column in fields; "
+                f"unique columns: {', '.join(unique) or 'none'}."
             )
         return _key(declaration, declaration.key)
     if not unique:
         raise ImproperlyConfigured(
-            f"{declaration}: nothing in fields names one {declaration.noun}: "
-            f"{_add(declaration)}, or leave only tools = ['count']."
+            f"{declaration}: no field in fields identifies one {declaration.noun}: "
+            f"{_add(declaration)}, or write tools = ['count']."
         )
     return _key(declaration, unique[0])
 
 
 def _unique_columns(declaration: ModelComponents[Any]) -> list[str]:
-    """The exposed columns that no two rows share, those of the URI first, then the key."""
+    """Return the exposed unique columns: those in the URI first, then the primary key."""
     columns = declaration.exposed.columns
     found = [
         name
@@ -235,9 +237,9 @@ def _unique_columns(declaration: ModelComponents[Any]) -> list[str]:
 
 
 def tie_breaker(declaration: ModelComponents[Any]) -> str:
-    """The column that puts rows in order which are equal in everything else.
+    """Return the unique column that makes an order of rows definite.
 
-    Its values are in cursors, so it is one that the rows show anyway.
+    Its values are stored in cursors, so it must be a column that the rows show.
 
     Raises:
         ImproperlyConfigured: there is none.
@@ -247,14 +249,14 @@ def tie_breaker(declaration: ModelComponents[Any]) -> str:
     found = [*keys, *(name for name in unique if is_short(declaration.exposed.columns[name]))]
     if not found:
         raise ImproperlyConfigured(
-            f"{declaration}: nothing in fields says where a page of {declaration.nouns} ends: "
-            f"{_add(declaration)}, or leave 'list' out of tools."
+            f"{declaration}: fields has no unique column to order pages of {declaration.nouns} by: "
+            f"{_add(declaration)}, or remove 'list' from tools."
         )
     return found[0]
 
 
 def _has_meaningless_key(model: type[Model]) -> bool:
-    """Whether the order of the keys tells no more than which row came first."""
+    """Return whether the order of the primary keys reveals at most the order of creation."""
     key: Any = model._meta.pk
     while key.is_relation:
         key = key.target_field
@@ -270,7 +272,7 @@ def _add(declaration: ModelComponents[Any]) -> str:
 
 
 def is_short(field: Field[Any, Any]) -> bool:
-    """Whether a cursor has room for its values."""
+    """Return whether the values of a column are short enough for a cursor."""
     column = Column(field)
     length = getattr(column.held, "max_length", None) or SHORT_TEXT + 1
     return column.kind != "text" or length <= SHORT_TEXT
@@ -280,11 +282,11 @@ def is_short(field: Field[Any, Any]) -> bool:
 
 MAX_RELATED = 100
 LABELLED = "mcp_labelled"
-_YES = Value(True, output_field=BooleanField())  # noqa: FBT003 - the value is what it is about
+_YES = Value(True, output_field=BooleanField())  # noqa: FBT003 - an SQL literal
 
 
 def _list_attribute(name: str) -> str:
-    """Where an object keeps the related ones that are shown."""
+    """Return the attribute in which an object has its prefetched related objects."""
     return f"mcp_list_{name}"
 
 
@@ -296,9 +298,9 @@ class _Plan:
 
 
 class Loading:
-    """Loads for one caller, whose view of related objects decides about their labels.
+    """Loads rows for one caller, whose permission for related objects decides about their labels.
 
-    It takes as many statements for a thousand rows as for one.
+    The number of queries does not depend on the number of rows.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -312,9 +314,9 @@ class Loading:
         whole: bool = False,
         also: frozenset[str] = frozenset(),
     ) -> QuerySet[Any]:
-        """The query, told to load what the tree shows.
+        """Return the queryset, set to load what the tree shows.
 
-        With ``whole`` it loads every column of a row, else those in ``also`` besides.
+        With ``whole`` it loads every column of a row, otherwise also the columns in ``also``.
         """
         plan = _Plan()
         plan.columns |= also
@@ -326,7 +328,7 @@ class Loading:
         return queryset.prefetch_related(*plan.prefetches)
 
     def _visit(self, plan: _Plan, node: Node, lookup: str, attribute: str) -> None:
-        """Plan one place; its two prefixes differ where a reverse relation has another accessor."""
+        """Plan one node; its prefixes differ if a reverse relation's accessor is not its name."""
         plan.columns |= {f"{lookup}{column.field.name}" for column in node.columns.values()}
         for name, relation in node.relations.items():
             source = f"{attribute}{accessor(relation.field)}"
@@ -344,31 +346,31 @@ class Loading:
         plan.joins.add(lookup)
         plan.columns.add(f"{lookup}__{relation.node.model._meta.pk.name}")
         if not relation.field.concrete:
-            # Django refuses to follow a column back that it was told not to load.
+            # ``select_related`` cannot follow a reverse relation whose column is deferred.
             plan.columns.add(f"{lookup}__{relation.field.field.name}")
         self._visit(plan, relation.node, f"{lookup}__", f"{attribute}__")
 
     def _many(self, relation: Relation) -> QuerySet[Any]:
         node = relation.node
-        # Only named alone does a relation show which rows there are: those that the caller may see.
+        # Only a relation that is named alone is limited to the rows that the caller may see.
         named = entries(node.server, node.model, self._ctx) if relation.labelled else None
         rows = node.model._default_manager.all() if named is None else named.rows
         is_labelled = named is not None and named.has_labels
         is_asked = named is not None and named.is_asked
         if is_labelled:
             rows = rows.annotate(**{LABELLED: _YES})
-        # A label is made of any columns, and so may be an answer about an object.
+        # ``__str__`` and object permission checks may use any column.
         also = _target_columns(relation.field)
         rows = self.prepare(rows, node, whole=is_labelled or is_asked, also=also)
         rows = rows.order_by(*_order(relation))
         if hasattr(relation.field, "object_id_field_name"):
-            # Django cannot cut a generic relation for each object.
+            # Django cannot slice a generic relation for each object.
             return rows
         return rows[: MAX_ASKED if is_asked else MAX_RELATED + 1]
 
 
 def _source_columns(relation: Any) -> set[str]:
-    """The columns on this side, by which related rows are found."""
+    """Return the columns on this side by which related rows are found."""
     foreign_key = getattr(relation, "field", None)
     if relation.one_to_many and foreign_key is not None:
         return {one.name for one in getattr(foreign_key, "foreign_related_fields", ())}
@@ -376,14 +378,14 @@ def _source_columns(relation: Any) -> set[str]:
 
 
 def _target_columns(relation: Any) -> frozenset[str]:
-    """The columns on the other side, by which related rows are given to theirs."""
+    """Return the columns on the other side by which related rows are assigned to their objects."""
     if hasattr(relation, "object_id_field_name"):
         return frozenset({relation.object_id_field_name, relation.content_type_field_name})
     return frozenset({relation.field.name}) if relation.one_to_many else frozenset()
 
 
 def _order(relation: Relation) -> list[str]:
-    """By the key, unless it is hidden and its order would tell of it."""
+    """Return the order of related rows: by key, unless it is hidden and its order reveals it."""
     node = relation.node
     key = node.model._meta.pk
     if relation.labelled or key.name in node.members or _has_meaningless_key(node.model):
@@ -397,9 +399,9 @@ def _order(relation: Relation) -> list[str]:
 def labels(
     server: Registering, model: type[Model], column: str, keys: Iterable[Any], ctx: Context
 ) -> dict[Any, str]:
-    """The labels of the objects with these keys, without those that the caller may not view.
+    """Return the labels of those objects with these keys that the caller may view.
 
-    It takes one statement.
+    It takes one query.
     """
     wanted = {key for key in keys if key is not None}
     if not wanted:
@@ -410,7 +412,7 @@ def labels(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blank:
-    """A place in a row that waits for a label.
+    """A placeholder in a row for a label that is filled in later.
 
     ``row[name]`` is the related object as it is shown. With ``is_gated`` it is shown only if the
     caller may view it.
@@ -422,7 +424,7 @@ class Blank:
     is_gated: bool
 
     def fill(self, label: str | None) -> None:
-        """Put the label in, or take away what must not be shown without one."""
+        """Set the label, or remove what must not be shown without one."""
         if label is not None:
             self.row[self.name]["label"] = label
         elif self.is_gated:
@@ -432,18 +434,18 @@ class Blank:
 
 
 class Blanks:
-    """Every place in some rows that waits for a label."""
+    """The placeholders for labels in a number of rows."""
 
     def __init__(self, server: Registering) -> None:
         self._server = server
         self._blanks: defaultdict[tuple[type[Model], str], list[Blank]] = defaultdict(list)
 
     def add(self, model: type[Model], column: str, blank: Blank) -> None:
-        """Remember a place; ``column`` of the model has its key."""
+        """Add a placeholder whose key is a value of ``column`` of the model."""
         self._blanks[model, column].append(blank)
 
     def fill(self, ctx: Context) -> None:
-        """Put in what this caller may see."""
+        """Set the labels that this caller may see."""
         for (model, column), blanks in self._blanks.items():
             keys = [blank.key for blank in blanks]
             known = labels(self._server, model, column, keys, ctx)
@@ -456,7 +458,7 @@ class Blanks:
 
 @dataclass
 class Relation:
-    """A relation, and the tree behind it; ``labelled`` says that it was named alone, too."""
+    """A relation and the tree behind it; ``labelled`` is true if it is (also) named alone."""
 
     field: Any
     node: Node
@@ -469,45 +471,45 @@ class Relation:
 
     @cached_property
     def key(self) -> Column:
-        """The column that identifies what it leads to."""
+        """The column that identifies the related object."""
         return Column(key_column(self.field))
 
     @cached_property
     def target(self) -> str:
-        """The attribute of a related object that holds the key."""
+        """The attribute of a related object that contains the key."""
         if self.field.concrete and not self.is_many:
             return str(self.field.target_field.attname)
         return str(self.node.model._meta.pk.attname)
 
     @property
     def is_gated(self) -> bool:
-        """Whether it leads to rows of which only those exist that their own row gate lets through.
+        """Whether the related row is shown only if its own row rule includes it.
 
-        The key of a foreign key is a column of the row at hand; what points here is a row of its
-        own.
+        A foreign key is a column of the current row, and its key is shown; a reverse relation leads
+        to a row of its own.
         """
         return not self.field.concrete and bool(self.node.server.declared(self.node.model))
 
     @property
     def is_joined(self) -> bool:
-        """Whether the related object itself is needed, and not its key alone."""
+        """Whether the related object itself is needed, not only its key."""
         return bool(self.node.members) or not self.field.concrete
 
 
 @dataclass
 class Node:
-    """What is exposed of one model at one place of the tree."""
+    """The exposed fields of one model at one position in the tree."""
 
     model: type[Model]
     server: Registering
     members: dict[str, Column | Relation] = field(default_factory=dict)
     is_whole: bool = False
-    """Whether code looks at the objects, and so at any column of them."""
+    """Whether code uses the objects directly, and so may use any column of them."""
 
-    # Drawing --------------------------------------------------------------------------------------
+    # Building the tree ----------------------------------------------------------------------------
 
     def add(self, path: FieldPath) -> None:
-        """Put a path into the tree."""
+        """Add a path to the tree."""
         node = self
         *before, last = path.names
         for name, hop in zip(before, path.hops, strict=True):
@@ -519,22 +521,22 @@ class Node:
 
     def _relation(self, name: str, hop: Any) -> Relation:
         found = self.members.setdefault(name, Relation(hop, Node(hop.related_model, self.server)))
-        # A column and a relation of one name would be one field of the model.
+        # Names of fields are unique in a model, so a name is either a column or a relation.
         assert isinstance(found, Relation)
         return found
 
     @property
     def columns(self) -> dict[str, Column]:
-        """The columns at this place."""
+        """The columns at this position."""
         return {name: one for name, one in self.members.items() if isinstance(one, Column)}
 
     @property
     def relations(self) -> dict[str, Relation]:
-        """The relations at this place."""
+        """The relations at this position."""
         return {name: one for name, one in self.members.items() if isinstance(one, Relation)}
 
     def clashes(self) -> Iterator[str]:
-        """Names that two things would have in an answer."""
+        """Yield the names that two values would share in a result."""
         for name, relation in self.relations.items():
             inner = relation.node.members
             if relation.labelled and "label" in inner:
@@ -546,10 +548,10 @@ class Node:
                 yield f"{name}_cut"
             yield from (f"{name}__{one}" for one in relation.node.clashes())
 
-    # Describing -----------------------------------------------------------------------------------
+    # Schema ---------------------------------------------------------------------------------------
 
     def schema(self) -> Schema:
-        """The schema of an object at this place."""
+        """Return the JSON Schema of an object at this position."""
         properties: Schema = {}
         required: list[str] = []
         for name, member in self.members.items():
@@ -565,14 +567,14 @@ class Node:
                 }
         return {"type": "object", "properties": properties, "required": required}
 
-    # Reading --------------------------------------------------------------------------------------
+    # Output ---------------------------------------------------------------------------------------
 
     def prepare(self, queryset: QuerySet[Any], ctx: Context) -> QuerySet[Any]:
-        """The query, told what to load."""
+        """Return the queryset, set to load what the tree shows."""
         return Loading(ctx).prepare(queryset, self)
 
     def dump(self, obj: Model, blanks: Blanks) -> dict[str, Any]:
-        """An object of a prepared query as plain JSON, with blanks where labels belong."""
+        """Return an object of a prepared queryset as plain JSON, with placeholders for labels."""
         shown: dict[str, Any] = {}
         for name, member in self.members.items():
             if isinstance(member, Column):
@@ -592,7 +594,7 @@ def _relation_schema(relation: Relation) -> Schema:
     if relation.labelled:
         own: Schema = {
             "id": relation.key.schema,
-            "label": {"type": "string", "description": "Only of what you may view."},
+            "label": {"type": "string", "description": "Present only if you may view it."},
         }
         schema["properties"] = {**own, **schema["properties"]}
         schema["required"] = list(dict.fromkeys(["id", *schema["required"]]))

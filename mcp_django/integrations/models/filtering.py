@@ -1,7 +1,7 @@
 """``filter_fields``, ``search_fields`` and ``ordering_fields``: the arguments of a list tool.
 
-Filters restrict the rows of a list, the search looks for words, and the ordering sorts it. Every
-order ends in a column that no two rows share, so that a page has a definite end.
+Filters restrict the rows of a list, the search looks for words, and the ordering sorts the rows.
+Every order ends with a unique column, so that pages have definite boundaries.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """One comparison of one path."""
+    """One lookup of one path."""
 
     path: FieldPath
     lookup: str
 
     @property
     def name(self) -> str:
-        """The argument: ``placed_at__gte``, and the path alone for equality."""
+        """The name of the argument: ``placed_at__gte``, or the path alone for ``exact``."""
         bare = self.lookup == "exact" and self.path.text not in RESERVED
         return self.path.text if bare else f"{self.path.text}__{self.lookup}"
 
     @property
     def argument(self) -> Argument:
-        """What the caller may send."""
+        """The argument of the tool."""
         return Argument(
             annotation=annotation(self.path, self.lookup),
             description=words(self.path, self.lookup),
         )
 
     def condition(self, value: Any) -> Q:
-        """What a row has to fulfill."""
+        """Return the condition that rows must fulfill."""
         return Q(**{f"{self.path.text}__{self.lookup}": value})
 
 
@@ -83,7 +83,7 @@ class Filters:
         return {name: one.argument for name, one in self._filters.items()}
 
     def apply(self, rows: QuerySet[Any], given: Mapping[str, Any], ctx: Context) -> QuerySet[Any]:
-        """The rows that fulfill everything that was given."""
+        """Return the rows that match all filters among the arguments ``given``."""
         for name, value in given.items():
             one = self._filters.get(name)
             if one is not None and value is not None:
@@ -98,7 +98,7 @@ class Filters:
         condition = Q() if is_about_rows else one.condition(value)
         for visible in shown.values():
             condition &= visible
-        # A join would give a row once for each match.
+        # A join would return a row once for each match.
         matching = self._declaration.model._base_manager.using(rows.db).filter(condition)
         found = Q(pk__in=matching.values("pk"))
         return rows.filter(~found if is_about_rows and value else found)
@@ -114,12 +114,14 @@ class Filters:
         path = self._declaration.exposed.require(text, option="filter_fields")
         if not Column(path.column).is_comparable:
             self._declaration.refuse(
-                f"filter_fields has {text!r}, a {type(path.field).__name__}, by which nothing can "
-                "be filtered."
+                f"filter_fields has {text!r}, a {type(path.field).__name__}, which does not "
+                "support filtering."
             )
         known = known_lookups(path)
         if isinstance(names, str):
-            self._declaration.refuse(f"filter_fields: write {{{text!r}: [{names!r}]}}.")
+            self._declaration.refuse(
+                f"filter_fields: lookups must be a list; write {{{text!r}: [{names!r}]}}."
+            )
         for lookup in default_lookups(path) if names is None else names:
             if lookup not in known:
                 self._declaration.refuse(
@@ -131,9 +133,9 @@ class Filters:
 def _visible_on_the_way(
     declaration: ModelTools[Any], path: FieldPath, ctx: Context, lookup: str, value: Any
 ) -> dict[str, Q]:
-    """For each relation on a path that shows visible rows only: that it is one of them.
+    """Return conditions that the rows of restricted relations on a path are visible to the caller.
 
-    To be asked together with the comparison itself, as both are about the same related row.
+    Combine them with the comparison itself, since both concern the same related row.
     """
     found: dict[str, Q] = {}
     for name, model in declaration.exposed.gated(path).items():
@@ -154,7 +156,7 @@ Text = Annotated[str, Field(max_length=MAX_CHARACTERS), AfterValidator(without_n
 
 
 class Search:
-    """The search of one declaration; a row has each of the words in one of the columns."""
+    """The search of one declaration: each word must occur in one of the columns of a row."""
 
     def __init__(self, declaration: ModelTools[Any]) -> None:
         self._declaration = declaration
@@ -165,36 +167,36 @@ class Search:
         for path in self._paths:
             if path.field.is_relation or Column(path.column).kind != "text":
                 declaration.refuse(
-                    f"search_fields has {path.text!r}, which is no text; name the text, as "
-                    "'customer__name' does."
+                    f"search_fields has {path.text!r}, which is not a text column; name a text "
+                    "column, such as 'customer__name'."
                 )
 
     @property
     def arguments(self) -> dict[str, Argument]:
-        """``search``, where there is something to search."""
+        """The argument ``search``, if there are search fields."""
         if not self._paths:
             return {}
         where = ", ".join(path.text for path in self._paths)
         return {
-            "search": Argument(annotation=Text, description=f"Words, all of which are in {where}.")
+            "search": Argument(annotation=Text, description=f"Words that must all be in {where}.")
         }
 
     def apply(self, rows: QuerySet[Any], text: str | None, ctx: Context) -> QuerySet[Any]:
-        """The rows that have all words.
+        """Return the rows that contain all words.
 
         Raises:
-            ToolError: there are too many of them.
+            ToolError: there are too many words.
         """
         words = (text or "").split()
         if len(words) > MAX_WORDS:
-            raise ToolError(f"search has {len(words)} words, and {MAX_WORDS} are allowed.")
+            raise ToolError(f"search has {len(words)} words; send at most {MAX_WORDS}.")
         if not words:
             return rows
         if not any(path.is_many for path in self._paths):
             return rows.filter(reduce(and_, (self._anywhere(word, ctx) for word in words)))
         everything = self._declaration.model._base_manager.using(rows.db)
         for word in words:
-            # A join would give a row once for each match.
+            # A join would return a row once for each match.
             rows = rows.filter(pk__in=everything.filter(self._anywhere(word, ctx)).values("pk"))
         return rows
 
@@ -208,15 +210,15 @@ class Search:
 
 # Ordering -----------------------------------------------------------------------------------------
 
-# ``ordering_fields`` and ``ordering``. Of the model's own ``Meta.ordering`` only exposed columns
-# are used, since an order reveals something about their values.
+# The options ``ordering_fields`` and ``ordering``. Only exposed columns of the model's own
+# ``Meta.ordering`` are used, since an order reveals something about the values.
 
 MAX_TERMS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One column to order by. Rows without a value come last, on every database."""
+    """One column to order by; rows without a value come last, on every database."""
 
     expression: str
     field: Any
@@ -226,13 +228,13 @@ class Term:
 
     @property
     def order(self) -> OrderBy:
-        """For ``order_by``."""
+        """The expression for ``QuerySet.order_by``."""
         last = True if self.is_nullable else None
         column = F(self.expression)
         return column.desc(nulls_last=last) if self.is_descending else column.asc(nulls_last=last)
 
     def position(self, obj: Model) -> str | None:
-        """The value of an object, as text from which the column makes it again."""
+        """Return the value of an object as text, which ``value`` converts back."""
         owner: Any = obj
         for hop in self.hops:
             owner = getattr(owner, accessor(hop), None)
@@ -241,16 +243,16 @@ class Term:
         return str(self.field.value_to_string(owner))
 
     def value(self, position: str) -> Any:
-        """The value for a query.
+        """Return the value of a position, for use in a query.
 
         Raises:
-            ValidationError: the text was never one of this column.
+            ValidationError: the text is not a value of this column.
         """
         return self.field.to_python(position)
 
 
 class Ordering:
-    """The orders of one declaration."""
+    """The orderings of one declaration."""
 
     def __init__(self, declaration: ModelTools[Any]) -> None:
         self._declaration = declaration
@@ -263,18 +265,18 @@ class Ordering:
 
     @property
     def arguments(self) -> dict[str, Argument]:
-        """``order_by``, where there is a choice."""
+        """The argument ``order_by``, if there are ordering fields."""
         if not self._named:
             return {}
         names = tuple(name for text in self._named for name in (text, f"-{text}"))
         return {
             "order_by": Argument(
-                annotation=Literal[names], description="With - the other way round."
+                annotation=Literal[names], description="Prefix - for descending order."
             )
         }
 
     def terms(self, order_by: str | None) -> tuple[Term, ...]:
-        """The columns to order by, the last of which decides."""
+        """Return the columns to order by; the last one is unique."""
         if order_by is None:
             return self._complete(self._default)
         return self._complete([_term(self._named[order_by.lstrip("-")], order_by)])
@@ -301,7 +303,7 @@ class Ordering:
         return self._of_model()
 
     def _of_model(self) -> list[Term]:
-        """The model's own order, as far as it is no secret."""
+        """Return the model's ``Meta.ordering`` up to the first column that is not exposed."""
         found: list[Term] = []
         for text in self._declaration.model._meta.ordering[:MAX_TERMS]:
             try:
@@ -315,13 +317,13 @@ class Ordering:
         path = self._declaration.exposed.require(text, option=option)
         column = Column(path.column)
         if path.is_many:
-            self._declaration.refuse(f"{option} has {text!r}, of which a row may have several.")
+            self._declaration.refuse(f"{option} has {text!r}, which can have several values.")
         if not column.is_comparable or (path.is_relation and not path.field.concrete):
-            self._declaration.refuse(f"{option} has {text!r}, which has no order.")
+            self._declaration.refuse(f"{option} has {text!r}, which does not support ordering.")
         if not is_short(path.column):
             self._declaration.refuse(
-                f"{option} has {text!r}, which is too long to say where a page ends; order by text "
-                f"of at most {SHORT_TEXT} characters."
+                f"{option} has {text!r}, which is too long for a page cursor; order by text of at "
+                f"most {SHORT_TEXT} characters."
             )
         return path
 

@@ -1,7 +1,7 @@
-"""A model form by itself as a tool: one that creates, or one that changes an object it is told.
+"""A single model form as a tool that creates an object or changes an existing one.
 
-The form is a declaration like ``ModelTools``, with what it asks for as the fields, so its writes go
-the way of all others: permission, row gate, transaction, preview, history.
+The form becomes a declaration like ``ModelTools`` with the fields of the form, so its writes are
+handled like all others: permission, row rule, transaction, preview, history.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from mcp_django.integrations.models.write_forms import FormInputs
 from mcp_django.integrations.models.writing import create_tool, update_tool
 from mcp_django.schema.secrets import names_secret
 
-# The rows that a form may write, or how they are found for a caller.
+# The rows that a form may write, or a function that returns them for a caller.
 Rows = QuerySet[Any] | Manager[Any] | Callable[[Context], QuerySet[Any]]
 
 
 class PageFormInputs(FormInputs):
-    """Reads the values of a form that was written for a page, which may have an upload."""
+    """Reads the values of a form that was written for a page and may have file fields."""
 
     def left_out(self, form_class: Any, *, is_change: bool) -> Collection[str]:
-        """Files that need not be sent; an object keeps the one that it has."""
+        """Return the file fields that may be missing; an object keeps the file that it has."""
         return [
             name
             for name, field in form_class.base_fields.items()
@@ -41,10 +41,10 @@ class PageFormInputs(FormInputs):
 
 
 class FormTools(ModelTools[Any]):
-    """What a model form says of its model; ``key`` is empty for a form that creates."""
+    """The declaration of a model form; ``key`` is empty for a form that creates."""
 
     form_reader = PageFormInputs
-    # Where a permission is given it holds for every object.
+    # A permission that is passed in applies to every object.
     asks_of_each = False
 
     def __init__(
@@ -66,37 +66,37 @@ class FormTools(ModelTools[Any]):
 
     @property
     def doc(self) -> str:
-        """The docstring of the form; Django's own says nothing."""
+        """The docstring of the form class itself, without Django's inherited one."""
         return inspect.cleandoc(vars(self.form).get("__doc__") or "")
 
     def get_queryset(self, ctx: Context) -> QuerySet[Any]:
-        """The rows that were given, or all."""
+        """Return the rows that were passed in, or all rows."""
         if self._rows is None:
             return super().get_queryset(ctx)
         found: QuerySet[Any] = self._rows(ctx) if callable(self._rows) else self._rows.all()
         return found
 
     def has_permission(self, ctx: Context, action: Action, obj: Any = None) -> bool:
-        """By the permission that was given, or Django's for what the form does.
+        """Check the permission that was passed in, or Django's for the action of the form.
 
-        Who may change an object sees what the form shows of it, as in the admin.
+        A caller who may change an object sees the fields that the form shows, as in the admin.
         """
         if self.permission is not None:
             return may(self, ctx, "view", obj)
         return may(self, ctx, "change" if self.key else "add", obj)
 
     def guards(self, action: Action) -> tuple[Any, ...]:
-        """The permission that was given stands in the place of Django's."""
+        """Return the permission that was passed in; it replaces Django's."""
         return super().guards(action) if self.permission is None else (self.permission,)
 
 
 def form_tool(
     form: type[Any], *, server: Any, instance: Any, queryset: Any, options: Mapping[str, Any]
 ) -> Tool:
-    """The tool of a model form.
+    """Return the tool of a model form.
 
     Raises:
-        ImproperlyConfigured: the form or an option cannot work.
+        ImproperlyConfigured: the form or an option is not valid.
     """
     _check(form, instance, queryset)
     given = {name: value for name, value in options.items() if value not in (None, "")}
@@ -118,34 +118,34 @@ def _check(form: type[Any], instance: Any, queryset: Any) -> None:
     model = getattr(getattr(form, "_meta", None), "model", None)
     if not issubclass(form, forms.ModelForm) or model is None:
         raise ImproperlyConfigured(
-            f"{form.__name__} is not the form of a model, so nothing is known to happen with what "
-            "it takes: register the view that has the form, or write a tool and give it "
+            f"{form.__name__} is not a ModelForm with a model, so its values cannot be saved: "
+            "register the view that uses the form, or write a tool with "
             f"form={form.__name__}."
         )
     if instance is not None and not isinstance(instance, str):
         raise ImproperlyConfigured(
-            f"register_form({form.__name__}): instance is the name of a unique field of "
-            f"{model.__name__}, by which a caller says which one to change, as in instance='pk'; "
-            f"not {instance!r}. Leave it out, and the form creates. The rows themselves are "
-            "queryset=…"
+            f"register_form({form.__name__}): instance={instance!r} is not a field name; write the "
+            f"name of a unique field of {model.__name__} that identifies the object to change, "
+            "such as instance='pk', or leave it out for a form that creates. To set the rows that "
+            "can be changed, use queryset=…"
         )
     if not (queryset is None or isinstance(queryset, QuerySet | Manager) or callable(queryset)):
         raise ImproperlyConfigured(
-            f"register_form({form.__name__}): queryset is a QuerySet of {model.__name__}, or a "
-            f"function of the context that returns one; not {queryset!r}."
+            f"register_form({form.__name__}): queryset={queryset!r} is not valid; pass a QuerySet "
+            f"of {model.__name__}, or a function that takes the context and returns one."
         )
     try:
         inspect.signature(form).bind(data={}, **({"instance": None} if instance else {}))
     except TypeError as exc:
         raise ImproperlyConfigured(
-            f"{form.__name__} cannot be made from data and an instance alone ({exc}): register "
-            f"the view that makes it, or give it to a ModelTools of {model.__name__} (form = …), "
-            "whose hooks know the caller."
+            f"{form.__name__} cannot be created from data and an instance alone ({exc}): register "
+            f"the view that creates it, or use it in a ModelTools of {model.__name__} (form = …), "
+            "whose hooks receive the context of the caller."
         ) from exc
 
 
 def _shown(form: type[Any], model: type[Model], key: str) -> Iterator[str]:
-    """What of the object the tool answers: its key, and what the form shows of it."""
+    """Yield the fields that the tool returns: the key, and the columns that the form shows."""
     yield model._meta.pk.attname
     if key:
         yield key

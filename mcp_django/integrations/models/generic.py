@@ -1,10 +1,10 @@
-"""Generic tools: one set of tools for all models of a server, in place of a set for each.
+"""Generic tools: one set of tools for all models of a server, instead of one set per model.
 
-``GenericSet`` takes over above a number of models and returns to the tools of each model when
-there are fewer. It decides whenever a model is registered or unregistered, so the result depends
-on which models there are and not on their order; the apps' ``mcp`` modules have all been imported
-before the first client connects. The set has no access of its own to the rows: each call is
-passed to the tool of the model, the same one that would be in the catalog otherwise.
+``GenericSet`` uses the generic tools above a number of models, and the tools of each model
+otherwise. It decides whenever a model is registered or unregistered, so the result depends on the
+registered models and not on their order; the apps' ``mcp`` modules are all imported before the
+first client connects. The generic tools do not access rows themselves: each call is passed to the
+tool of the model, the same one that would otherwise be in the catalog.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ Registrations: TypeAlias = Mapping["ModelComponents[Any]", Sequence[Component]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One model behind the set; its tools by what they do (``list``, ``get``, …)."""
+    """One model of the set, with its tools by operation (``list``, ``get``, …)."""
 
     declaration: ModelTools[Any]
     tools: Mapping[str, Tool]
 
     @property
     def name(self) -> str:
-        """The value of ``model``."""
+        """The value of the argument ``model``."""
         return self.declaration.singular
 
     def visible(self, principal: Principal) -> dict[str, Tool]:
-        """The tools of it that the caller may know of."""
+        """Return the tools of the model that the caller may see."""
         return {name: tool for name, tool in self.tools.items() if visible(principal, tool)}
 
 
 class GenericSet:
-    """The models of a server that have tools, and which tools are offered for them."""
+    """The models of a server that have tools, and the tools in the catalog for them."""
 
     def __init__(self, server: Registering, generic: Generic) -> None:
         self._server = server
@@ -77,15 +77,15 @@ class GenericSet:
         self.choose(generic)
 
     def choose(self, generic: Generic) -> None:
-        """Decide differently from the next ``arrange`` on."""
+        """Set the option ``generic``; it takes effect with the next ``arrange``."""
         self._limit = _limit(generic)
         self.generic = generic
 
     def arrange(self, registrations: Registrations) -> None:
-        """Offer the set or the tools of each model, whichever is right for these.
+        """Register the generic tools or the tools of each model, depending on their number.
 
         Raises:
-            AlreadyRegistered: the name of a tool, or of a model, is taken.
+            AlreadyRegistered: the name of a tool, or of a model, is already used.
         """
         members = list(_members(registrations))
         own: list[Tool] = []
@@ -101,13 +101,13 @@ class GenericSet:
             if other is not member:
                 raise AlreadyRegistered(
                     f"{other.declaration} and {member.declaration} are both called "
-                    f"{member.name!r}, and one set of tools serves both; give one of them another "
-                    "name."
+                    f"{member.name!r}, but the generic tools need distinct names; set another name "
+                    "on one of them."
                 )
         return _generic_tools(named)
 
     def _exchange(self, offered: Sequence[Tool], wanted: Sequence[Tool]) -> None:
-        """Take the ones away and offer the others, or leave everything as it was."""
+        """Replace registered tools with the wanted ones; on an error, restore the old state."""
         known = self._server.tools
         self._server.generation += 1
         before = dict(known)
@@ -126,7 +126,7 @@ class GenericSet:
 
 
 def _limit(generic: Generic) -> int | None:
-    """Above how many models the set is offered, ``None`` for never."""
+    """Return the number of models above which generic tools are used, ``None`` for never."""
     if generic is None:
         return MAX_MODELS
     if isinstance(generic, bool):
@@ -134,8 +134,8 @@ def _limit(generic: Generic) -> int | None:
     number: Any = generic
     if not isinstance(number, int) or number < 0:
         raise ImproperlyConfigured(
-            f"generic={generic!r}; write True or False, or above how many models one set of tools "
-            f"serves all of them ({MAX_MODELS} if left out)."
+            f"generic={generic!r} is not valid; write True, False, or the number of models above "
+            f"which generic tools replace those of each model (default: {MAX_MODELS})."
         )
     return generic
 
@@ -157,9 +157,9 @@ def _tools(members: Sequence[Member]) -> Iterator[Tool]:
 
 # Arguments of the generic tools -------------------------------------------------------------------
 
-# Which model, and the arguments for its own tool. They are read twice: for their shape, and then by
-# the arguments of the model's tool, which know its filters and fields. Errors of the second reading
-# are reported under the names that the caller used.
+# These name a model and contain the arguments of its own tool. They are parsed twice: first for
+# their structure, then by the model's tool, which knows its filters and fields. Errors of the
+# second pass are reported under the names that the caller used.
 
 Raws = dict[str, bytes]
 
@@ -169,14 +169,14 @@ _NUMBER = re.compile(rb"-?\d")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenericCall:
-    """The model's own tool, and its arguments as it has read them."""
+    """The model's own tool and its parsed arguments."""
 
     tool: Tool
     arguments: Mapping[str, Any]
 
 
 class GenericArguments:
-    """Reads the arguments of a generic tool; without a caller there is no model to choose."""
+    """Parses the arguments of a generic tool, for the models that a principal may see."""
 
     def __init__(
         self,
@@ -192,14 +192,14 @@ class GenericArguments:
         self._principal = principal
 
     def for_caller(self, principal: Principal) -> GenericArguments:
-        """The arguments with the models that this caller may see."""
+        """Return the arguments with the models that this caller may see."""
         return GenericArguments(
             self._shape, self._members, operation=self._operation, principal=principal
         )
 
     @property
     def json_schema(self) -> Schema:
-        """The schema, naming the models that the caller may see; all of them without one."""
+        """The JSON Schema with the models that the caller may see; all models without a caller."""
         model: Schema = {"type": "string", "enum": self._names()}
         return portable_input(
             {
@@ -214,8 +214,8 @@ class GenericArguments:
         """Return the ``call`` to make, or the ``member`` to describe.
 
         Raises:
-            InvalidArguments: the model can repair the call.
-            InsufficientScope: the caller may, the credential may not.
+            InvalidArguments: an argument is not valid; the caller can correct it.
+            InsufficientScope: the user has the permission, but the credential lacks a scope.
         """
         if self._principal is None:
             return self.for_caller(anonymous()).parse(raw)
@@ -239,7 +239,7 @@ class GenericArguments:
                 yield Problem(path=name, message="is required")
 
     def _member(self, name: Any) -> Member:
-        """The model of this name; one that is hidden answers like one that does not exist."""
+        """Return the model of this name; a hidden one is treated as if it did not exist."""
         names = self._names()
         if name in names:
             return self._members[name]
@@ -262,7 +262,7 @@ class GenericArguments:
 
 
 class _Translation:
-    """From the arguments of a generic tool to those of the model's."""
+    """Translates the arguments of a generic tool to those of the model's own tool."""
 
     def __init__(self, shape: Shape, member: Member, tool: Tool) -> None:
         self._shape = shape
@@ -272,10 +272,10 @@ class _Translation:
         self._key = member.declaration.lookup.name if shape.has_key else ""
 
     def call(self, pieces: Raws) -> GenericCall:
-        """The call that is meant.
+        """Return the call of the model's own tool.
 
         Raises:
-            InvalidArguments: the model's tool would not take it.
+            InvalidArguments: the model's tool does not accept the arguments.
         """
         raw = _joined(self._translated(pieces))
         try:
@@ -295,7 +295,7 @@ class _Translation:
             elif name in self._taken:
                 found[name] = piece
             else:
-                message = f"{self._member.name} has none; leave it out"
+                message = f"{self._member.name} does not have this argument; leave it out"
                 problems.append(Problem(path=name, value=json.loads(piece), message=message))
         if problems:
             raise InvalidArguments(problems)
@@ -316,12 +316,12 @@ class _Translation:
         return pieces
 
     def _as_key(self, piece: bytes) -> bytes:
-        """A key that looks like a number is often sent as one."""
+        """Return a number as a string if keys are text; clients often send digits as a number."""
         is_text = self._taken[self._key].get("type") == "string"
         return b'"%b"' % piece if is_text and _NUMBER.match(piece) else piece
 
     def _placed(self, problem: Problem) -> Problem:
-        """The problem where the caller finds it."""
+        """Return the problem with the path that the caller used."""
         found = _FIRST.match(problem.path)
         first = found.group() if found else ""
         if self._key and first == self._key:
@@ -332,14 +332,14 @@ class _Translation:
 
 
 def _members_of(raw: bytes) -> Raws:
-    """The arguments, each as it was written; ``null`` stands for one that is left out."""
+    """Return the arguments as raw JSON, without those that are ``null``."""
     if not decode_arguments(raw):
         return {}
     return {name: one for name, one in _raws(raw).items() if one != b"null"}
 
 
 def _raws(raw: bytes) -> Raws:
-    """The members of an object, undecoded: a number that is read and written loses digits."""
+    """Return the members of an object as raw JSON; decoding and encoding numbers loses digits."""
     try:
         found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError as exc:
@@ -354,12 +354,12 @@ def _joined(pieces: Raws) -> bytes:
 
 # The result of describe_model ---------------------------------------------------------------------
 
-# The same for every model, and said by the tools themselves.
+# Arguments that are the same for every model, and described by the tools themselves.
 _SAID = frozenset({"cursor", PREVIEW})
 
 
 def _describe(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
-    """A model as this caller may use it."""
+    """Return the description of a model for this caller."""
     member: Member = given["member"]
     declaration = member.declaration
     return {
@@ -374,7 +374,7 @@ def _describe(ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(member: Member, operation: str, tool: Tool) -> dict[str, Any]:
-    """The arguments of a generic tool with this model, as JSON Schema."""
+    """Return the arguments of a generic tool for this model, as JSON Schema."""
     schema = tool.arguments.json_schema
     required = set(schema.get("required", ()))
     shape = SHAPES[operation]
@@ -405,10 +405,10 @@ def _arguments(member: Member, operation: str, tool: Tool) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a generic tool takes beside ``model``.
+    """The arguments of a generic tool besides ``model``.
 
-    ``within`` is the argument that holds those of the model's tool which differ from model to
-    model; ``plain`` are those that are called alike everywhere.
+    ``within`` is the argument that contains the arguments of the model's tool that differ between
+    models; ``plain`` are the arguments that have the same names for all models.
     """
 
     plain: Mapping[str, Schema] = field(default_factory=dict)
@@ -419,8 +419,8 @@ class Shape:
 
     @property
     def properties(self) -> dict[str, Schema]:
-        """All of them."""
-        key: Schema = {"type": "string", "description": "Which record, by the key of its model."}
+        """The JSON Schema of each argument."""
+        key: Schema = {"type": "string", "description": "The key of the record."}
         inner: Schema = {
             "type": "object",
             "description": self.words,
@@ -434,10 +434,10 @@ class Shape:
 
 
 _SEARCH: Schema = {"type": "string", "description": "Words to look for."}
-_FILTERS = 'What a record has to fulfill: {"status": "open", "total__gte": 10}.'
+_FILTERS = 'Filters by name, for example {"status": "open", "total__gte": 10}.'
 _PREVIEW: Schema = {
     "type": "boolean",
-    "description": "True: answers with what would change, and changes nothing.",
+    "description": "True: return what would change, and change nothing.",
 }
 _CLEAR: Schema = {"type": "array", "items": {"type": "string"}, "description": "Fields to empty."}
 _VALUES = "The fields to write, by name."
@@ -447,9 +447,9 @@ LIST = Shape(
     words=_FILTERS,
     plain={
         "search": _SEARCH,
-        "order_by": {"type": "string", "description": "A field, with - the other way round."},
-        "limit": {"type": "integer", "minimum": 1, "description": "How many."},
-        "cursor": {"type": "string", "description": "next_cursor of the page before."},
+        "order_by": {"type": "string", "description": "A field; prefix - for descending order."},
+        "limit": {"type": "integer", "minimum": 1, "description": "The page size."},
+        "cursor": {"type": "string", "description": "next_cursor of the previous page."},
     },
 )
 COUNT = Shape(
@@ -457,9 +457,9 @@ COUNT = Shape(
     words=_FILTERS,
     plain={
         "search": _SEARCH,
-        "group_by": {"type": "string", "description": "A field whose values are counted apart."},
+        "group_by": {"type": "string", "description": "A field to group by."},
         **{
-            f"{kind}_of": {"type": "string", "description": f"A field, for its {noun}."}
+            f"{kind}_of": {"type": "string", "description": f"A field to get the {noun} of."}
             for kind, noun in (
                 ("sum", "sum"),
                 ("avg", "average"),
@@ -497,8 +497,8 @@ _PAGE: Schema = {
     "type": "object",
     "properties": {
         "items": {"type": "array", "items": _RECORD},
-        "total": {"type": "integer", "description": "On the first page: how many match."},
-        "next_cursor": {"type": "string", "description": "There are more; absent at the end."},
+        "total": {"type": "integer", "description": "Number of matches; on the first page."},
+        "next_cursor": {"type": "string", "description": "Absent on the last page."},
     },
     "required": ["items"],
 }
@@ -512,7 +512,7 @@ _COUNTED: Schema = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One tool of the set."""
+    """One generic tool."""
 
     name: str
     operation: str
@@ -525,8 +525,8 @@ KINDS = (
     Kind(
         name="search_records",
         operation="list",
-        words="Find records of a model: search, filter, order and page. describe_model says what "
-        "a model has, and what its filters are.",
+        words="Find records of a model: search, filter, order and page. describe_model returns the "
+        "fields and filters of a model.",
         output=_PAGE,
         hints={"read_only": True},
     ),
@@ -540,15 +540,15 @@ KINDS = (
     Kind(
         name="count_records",
         operation="count",
-        words="Count the records of a model that match, in groups if asked, with sums, averages "
-        "and extremes. describe_model says what its filters are.",
+        words="Count the records of a model that match, optionally in groups; compute sums, "
+        "averages, minimum and maximum. describe_model returns the filters of a model.",
         output=_COUNTED,
         hints={"read_only": True},
     ),
     Kind(
         name="create_record",
         operation="create",
-        words=f"Create one record of a model. describe_model says what values it takes. "
+        words=f"Create one record of a model. describe_model returns the values it accepts. "
         f"{PREVIEWED}",
         output=_RECORD,
         hints={"read_only": False, "destructive": False, "idempotent": False},
@@ -556,15 +556,15 @@ KINDS = (
     Kind(
         name="update_record",
         operation="update",
-        words="Change the fields of one record that are in values, and leave the others. "
-        f"describe_model says what values it takes. {PREVIEWED}",
+        words="Change the fields of one record that are in values, and no others. "
+        f"describe_model returns the values it accepts. {PREVIEWED}",
         output=_RECORD,
         hints={"read_only": False, "destructive": True, "idempotent": True},
     ),
     Kind(
         name="delete_record",
         operation="delete",
-        words="Delete one record with all that depends on it, which the answer counts. "
+        words="Delete one record and everything that depends on it; the result has the counts. "
         f"{PREVIEWED}",
         output=_RECORD,
         hints={"read_only": False, "destructive": True},
@@ -574,7 +574,7 @@ NAMES = {kind.operation: kind.name for kind in KINDS}
 
 
 def _generic_tools(members: Mapping[str, Member]) -> list[Tool]:
-    """The tools that at least one of the models allows, and the one that describes a model."""
+    """Return ``describe_model`` and the tools that at least one of the models supports."""
     found = [_describing(members)]
     for kind in KINDS:
         able = {name: one for name, one in members.items() if kind.operation in one.tools}
@@ -584,16 +584,16 @@ def _generic_tools(members: Mapping[str, Member]) -> list[Tool]:
 
 
 class AnyModel(BasePermission):
-    """Whether the caller may use the tool with one of the models at least."""
+    """Requires that the caller may use the tool with at least one of the models."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._tools = tuple(tools)
 
     def __str__(self) -> str:
-        return "that of the model"
+        return "per model"
 
     def has_permission(self, principal: Principal) -> bool:
-        """Whether there is a model left for this caller."""
+        """Return whether the caller may use at least one of the tools."""
         return any(visible(principal, tool) for tool in self._tools)
 
 
@@ -635,8 +635,8 @@ def _run(ctx: Context, given: dict[str, Any]) -> Any:
 def _describing(members: Mapping[str, Member]) -> Tool:
     return Tool(
         name="describe_model",
-        description="What the records of a model hold, and which filters, orders and values the "
-        "other tools take for it, as JSON Schema.",
+        description="Get the fields of a model, and the filters, orders and values that the other "
+        "tools accept for it, as JSON Schema.",
         function=function(_describe, name="describe_model"),
         arguments=GenericArguments(DESCRIBE, members),
         output=MadeHere(_RECORD),

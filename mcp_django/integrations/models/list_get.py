@@ -1,8 +1,8 @@
 """The list and get tools of a model, such as ``list_orders`` and ``get_order``, and keyset pages.
 
-A page ends with a signed cursor that holds the values of its last row and is valid only for the
+A page ends with a signed cursor that contains the values of its last row and is valid only for the
 same list, the same arguments and the same caller. Decoding it reveals nothing that the page did
-not show, because rows are ordered by exposed columns alone.
+not show, because rows are ordered by exposed columns only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def list_tool(declaration: ModelTools[Any]) -> Tool:
-    """The tool that lists, narrows, searches and orders."""
+    """Return the list tool, which filters, searches and orders rows."""
     filters, search, ordering = Filters(declaration), Search(declaration), Ordering(declaration)
     name = f"list_{declaration.plurals}"
     listing = Listing(declaration, filters, search, ordering, tool=name)
@@ -60,7 +60,7 @@ def list_tool(declaration: ModelTools[Any]) -> Tool:
 
 
 def get_tool(declaration: ModelTools[Any]) -> Tool:
-    """The tool that shows one object."""
+    """Return the get tool, which shows one object."""
     key = declaration.lookup
     name = f"get_{declaration.singular}"
     return Tool(
@@ -90,10 +90,10 @@ def first(
     given: dict[str, Any],
     action: Action = "view",
 ) -> Model:
-    """The object, if there is one and the caller may do this to it.
+    """Return the first object of ``rows`` if the caller may perform the action on it.
 
     Raises:
-        ToolError: in the same words whether it does not exist or is not for this caller.
+        ToolError: there is no object, or the caller may not see it; the message is the same.
     """
     name = declaration.lookup.name
     obj: Model | None = next(iter(rows[:1]), None)
@@ -113,11 +113,11 @@ def _paging(size: int) -> dict[str, Argument]:
     return {
         "limit": Argument(
             annotation=Annotated[int, Field(ge=1, le=size)],
-            description=f"How many, {size} if left out.",
+            description=f"The page size, {size} by default.",
         ),
         "cursor": Argument(
             annotation=Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)],
-            description="next_cursor of the page before.",
+            description="next_cursor of the previous page.",
         ),
     }
 
@@ -127,8 +127,8 @@ def _page_schema(declaration: ModelTools[Any]) -> Schema:
         "type": "object",
         "properties": {
             "items": {"type": "array", "items": declaration.exposed.schema},
-            "total": {"type": "integer", "description": "On the first page: how many match."},
-            "next_cursor": {"type": "string", "description": "There are more; absent at the end."},
+            "total": {"type": "integer", "description": "Number of matches; on the first page."},
+            "next_cursor": {"type": "string", "description": "Absent on the last page."},
         },
         "required": ["items"],
     }
@@ -138,7 +138,7 @@ def _page_schema(declaration: ModelTools[Any]) -> Schema:
 
 
 class Listing:
-    """The function of a list tool: a page as the caller asked for it and may see it."""
+    """The function of a list tool, which returns a page of the rows that the caller may see."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class Listing:
         self._tool = tool
 
     def page(self, ctx: Context, given: dict[str, Any]) -> dict[str, Any]:
-        """One page, how many rows there are if it is the first, and the cursor of the next.
+        """Return a page, with the total if it is the first and with the cursor of the next.
 
         Raises:
             ToolError: the cursor belongs to another list.
@@ -167,7 +167,7 @@ class Listing:
         behind = None if cursor is None else _read_cursor(cursor, terms, scope=scope)
         rows = narrowed(self._declaration, self._filters, self._search, ctx, given)
         page: dict[str, Any] = {}
-        # How many rows there are would tell of those that are asked about and not shown.
+        # With per-object permissions, the total would reveal the number of hidden rows.
         is_whole = sees_all(self._declaration, ctx)
         if behind is None and self._declaration.count and is_whole:
             page["total"] = rows.count()
@@ -176,7 +176,7 @@ class Listing:
         items = self._declaration.exposed.dump_all(found[:size], ctx)
 
         def cut(kept: int) -> dict[str, Any]:
-            """A page of so many items, with a cursor if there are more."""
+            """Return a page of the first ``kept`` items, with a cursor if there are more."""
             if kept == len(found):
                 return {"items": items, **page}
             end = _make_cursor(_position(found[kept - 1], terms), scope=scope)
@@ -194,9 +194,9 @@ class Listing:
         *,
         is_whole: bool,
     ) -> list[Model]:
-        """At most as many objects as wanted, in order."""
+        """Return at most ``wanted`` objects, in order."""
         rows = rows.order_by(*(term.order for term in terms))
-        # Whoever decides about single objects may look at any column of them.
+        # A check of single objects may use any column of them.
         rows = Loading(ctx).prepare(rows, self._declaration.exposed.tree, whole=not is_whole)
         if is_whole:
             rows = rows if behind is None else _rows_behind(rows, terms, behind)
@@ -215,7 +215,7 @@ class Listing:
     def _in_steps(
         rows: QuerySet[Any], terms: Sequence[Term], behind: list[Any] | None, step: int
     ) -> Iterator[Model]:
-        """Every row, a page at a time; the query limits of the call end it."""
+        """Yield every row, one page per query; the query limits of the call stop it."""
         while True:
             some = list((rows if behind is None else _rows_behind(rows, terms, behind))[:step])
             yield from some
@@ -234,7 +234,7 @@ def narrowed(
     ctx: Context,
     given: dict[str, Any],
 ) -> QuerySet[Any]:
-    """The visible rows that match what was given."""
+    """Return the visible rows that match the filters and the search."""
     rows = filters.apply(declaration.rows(ctx), given, ctx)
     return search.apply(rows, given.get("search"), ctx)
 
@@ -245,7 +245,7 @@ Position = list[Any]
 
 
 def _cursor_scope(ctx: Context, tool: str, given: Mapping[str, Any]) -> str:
-    """What a cursor is good for: this list, for this caller, narrowed and ordered like this."""
+    """Return the scope of a cursor: this list, this caller, and these filters and order."""
     asked = {name: value for name, value in given.items() if name not in {"cursor", "limit"}}
     text = json.dumps(jsonable(asked), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -253,24 +253,24 @@ def _cursor_scope(ctx: Context, tool: str, given: Mapping[str, Any]) -> str:
 
 
 def _position(obj: Model, terms: Sequence[Term]) -> Position:
-    """Where an object is in the order."""
+    """Return the position of an object in the order."""
     return [term.position(obj) for term in terms]
 
 
 def _make_cursor(at: Position, *, scope: str) -> str:
-    """The cursor behind a position.
+    """Return the cursor for the rows after a position.
 
     Raises:
-        ToolError: the client could not send it back.
+        ToolError: the cursor is too long for the client to send it.
     """
     made = encode_cursor(at, scope=scope, signer=CURSORS)
     if len(made) > MAX_CURSOR_LENGTH:
-        raise ToolError("The values to order by are too long; give another order_by.")
+        raise ToolError("The values to order by are too long for a cursor; use another order_by.")
     return made
 
 
 def _read_cursor(text: str, terms: Sequence[Term], *, scope: str) -> list[Any]:
-    """The values behind which the next page begins.
+    """Return the values after which the next page begins.
 
     Raises:
         ToolError: the cursor was altered, or belongs to another list.
@@ -282,15 +282,15 @@ def _read_cursor(text: str, terms: Sequence[Term], *, scope: str) -> list[Any]:
         ]
     except (InvalidParams, ValidationError, ValueError, TypeError):
         raise ToolError(
-            "cursor: not valid here. Send next_cursor of the page before, with the same arguments "
-            "otherwise, or begin again without one."
+            "cursor: not valid here. Send next_cursor of the previous page with otherwise the same "
+            "arguments, or start again without a cursor."
         ) from None
 
 
 def _rows_behind(
     rows: QuerySet[Any], terms: Sequence[Term], values: Sequence[Any]
 ) -> QuerySet[Any]:
-    """The rows that come later than these values."""
+    """Return the rows that come after these values."""
     later, equal = Q(), Q()
     for term, value in zip(terms, values, strict=True):
         step = _beyond(term, value)
@@ -302,7 +302,7 @@ def _rows_behind(
 
 
 def _beyond(term: Term, value: Any) -> Q | None:
-    """What comes later by one column alone; behind those without a value there is nothing."""
+    """Return the condition for rows after a value in one column; ``None`` after missing values."""
     if value is None:
         return None
     step = Q(**{f"{term.expression}__{'lt' if term.is_descending else 'gt'}": value})
@@ -311,24 +311,24 @@ def _beyond(term: Term, value: Any) -> Q | None:
 
 # Results that are too long ------------------------------------------------------------------------
 
-# A page ends earlier; a single row has its longest texts cut.
+# A page has fewer items; in a single row, the longest texts are cut.
 
 LENGTHS = (20_000, 5_000, 1_000, 200)
 
 
 def _fitted(items: list[Any], cut: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
-    """The longest page that an answer may be; ``cut`` makes one of so many of the items."""
+    """Return the longest page that a result may have; ``cut`` makes a page of the first items."""
     kept = len(items)
     page = cut(kept)
     while kept > 1 and not results.fits(page):
-        # The cursor needs room, too.
+        # The cursor takes space, too.
         kept = max(1, min(kept - 1, results.fitting(items)))
         page = cut(kept)
     return shortened(page)
 
 
 def shortened(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer, or one whose texts say how much of them is missing."""
+    """Return the result, with long texts cut if it is too long; they say how much is missing."""
     cut = answer
     for length in LENGTHS:
         if results.fits(cut):
@@ -354,7 +354,7 @@ def _cut(value: Any, length: int) -> Any:
 
 
 def _list_words(declaration: ModelTools[Any]) -> str:
-    """What listing is for; the schema says the rest."""
+    """Return the description of the list tool; the details are in its schema."""
     ways = [
         word
         for word, option in (
@@ -369,5 +369,5 @@ def _list_words(declaration: ModelTools[Any]) -> str:
 
 
 def with_doc(declaration: ModelTools[Any], words: str) -> str:
-    """The description of a tool: these words, and what the author of the class says of it."""
+    """Return the description of a tool: these words and the docstring of the declaration."""
     return f"{words} {declaration.doc}" if declaration.doc else words

@@ -1,6 +1,6 @@
 """Objects of a model as resources: templates, files, ``resources/list``, completion and prompts.
 
-A ``ModelResource`` offers a template that reads one object, and what goes with it.
+A ``ModelResource`` adds a resource template that reads one object, and what belongs to it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ JSON = "application/json"
 
 
 def components(declaration: ModelResource[Any]) -> Iterator[Component]:
-    """The template of the objects, those of their files, and the prompts.
+    """Yield the template of the objects, those of their files, and the prompts.
 
     Raises:
-        ImproperlyConfigured: the declaration cannot work; the message says what to write.
+        ImproperlyConfigured: the declaration is not valid; the message says what to write.
     """
     _check(declaration)
     yield template(declaration)
@@ -53,14 +53,14 @@ def components(declaration: ModelResource[Any]) -> Iterator[Component]:
 
 
 def completions(declaration: ModelResource[Any]) -> Iterator[Completion]:
-    """A completion of each variable, wherever it is an argument."""
+    """Yield a completion for each URI variable of each template and prompt."""
     for component in components(declaration):
         yield from _completions_of_fields(declaration, component)
 
 
 def template(declaration: ModelResource[Any]) -> ResourceTemplate:
-    """The template that reads an object as JSON."""
-    # Made in any case, since it checks its options.
+    """Return the template that reads an object as JSON."""
+    # Created even if it is not used, since it validates its options.
     listed = Listing(declaration)
     return ResourceTemplate(
         name=declaration.singular,
@@ -79,10 +79,10 @@ def template(declaration: ModelResource[Any]) -> ResourceTemplate:
 
 
 def read_resource(declaration: ModelResource[Any], ctx: Context, values: Mapping[str, Any]) -> Any:
-    """An object as the caller may see it.
+    """Return an object as JSON data that the caller may see.
 
     Raises:
-        ObjectDoesNotExist: there is none, or none that the caller may know of.
+        ObjectDoesNotExist: the object does not exist, or the caller may not see it.
     """
     return declaration.exposed.dump(find(declaration, ctx, values), ctx)
 
@@ -109,19 +109,20 @@ def _check(declaration: ModelResource[Any]) -> None:
 
 # Each file is a resource of its own: the URI of the object, a slash and the name of the field.
 
-# What a compressed file is, as far as its name says; the name inside says nothing of these bytes.
+# MIME types of compressed files by encoding; the type of the name without its suffix would be that
+# of the uncompressed content.
 COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 
 
 def templates(declaration: ModelResource[Any]) -> Iterator[ResourceTemplate]:
-    """A template for each file field of ``blobs``.
+    """Yield a template for each file field of ``blobs``.
 
     Raises:
-        ImproperlyConfigured: one of them is no file among ``fields``.
+        ImproperlyConfigured: ``blobs`` has a name that is not a file field in ``fields``.
     """
     limit: Any = declaration.max_blob_bytes
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        declaration.refuse(f"max_blob_bytes={limit!r}; give a number of bytes.")
+        declaration.refuse(f"max_blob_bytes={limit!r} is not valid; write a number of bytes.")
     for name in declaration.sequence("blobs"):
         _check_blob(declaration, name)
         yield _template(declaration, name)
@@ -132,7 +133,7 @@ def _template(declaration: ModelResource[Any], name: str) -> ResourceTemplate:
     return ResourceTemplate(
         name=f"{declaration.singular}_{name}",
         title=f"{declaration.noun.capitalize()}: {declaration.exposed.columns[name].verbose_name}",
-        description=f"{words} Of one {declaration.noun}, at most {declaration.max_blob_bytes} "
+        description=f"{words} For one {declaration.noun}; at most {declaration.max_blob_bytes} "
         "bytes.",
         function=declare.function(partial(_read_file, declaration, name), name=name),
         template=URITemplate(f"{declaration.uri}/{name}", is_lookup=True),
@@ -147,10 +148,10 @@ def _template(declaration: ModelResource[Any], name: str) -> ResourceTemplate:
 def _read_file(
     declaration: ModelResource[Any], name: str, ctx: Context, values: Mapping[str, Any]
 ) -> ResourceContents:
-    """The bytes of a file of an object.
+    """Return the content of a file of an object.
 
     Raises:
-        ObjectDoesNotExist: the object is not to be seen, or has no such file.
+        ObjectDoesNotExist: the caller may not see the object, or it has no such file.
         ToolError: the file is larger than ``max_blob_bytes``.
     """
     file: Any = getattr(find(declaration, ctx, values), name)
@@ -162,7 +163,7 @@ def _read_file(
         if size > limit:
             raise _too_large(declaration, name, size)
         with file.open("rb") as opened:
-            # One more than is allowed: the file may have grown, or its storage knows no sizes.
+            # One byte more than allowed: the file may have grown, or ``size`` may be wrong.
             content = opened.read(limit + 1)
     except FileNotFoundError:
         raise declaration.model.DoesNotExist from None
@@ -173,8 +174,8 @@ def _read_file(
 
 def _too_large(declaration: ModelResource[Any], name: str, size: int) -> ToolError:
     return ToolError(
-        f"The {name} of this {declaration.noun} has {size} bytes, and at most "
-        f"{declaration.max_blob_bytes} can be read here."
+        f"The {name} of this {declaration.noun} has {size} bytes; at most "
+        f"{declaration.max_blob_bytes} can be read."
     )
 
 
@@ -190,22 +191,22 @@ def _check_blob(declaration: ModelResource[Any], name: str) -> None:
     files = [one for one, field in columns.items() if Column(field).kind == "file"]
     if name not in files:
         declaration.refuse(
-            f"blobs has {name!r}, which is no file among its fields; {nearest(name, files)}"
+            f"blobs has {name!r}, which is not a file field in fields; {nearest(name, files)}"
         )
 
 
 # Entries of resources/list ------------------------------------------------------------------------
 
-# They are ordered by the variables of their URI, which no two objects share and which the list
-# shows anyway. So the position in a cursor reveals nothing, and the hidden key is not needed.
+# They are ordered by the variables of their URI, which are unique together and which the list shows
+# anyway. So the position in a cursor reveals nothing, and a hidden primary key is not needed.
 
-# A cursor has room for so many characters of text, and one variable or several share it.
+# The number of characters of text that fit into a cursor, shared by all text variables.
 MAX_LISTED_TEXT = 400
 MAX_TITLE = 200
 
 
 class Listing:
-    """How the objects of one declaration are listed; ``page`` is the port of the list method."""
+    """The listing of the objects of one declaration; ``resources/list`` calls ``page``."""
 
     def __init__(self, declaration: ModelResource[Any]) -> None:
         self._declaration = declaration
@@ -216,7 +217,7 @@ class Listing:
         self._paths = [path for path in shown if path is not None]
 
     def page(self, ctx: Context, after: list[Any] | None, limit: int) -> EntryPage:
-        """At most so many objects behind a place in the order of their URIs."""
+        """Return at most ``limit`` objects after a position in the order of their URIs."""
         rows = self._rows(ctx)
         if after is not None:
             rows = rows.filter(self._behind(after))
@@ -237,12 +238,12 @@ class Listing:
         return rows.order_by(*self._variables.expressions)
 
     def _behind(self, after: list[Any]) -> Q:
-        """What comes after an object with these values in the order of the variables."""
+        """Return the condition for objects after these values in the order of the variables."""
         paths = list(self._variables.paths.values())
         try:
             values = [read(path, text) for path, text in zip(paths, after, strict=True)]
         except (TypeError, ValueError):
-            raise InvalidParams("The cursor is not valid here; begin again without one") from None
+            raise InvalidParams("The cursor is not valid here; start again without one") from None
         behind, same = Q(), Q()
         for path, value in zip(paths, values, strict=True):
             behind |= same & Q(**{f"{path.expression}__gt": value})
@@ -255,7 +256,7 @@ class Listing:
         return list(texts.values())
 
     def _entry(self, obj: Model) -> Entry | None:
-        """An object as an entry; ``None`` for one that no URI can name."""
+        """Return the entry of an object; ``None`` if no URI can identify it."""
         texts = self._variables.texts(obj)
         uri = self._variables.uri(texts)
         if uri is None or texts is None:
@@ -271,12 +272,12 @@ class Listing:
         )
 
     def title_of(self, obj: Model) -> str:
-        """What the field that is the title says."""
+        """Return the value of the field ``title`` as text, empty without one."""
         value = None if self._title is None else value_of(obj, self._title)
         return "" if value is None else str(value)[:MAX_TITLE]
 
     def annotations_of(self, obj: Model) -> Annotations | None:
-        """When the object was last modified, if a field says so."""
+        """Return annotations with the time of the last change, if ``last_modified`` has a value."""
         moment = None if self._modified is None else value_of(obj, self._modified)
         return None if moment is None else Annotations(last_modified=_aware(moment))
 
@@ -289,7 +290,7 @@ def visible(
     *,
     paths: Sequence[FieldPath],
 ) -> list[Model]:
-    """The first objects that the caller may view, with what stands at these paths loaded."""
+    """Return the first objects that the caller may view, with the values at these paths loaded."""
     rows = rows.select_related(*names_in(paths)) if names_in(paths) else rows
     if sees_all(declaration, ctx):
         return list(rows.only(*(path.expression for path in paths))[:limit])
@@ -297,7 +298,7 @@ def visible(
 
 
 def present(paths: Any) -> Q:
-    """Rows that have a value at each of these paths."""
+    """Return the condition for rows that have a value at each of these paths."""
     wanted = Q()
     for path in paths:
         if path.is_nullable:
@@ -313,7 +314,7 @@ def _column(
         return None
     path = declaration.exposed.require(name, option=option)
     if path.is_many or path.is_relation or Column(path.field).kind not in kinds:
-        declaration.refuse(f"{option} = {name!r}; name one field that holds {' or '.join(kinds)}.")
+        declaration.refuse(f"{option} = {name!r}; name one field of type {' or '.join(kinds)}.")
     return path
 
 
@@ -322,7 +323,7 @@ def _is_text(path: FieldPath) -> bool:
 
 
 def _aware(moment: dt.datetime) -> dt.datetime:
-    """A moment with an offset, which the protocol wants; without one it is the site's own time."""
+    """Return an aware datetime, as the protocol requires; a naive one is in ``TIME_ZONE``."""
     if timezone.is_aware(moment):
         return moment.astimezone(dt.UTC)
     return timezone.make_aware(moment, timezone.get_default_timezone())
@@ -330,10 +331,10 @@ def _aware(moment: dt.datetime) -> dt.datetime:
 
 # Completion of the variables of a URI -------------------------------------------------------------
 
-# The protocol's own limit, and one more to know that there are more (CMP-2).
+# The protocol allows 100 values in a completion; one more shows that there are more.
 MAX_SUGGESTIONS = 101
 MAX_TYPED = 200
-# The widest of what is completed by its text: a number of 64 bits, a date.
+# Wide enough for the values that are compared as text: 64-bit integers and dates.
 TEXT = CharField(max_length=40)
 HEX_DIGITS = 32
 
@@ -341,7 +342,7 @@ HEX_DIGITS = 32
 def _completions_of_fields(
     declaration: ModelResource[Any], component: Component
 ) -> Iterator[Completion]:
-    """A completion of each variable of a template or prompt."""
+    """Yield a completion for each variable of a template or prompt."""
     for name in declaration.variables.paths:
         yield Completion(
             kind="prompt" if isinstance(component, Prompt) else "resource template",
@@ -352,7 +353,7 @@ def _completions_of_fields(
 
 
 def _function(declaration: ModelResource[Any], name: str) -> ComponentFunction:
-    """A function whose first parameter is the typed value and whose others are the chosen ones."""
+    """Return a function whose first parameter is the typed value; the others are chosen values."""
     made = declare.function(partial(suggestions, declaration, name), name=name)
     names = [name, *(one for one in declaration.variables.paths if one != name)]
     names.append(declare.CONTEXT)
@@ -366,7 +367,7 @@ def _function(declaration: ModelResource[Any], name: str) -> ComponentFunction:
 def suggestions(
     declaration: ModelResource[Any], name: str, ctx: Context, typed: Mapping[str, str]
 ) -> list[str]:
-    """The values of a variable that begin as typed, of objects that the caller may see."""
+    """Return values of a variable that start with the typed text, of objects the caller may see."""
     variables = declaration.variables
     path = variables.paths[name]
     wanted = present([path]) & _chosen(variables.paths, name, typed)
@@ -393,7 +394,7 @@ def _shown(values: list[Any]) -> list[str]:
 
 
 def _chosen(paths: Mapping[str, FieldPath], name: str, typed: Mapping[str, str]) -> Q:
-    """What was chosen for the other variables; what no object can have matches none."""
+    """Return the condition for the values of other variables; an impossible value matches none."""
     wanted = Q()
     for other, text in typed.items():
         if other == name or not text:
@@ -406,7 +407,7 @@ def _chosen(paths: Mapping[str, FieldPath], name: str, typed: Mapping[str, str])
 
 
 def _beginning(path: FieldPath, typed: str) -> Any:
-    """The rows whose value begins so; ``None`` where none can."""
+    """Return a function that filters rows by the start of a value; ``None`` if none can match."""
     kind = Column(path.column).kind
     try:
         without_nul(typed)
@@ -426,7 +427,7 @@ def _beginning(path: FieldPath, typed: str) -> Any:
 
 
 def _uuids(typed: str) -> tuple[UUID, UUID] | None:
-    """The first and the last UUID that begin so: databases keep them in different forms."""
+    """Return the first and the last UUID with this start; databases store UUIDs differently."""
     digits = typed.replace("-", "")
     try:
         first, last = UUID(digits.ljust(HEX_DIGITS, "0")), UUID(digits.ljust(HEX_DIGITS, "f"))
@@ -441,38 +442,41 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def prompts(declaration: ModelResource[Any]) -> Iterator[Prompt]:
-    """A prompt for each entry of ``prompts``, whose arguments are the variables of the URI.
+    """Yield a prompt for each item of ``prompts``, with the variables of the URI as arguments.
 
     ``prompts = {"summarize": "Summarize {object} for a colleague."}``
 
     Raises:
-        ImproperlyConfigured: one of them cannot be written.
+        ImproperlyConfigured: a name or text is not valid.
     """
     declared: Any = declaration.prompts
     if not isinstance(declared, Mapping):
-        declaration.refuse(f"prompts={declared!r}; write a dictionary of names and texts.")
+        declaration.refuse(
+            f"prompts={declared!r} is not valid; write a dictionary of names and texts."
+        )
     for name, text in declared.items():
         yield ObjectPrompt(declaration, name, text).component()
 
 
 class ObjectPrompt:
-    """One text with room for an object."""
+    """A prompt text with placeholders for an object."""
 
     def __init__(self, declaration: ModelResource[Any], name: Any, text: Any) -> None:
         self._declaration = declaration
         self._listing = Listing(declaration)
         self._name = name
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            declaration.refuse(f"prompts has {name!r}; a name has letters, digits, - and _.")
+            declaration.refuse(f"prompts has {name!r}; use letters, digits, - and _ in names.")
         if not isinstance(text, str) or not text.strip():
             declaration.refuse(f"prompts[{name!r}] is {text!r}; write a text with {{object}}.")
         self._text = text
         self._pieces = self._parsed(text)
 
     def _parsed(self, text: str) -> list[tuple[str, str | None]]:
-        """The text in pieces, each with the placeholder behind it.
+        """Return the text as pairs of a literal and the placeholder after it.
 
-        ``str.format`` would follow ``{object.customer.email}`` to what is not exposed.
+        ``str.format`` is not used: it would resolve ``{object.customer.email}``, which may not be
+        exposed.
         """
         known = ["object", "uri", *self._declaration.variables.paths]
         what = f"prompts[{self._name!r}]"
@@ -490,7 +494,7 @@ class ObjectPrompt:
         return pieces
 
     def component(self) -> Prompt:
-        """The prompt to offer."""
+        """Return the prompt."""
         declaration = self._declaration
         words = self._name.replace("_", " ").replace("-", " ")
         return Prompt(
@@ -505,10 +509,10 @@ class ObjectPrompt:
         )
 
     def messages(self, ctx: Context, values: Mapping[str, Any]) -> list[Message]:
-        """The text about an object, and the object.
+        """Return the text about an object, and the object as an embedded resource.
 
         Raises:
-            InvalidParams: there is none, or none that the caller may know of.
+            InvalidParams: the object does not exist, or the caller may not see it.
         """
         declaration = self._declaration
         try:
@@ -518,7 +522,7 @@ class ObjectPrompt:
         texts = declaration.variables.texts(obj)
         uri = declaration.variables.uri(texts)
         if uri is None or texts is None:
-            # As for the text "..", which no URI can have.
+            # No URI can contain the value, for example "..".
             raise self._missing(values)
         text = self._filled({**texts, "uri": uri, "object": self._label(obj, texts, uri)})
         embedded = EmbeddedResource(
@@ -530,7 +534,7 @@ class ObjectPrompt:
         return [Message(text), Message(embedded)]
 
     def _label(self, obj: Model, texts: Mapping[str, str], uri: str) -> str:
-        """The object in a sentence; what the model's ``__str__`` says may be hidden."""
+        """Return the name of the object, without ``__str__``, which may reveal hidden fields."""
         name = self._listing.title_of(obj)
         return f"{self._declaration.noun} {name or ' '.join(texts.values())} ({uri})"
 

@@ -1,7 +1,7 @@
 """Permissions and row rules: who may view, add, change and delete which objects of a model.
 
-Django's model permissions decide, unless the class says otherwise. Which rows there are is
-decided by the row rule, ``get_queryset``.
+Django's model permissions apply, unless the class overrides ``has_permission``. The row rule,
+``get_queryset``, determines which rows a caller can see.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ else:
 
 logger = logging.getLogger("mcp_django")
 
-# So many objects are asked about where the site decides about each.
+# The number of objects that are checked at most if permissions are per object.
 MAX_ASKED = 1000
-# Backends of Django's own, which know no permissions of single objects.
+# The authentication backends of Django and of this package have no per-object permissions.
 PLAIN = frozenset({"django.contrib.auth.backends", "mcp_django.auth"})
 
 
 class ModelPermission(BasePermission):
-    """Whether the caller may do something to a model, or perhaps to one of its objects."""
+    """Requires that the caller may do something to a model, or possibly to one of its objects."""
 
     def __init__(self, declaration: ModelComponents[Any], action: Action) -> None:
         self._declaration = declaration
@@ -51,19 +51,19 @@ class ModelPermission(BasePermission):
         return codename(self._declaration.model, self._action)
 
     def has_permission(self, principal: Principal) -> bool:
-        """Whether the declaration lets this caller in."""
+        """Return whether the declaration authorizes this caller."""
         ctx = Context(server=self._declaration.server, principal=principal, protocol_version="")
         return self._declaration.may_some(ctx, self._action)
 
 
 def codename(model: type[Model], action: str) -> str:
-    """The permission that Django makes for an action on a model: ``shop.view_order``."""
+    """Return the name of Django's permission for an action on a model: ``shop.view_order``."""
     options = model._meta
     return f"{options.app_label}.{auth.get_permission_codename(action, options)}"
 
 
 def may(declaration: ModelComponents[Any], ctx: Context, action: Action, obj: Model | None) -> bool:
-    """The answer of ``has_permission`` where the class does not give its own."""
+    """Return the result of ``has_permission`` for a class that does not override it."""
     if action == "view" and declaration.permission is not None:
         return all(one.has_permission(ctx.principal) for one in permissions(declaration.permission))
     name = codename(declaration.model, action)
@@ -71,45 +71,45 @@ def may(declaration: ModelComponents[Any], ctx: Context, action: Action, obj: Mo
 
 
 def may_some(declaration: ModelComponents[Any], ctx: Context, action: Action) -> bool:
-    """Whether the caller may do it to the model, or a backend might allow it for an object."""
+    """Return whether the caller may do it to the model, or possibly to one of its objects."""
     return declaration.has_permission(ctx, action) or (
         ctx.principal.is_authenticated and _knows_objects()
     )
 
 
 def may_this(declaration: ModelComponents[Any], ctx: Context, action: Action, obj: Model) -> bool:
-    """Whether the caller may do it to this object.
+    """Return whether the caller may do it to this object.
 
-    A class with rules of its own is asked about the object, whatever it says of the model.
+    ``has_permission`` is called with the object, regardless of its result for the model.
     """
     return declaration.has_permission(ctx, action, obj)
 
 
 def sees_all(declaration: ModelComponents[Any], ctx: Context) -> bool:
-    """Whether the caller may view every row of the gate, so that no object has to be asked about.
+    """Return whether the caller may view every row of the row rule, without a check of each object.
 
-    A class with rules of its own is asked about each, since what it says of the model alone may
-    be ``obj is None or …``.
+    A class that overrides ``has_permission`` is called for each object, since its result for the
+    model may be that of ``obj is None or …``.
     """
     return not has_own_rules(declaration) and declaration.has_permission(ctx, "view")
 
 
 def may_see_some(declaration: ModelComponents[Any], ctx: Context) -> bool:
-    """Whether it is worth asking about single objects."""
+    """Return whether single objects have to be checked, since some may be allowed."""
     return has_own_rules(declaration) or _knows_objects()
 
 
 def permitted(
     declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]
 ) -> QuerySet[Any]:
-    """Those of the rows that the caller may view; where each is asked about, of the first ones."""
+    """Return the rows that the caller may view; if each is checked, of the first ``MAX_ASKED``."""
     if sees_all(declaration, ctx):
         return rows
     return rows.filter(pk__in=[obj.pk for obj in asked(declaration, ctx, rows.order_by("pk"))])
 
 
 def asked(declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]) -> Iterator[Any]:
-    """The objects of a query that the caller may view, each asked about, until it is enough."""
+    """Yield the objects that the caller may view, checking each of the first ``MAX_ASKED``."""
     if not may_see_some(declaration, ctx):
         return
     number = 0
@@ -119,17 +119,17 @@ def asked(declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]) 
             yield obj
     if number == MAX_ASKED:
         logger.warning(
-            "%s: %d objects were asked about, and no more; narrow get_queryset().",
+            "%s: stopped after a permission check of %d objects; filter get_queryset().",
             declaration,
             MAX_ASKED,
         )
 
 
 def _asking(declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]) -> QuerySet[Any]:
-    """The same query, whose objects are asked about while they are loaded.
+    """Return the same queryset, but each object is checked when it is loaded.
 
-    For what loads objects that nobody can name beforehand, as a prefetch does. It must not be
-    counted.
+    This is for code whose objects are not known beforehand, such as a prefetch. Do not call
+    ``count()`` on it.
     """
 
     class Asking(_ModelIterable):
@@ -142,16 +142,16 @@ def _asking(declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]
 
 
 def has_own_rules(declaration: ModelComponents[Any]) -> bool:
-    """Whether the author of a class overrode ``has_permission``.
+    """Return whether the class overrides ``has_permission``.
 
-    A class of ours that hands the question on knows better (``asks_of_each``).
+    A class of this package that delegates the check sets ``asks_of_each`` instead.
     """
     handed_on: bool | None = getattr(declaration, "asks_of_each", None)
     return declaration.is_overridden("has_permission") if handed_on is None else handed_on
 
 
 def _knows_objects() -> bool:
-    """Whether an authentication backend of the site may know permissions of single objects."""
+    """Return whether an authentication backend of the site may have per-object permissions."""
     return any(
         not _defined_in(type(backend), name).startswith(tuple(PLAIN))
         for backend in auth.get_backends()
@@ -170,12 +170,12 @@ M = TypeVar("M", bound=Model)
 
 
 def clean(queryset: Any, declaration: ModelComponents[Any]) -> QuerySet[M]:
-    """The same rows, each once, without an order and without what is loaded beside them.
+    """Return the same rows, each once, without order, related objects and deferred columns.
 
-    They can be filtered, ordered, counted and sliced.
+    The result can be filtered, ordered, counted and sliced.
 
     Raises:
-        TypeError: ``get_queryset`` returned something else than a query for the model.
+        TypeError: ``get_queryset`` did not return a QuerySet of objects of the model.
     """
     model = declaration.model
     if not isinstance(queryset, QuerySet) or not issubclass(queryset.model, model):
@@ -185,13 +185,13 @@ def clean(queryset: Any, declaration: ModelComponents[Any]) -> QuerySet[M]:
         )
     if not issubclass(queryset._iterable_class, ModelIterable):
         raise TypeError(
-            f"get_queryset() of {declaration} returned values; leave .values() and .values_list() "
-            "away, since fields says what is shown."
+            f"get_queryset() of {declaration} returned values; remove .values() and "
+            ".values_list(), since fields says what is shown."
         )
     if _is_plain(queryset):
         rows = queryset.order_by()
     else:
-        # A join can give a row twice, and a slice or a union cannot be filtered any more.
+        # A join can return a row twice, and a slice or a union cannot be filtered.
         rows = model._base_manager.using(queryset.db).filter(pk__in=queryset.values("pk"))
     plain: QuerySet[M] = rows.select_related(None).prefetch_related(None).defer(None)
     return plain
@@ -223,10 +223,10 @@ EVERYTHING = Q()
 def gate(
     server: Registering, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
 ) -> QuerySet[Any] | None:
-    """The rows of a model that its registrations on this server let the caller see.
+    """Return the rows of a model that its registrations on this server let the caller see.
 
-    ``None`` where it is not registered, and no rule is known. Where a registration is asked about
-    each object, it is asked about those ``among`` the ones that matter.
+    Return ``None`` if the model is not registered, so that no rule is known. ``among`` limits the
+    rows, so that fewer objects are checked if a registration checks each object.
     """
     declarations = server.declared(model)
     if not declarations:
@@ -243,9 +243,9 @@ def gate(
 def viewable(
     server: Registering, model: type[Model], ctx: Context, *, among: Q = EVERYTHING
 ) -> QuerySet[Any] | None:
-    """The rows ``among`` some whose labels the caller may see, ``None`` for none.
+    """Return the rows, limited by ``among``, whose labels the caller may see; ``None`` for none.
 
-    Where the model is registered its row gate decides, else Django's permission to view it.
+    The row rule of the model decides if it is registered, otherwise Django's view permission.
     """
     gated = gate(server, model, ctx, among=among)
     if gated is not None:
@@ -257,16 +257,16 @@ def viewable(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """What a relation to many shows of each row, loaded for many rows at once."""
+    """The rows that a to-many relation shows, loaded for many objects in one query."""
 
     rows: QuerySet[Any]
     has_labels: bool
     is_asked: bool = False
-    """Whether the objects are asked about as they are loaded, which takes more than are shown."""
+    """Whether each object is checked when it is loaded, so that more are loaded than shown."""
 
 
 def entries(server: Registering, model: type[Model], ctx: Context) -> Entries:
-    """The rows of a model that the caller may see in a relation that is named alone."""
+    """Return the rows of a model that the caller may see in a relation that is named alone."""
     if not server.declared(model):
         may_view = bool(ctx.user.has_perm(codename(model, "view")))
         return Entries(rows=model._default_manager.all(), has_labels=may_view)
@@ -279,7 +279,7 @@ def entries(server: Registering, model: type[Model], ctx: Context) -> Entries:
 
 
 def limited(rows: QuerySet[Any], server: Registering, ctx: Context) -> QuerySet[Any]:
-    """Those of the rows that the caller may see, for code that loads what it needs of them."""
+    """Return the rows that the caller may see, for code that itself loads what it needs of them."""
     one = _asked_about(server, rows.model, ctx)
     if one is not None:
         seen = one.rows(ctx).using(rows.db)
@@ -291,11 +291,11 @@ def limited(rows: QuerySet[Any], server: Registering, ctx: Context) -> QuerySet[
 def _asked_about(
     server: Registering, model: type[Model], ctx: Context
 ) -> ModelComponents[Any] | None:
-    """The registration that decides, if it is one alone and is asked about each object."""
+    """Return the registration that decides, if there is only one and it checks each object."""
     found = _opening(server.declared(model), ctx)
     return found[0] if len(found) == 1 and not sees_all(found[0], ctx) else None
 
 
 def _opening(declarations: list[ModelComponents[Any]], ctx: Context) -> list[ModelComponents[Any]]:
-    """The registrations that let the caller see at least some rows."""
+    """Return the registrations that let the caller see at least some rows."""
     return [one for one in declarations if sees_all(one, ctx) or may_see_some(one, ctx)]

@@ -1,7 +1,7 @@
-"""Values that are validated by a model serializer of Django REST framework.
+"""Validation of written values by a model serializer of Django REST framework.
 
-A change is a PATCH: ``partial=True``. Imported only when a declaration has a serializer, since
-REST framework is optional.
+An update is like a PATCH request: ``partial=True``. This module is imported only when a declaration
+has a serializer, since REST framework is optional.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcp_django.schema.structure import Schema
 
 
 class SerializerInputs:
-    """Reads values through a serializer; ``without`` names a field that a change leaves alone."""
+    """Reads values through a serializer; ``without`` names a field that updates do not write."""
 
     def __init__(self, declaration: Any, *, is_change: bool, without: str = "") -> None:
         self._declaration = declaration
@@ -43,14 +43,14 @@ class SerializerInputs:
         self._shape: Schema = {**shape, "properties": self.properties}
 
     def look_over(self, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Nothing: a serializer looks at kinds itself."""
+        """Yield nothing: a serializer checks types itself."""
         yield from ()
 
     def bind(self, ctx: Context, call: Any, instance: Any) -> Any:
-        """The valid serializer.
+        """Return the valid serializer.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: a value is not valid; the caller can correct it.
         """
         serializer = self._class(
             instance,
@@ -75,16 +75,19 @@ def _checked(declaration: Any) -> Any:
     serializer = declaration.serializer
     if not (isinstance(serializer, type) and hasattr(serializer, "run_validation")):
         raise ImproperlyConfigured(
-            f"{declaration}: serializer = {serializer!r}; name a ModelSerializer of "
-            f"{declaration.model.__name__}."
+            f"{declaration}: serializer = {serializer!r} is not a serializer class; name a "
+            f"ModelSerializer of {declaration.model.__name__}."
         )
     if declaration.form is not None or declaration.write_fields is not None:
-        declaration.refuse("has a serializer and a form or write_fields; keep one of them.")
+        declaration.refuse("has a serializer and also a form or write_fields; keep one of them.")
     return serializer
 
 
 def _without_null(schema: Schema) -> Schema:
-    """``clear`` says it instead, since some clients send null for what they leave out."""
+    """Return the schema without null, which some clients send for arguments that they leave out.
+
+    Callers empty a field with the argument ``clear`` instead.
+    """
     alternatives = schema.get("anyOf", [])
     others = [one for one in alternatives if one != {"type": "null"}]
     if len(others) != 1 or len(others) == len(alternatives):

@@ -1,7 +1,7 @@
-"""The URI template of a ``ModelResource``: variables that are field paths and name one object.
+"""The URI template of a ``ModelResource``: its variables are field paths that identify an object.
 
 The variables are arguments of the resource, of its prompts and of its completions. Each value has
-one way to be written, so that an object has one URI: what is read is what is subscribed to.
+exactly one spelling, so that an object has one URI: reads and subscriptions use the same one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def _integer(text: str) -> int:
-    # More digits than any column has take long to read.
+    # Parsing many more digits than any column has takes long.
     number = int(text[:20])
     if not -(2**63) <= number < 2**63:
         raise ValueError
@@ -50,15 +50,15 @@ def _text(text: str) -> str:
 
 
 READERS: Mapping[Kind, tuple[Callable[[str], Any], str]] = {
-    "integer": (_integer, "must be a whole number, as 17"),
+    "integer": (_integer, "must be an integer, such as 17"),
     "text": (_text, f"must be text of at most {MAX_TEXT} characters without NUL"),
-    "uuid": (UUID, "must be a UUID in lower case with hyphens"),
-    "date": (dt.date.fromisoformat, "must be a date, as 2026-01-31"),
+    "uuid": (UUID, "must be a lowercase UUID with hyphens"),
+    "date": (dt.date.fromisoformat, "must be a date, such as 2026-01-31"),
 }
 
 
 class Variables:
-    """The template of one declaration, in the form that components take for arguments."""
+    """The URI template of one declaration; it is also the arguments of its components."""
 
     def __init__(self, declaration: ModelComponents[Any], uri: str) -> None:
         self.declaration = declaration
@@ -68,7 +68,7 @@ class Variables:
             raise ImproperlyConfigured(f"{declaration}: uri: {exc}.") from None
         if not self.template.variables:
             declaration.refuse(
-                f"uri = {uri!r} is the same for every {declaration.noun}; name one by a variable, "
+                f"uri = {uri!r} is the same for every {declaration.noun}; add a variable, "
                 f"as in {uri.rstrip('/')}/{{{declaration.model._meta.pk.name}}}."
             )
         self.paths = {name: self._path(name) for name in self.template.variables}
@@ -83,31 +83,31 @@ class Variables:
         path = self.declaration.exposed.require(name, option="uri")
         if path.is_many:
             self.declaration.refuse(
-                f"uri: {name!r} leads to many objects, and a URI has one value for it."
+                f"uri: {name!r} leads to many objects, but a URI has only one value for it."
             )
         if not path.field.concrete:
             key = path.column.name
             self.declaration.refuse(f"uri: {name!r} is a relation; write {name}__{key} instead.")
         if Column(path.column).kind not in READERS:
             self.declaration.refuse(
-                f"uri: {name!r} is a {type(path.column).__name__}, which has no one way to be "
-                f"written in a URI; use text, a whole number, a UUID or a date."
+                f"uri: {name!r} is a {type(path.column).__name__}, which can be written in a URI "
+                f"in several ways; use text, an integer, a UUID or a date."
             )
         return path
 
     def _check_query(self, uri: str) -> None:
-        # The pure layer keeps it to itself which variables are optional.
+        # ``URITemplate`` does not tell which variables are optional.
         if "{?" in uri:
             self.declaration.refuse(
-                f"uri = {uri!r}: what stands in {{?…}} may be left out of a URI, so it cannot name "
-                "an object; write it into the path."
+                f"uri = {uri!r}: variables in {{?…}} are optional, so they cannot identify an "
+                "object; write them in the path."
             )
 
     # As arguments -----------------------------------------------------------------------------
 
     @cached_property
     def json_schema(self) -> Schema:
-        """Every variable as text, as it is in a URI."""
+        """The JSON Schema, in which every variable is text, as in a URI."""
         return {
             "type": "object",
             "properties": {name: self._schema(path) for name, path in self.paths.items()},
@@ -120,7 +120,7 @@ class Variables:
         return {"type": "string", "description": words}
 
     def parse(self, raw: bytes) -> dict[str, Any]:
-        """The values as the columns have them.
+        """Return the values in the types of their columns.
 
         Raises:
             InvalidArguments: no object can have such values.
@@ -145,22 +145,22 @@ class Variables:
 
     @property
     def expressions(self) -> list[str]:
-        """The names of the values in an expression, which no two objects share together."""
+        """The names of the variables' values in query expressions; they are unique together."""
         return [path.expression for path in self.paths.values()]
 
     def lookups(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """A filter for the object that has these values."""
+        """Return the filter arguments for the object with these values."""
         return {self.paths[name].expression: value for name, value in values.items()}
 
     def texts(self, obj: Model) -> dict[str, str] | None:
-        """The values of an object as text; ``None`` if it lacks one of them."""
+        """Return the values of an object as text; ``None`` if it lacks one of them."""
         found = {name: value_of(obj, path) for name, path in self.paths.items()}
         if any(value is None for value in found.values()):
             return None
         return {name: str(value) for name, value in found.items()}
 
     def uri(self, texts: Mapping[str, str] | None) -> str | None:
-        """The URI for such values; ``None`` where there is none, as for the text ``..``."""
+        """Return the URI for these values; ``None`` if there is none, as for the text ``..``."""
         if texts is None:
             return None
         try:
@@ -170,10 +170,10 @@ class Variables:
 
 
 def read(path: FieldPath, text: str) -> Any:
-    """The value that is written so.
+    """Return the value that the text stands for.
 
     Raises:
-        ValueError: none is, or it has another spelling.
+        ValueError: the text is not a valid value, or not its only accepted spelling.
     """
     value = READERS[Column(path.column).kind][0](text)
     if str(value) != text:
@@ -182,9 +182,10 @@ def read(path: FieldPath, text: str) -> Any:
 
 
 def value_of(obj: Model, path: FieldPath) -> Any:
-    """What an object has at the end of a path, which leads to one; ``None`` if there is nothing.
+    """Return the value of an object at the end of a path to one object; ``None`` without a value.
 
-    An object that was never read from the database may hold text where the column has a number.
+    It is converted to the type of the column: an object that was not loaded from the database may
+    have text in a number field.
     """
     found: Any = obj
     try:
@@ -193,18 +194,18 @@ def value_of(obj: Model, path: FieldPath) -> Any:
     except ObjectDoesNotExist:
         return None
     value = None if found is None else getattr(found, path.field.attname)
-    # What the database is still to compute is not known here.
+    # An expression that the database has not computed yet.
     if hasattr(value, "resolve_expression"):
         return None
     try:
         return path.column.to_python(value)
     except ValidationError:
-        # A database that takes anything took it; saving it must not fail for our sake.
+        # SQLite can store a value of another type; saving must not fail because of notifications.
         return None
 
 
 def names_in(paths: Iterable[FieldPath]) -> list[str]:
-    """The relations to follow for the paths, as ``select_related`` takes them."""
+    """Return the relations of the paths, as arguments of ``select_related``."""
     return ["__".join(path.names[:-1]) for path in paths if path.hops]
 
 
@@ -212,16 +213,16 @@ def names_in(paths: Iterable[FieldPath]) -> list[str]:
 
 
 def find(declaration: ModelResource[Any], ctx: Context, values: Mapping[str, Any]) -> Model:
-    """The object with these values, with what is shown of it loaded.
+    """Return the object with these values, with all data that is shown of it loaded.
 
     Raises:
-        ObjectDoesNotExist: there is none, or none that the caller may know of.
+        ObjectDoesNotExist: the object does not exist, or the caller may not see it.
     """
     rows = declaration.rows(ctx).filter(**declaration.variables.lookups(values))
     found: Model | None = next(iter(declaration.exposed.prepare(rows, ctx)[:1]), None)
     if found is None or not may_this(declaration, ctx, "view", found):
         raise declaration.model.DoesNotExist
-    # A database may find "A-1" for "a-1"; that object has another URI.
+    # A case-insensitive database finds "A-1" for "a-1", but that object has another URI.
     if declaration.variables.texts(found) != {name: str(one) for name, one in values.items()}:
         raise declaration.model.DoesNotExist
     return found

@@ -1,10 +1,9 @@
 """Around a write: preview (dry run), cascades of a deletion, form errors, row locks and history.
 
 A preview runs forms, hooks, ``save`` and signals as usual, inside transactions that are rolled
-back, so callbacks of ``on_commit`` never run. What a transaction cannot roll back (an email, a
-file, a job that a signal puts into a queue at once) does happen: such work belongs in
-``on_commit``, and the documentation says so. Another database that is written to meanwhile would
-keep the data, so that is refused.
+back, so ``on_commit`` callbacks never run. Side effects that a transaction cannot roll back (an
+email, a file, a job that a signal enqueues immediately) do happen: as documented, they belong in
+``on_commit``. Writes to another database during a preview are rejected, since they would persist.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NOT_SHOWN = "not_shown"
 
 @contextmanager
 def taken_back(alias: str) -> Iterator[None]:
-    """Undo at the end what was written to a database, and let nothing be written to others."""
+    """Roll back at the end what was written to a database, and reject writes to others."""
     ours = _reversible(alias)
     with ExitStack() as stack:
         for other in connections:
@@ -56,14 +55,14 @@ def _rolled_back(alias: str) -> Iterator[None]:
 
 
 def _reversible(alias: str) -> list[str]:
-    """The model's own database, the default one and those that are in a transaction anyway.
+    """Return the model's own database, the default one and those that are in a transaction.
 
-    A transaction on each of them would connect to databases that nobody asks.
+    A transaction on every database would connect to databases that are not used.
     """
     found = [one.alias for one in connections.all(initialized_only=True) if one.in_atomic_block]
     default = connections[DEFAULT_DB_ALIAS].settings_dict["ENGINE"]
     if default != "django.db.backends.dummy":
-        # Notices to subscribers wait for its commit where the site named no other database.
+        # Change notifications wait for its commit, unless the site uses another database for them.
         found.append(DEFAULT_DB_ALIAS)
     return list(dict.fromkeys([alias, *found]))
 
@@ -77,15 +76,15 @@ def _refuse_writes(
 ) -> Any:
     if WRITE.match(sql):
         raise ToolError(
-            "There is no preview of this: saving also writes to the database "
-            f"{context['connection'].alias!r}, which could not be taken back. "
-            "Nothing was changed; call again without preview once you are sure."
+            "A preview is not possible: saving also writes to the database "
+            f"{context['connection'].alias!r}, which cannot be rolled back. "
+            "Nothing was changed; to write, call again without preview."
         )
     return execute(sql, params, many, context)
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What changes, field by field, between an object as it was and as it would be shown."""
+    """Return the fields that differ between two states of an object, with both values."""
     names = dict.fromkeys([*before, *after])
     return {
         name: {"from": before.get(name), "to": after.get(name)}
@@ -95,9 +94,9 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
 
 
 def not_shown(declaration: Any, written: Iterable[str]) -> list[str]:
-    """Which of these can be written and are not among what is shown.
+    """Return those of the written fields that are not shown.
 
-    All of them are named, changed or not: whether one is different would tell its value.
+    All of them are returned, changed or not: whether a field changes would reveal its value.
     """
     columns = declaration.model._meta.concrete_fields
     shown = {*declaration.exposed.schema["properties"]}
@@ -105,22 +104,22 @@ def not_shown(declaration: Any, written: Iterable[str]) -> list[str]:
     return [name for name in written if name not in shown]
 
 
-# What a deletion takes along, and what prevents it ------------------------------------------------
+# Cascade and protection of a deletion -------------------------------------------------------------
 
 # Only rows that the caller may see are counted, by model: callers must not learn how many rows that
 # they may not view refer to an object.
 
-# How many keys one statement compares with; SQLite has a limit.
+# The number of keys in one statement; SQLite limits the number of parameters.
 BATCH = 500
 
 Counts = dict[str, int]
 
 
 def cascade(obj: Model, *, alias: str, server: Any, ctx: Context) -> dict[str, Counts]:
-    """The rows that deletion takes along, and those that lose their link to what is deleted.
+    """Return the numbers of rows that a deletion deletes, and of rows whose link it sets to null.
 
-    Nothing where something protects the object: whether that matters is for deletion to say, as a
-    site may only hide what is deleted.
+    Return nothing if the object is protected: the deletion itself raises the error, unless the site
+    only marks objects as deleted.
     """
     collector = Collector(using=alias, origin=obj)
     try:
@@ -144,20 +143,20 @@ def cascade(obj: Model, *, alias: str, server: Any, ctx: Context) -> dict[str, C
 def protected(
     exc: ProtectedError | RestrictedError, obj: Model, *, alias: str, server: Any, ctx: Context
 ) -> ToolError:
-    """The refusal to delete what others refer to, with their number and model."""
+    """Return the error for a protected object, with the numbers and models of referring rows."""
     found = exc.args[1]
     count = _Count(alias, server, ctx)
     for model in {type(one) for one in found}:
         count.add(model, [one.pk for one in found if type(one) is model])
     noun = obj._meta.verbose_name
     seen = " and ".join(f"{number} {label}" for label, number in sorted(count.counts.items()))
-    why = seen or "by what you may not see"
+    why = seen or "by objects that you may not see"
     advice = " Delete those first, or have them refer to something else." if seen else ""
     return ToolError(f"This {noun} cannot be deleted while it is referred to ({why}).{advice}")
 
 
 class _Count:
-    """Counts rows by model, those that the caller may see."""
+    """Counts rows that the caller may see, by model."""
 
     def __init__(self, alias: str, server: Any, ctx: Context) -> None:
         self.counts: Counts = {}
@@ -166,15 +165,15 @@ class _Count:
         self._ctx = ctx
 
     def sure(self, model: type[Model], number: int) -> None:
-        """Count rows that the caller is known to see."""
+        """Add a number of rows that the caller is known to see."""
         if number:
             label = model._meta.label
             self.counts[label] = self.counts.get(label, 0) + number
 
     def add(self, model: type[Model], rows: QuerySet[Any] | Iterable[Any]) -> None:
-        """Count those of the rows, or of the rows with these keys, that the caller may see."""
+        """Count the rows (a queryset or keys of rows) that the caller may see."""
         if model._meta.auto_created:
-            # A table of links; what it links is counted by itself.
+            # An automatic through table; the linked rows are counted separately.
             return
         if isinstance(rows, QuerySet):
             self._add(model, Q(pk__in=rows.values("pk")))
@@ -189,7 +188,7 @@ class _Count:
 
 
 def _keys(rows: Any) -> Any:
-    """What is updated in bulk is a query; what was loaded is a list."""
+    """Return the rows of a bulk update (a queryset) as they are, and loaded rows as keys."""
     if isinstance(rows, QuerySet) and rows._result_cache is None:
         return rows
     return [one.pk for one in rows]
@@ -200,10 +199,10 @@ def _batches(keys: list[Any]) -> Iterator[list[Any]]:
         yield keys[start : start + BATCH]
 
 
-# Form errors by which a model corrects its call ---------------------------------------------------
+# Form errors that a caller can correct ------------------------------------------------------------
 
-# A message names the rule and what would be allowed. Of other rows it reveals only that a value
-# is taken. It never names a field that callers do not know.
+# A message names the rule and the allowed values. It reveals no more about other rows than that a
+# value is taken. It never names a field that callers do not know.
 
 _BY_FORMAT = {
     "date": "must be a date like 2026-12-31",
@@ -217,12 +216,12 @@ _BY_FORMAT = {
 }
 
 
-# Whose value it is, and what it is, is nobody's business.
-_HIDDEN = "something that you may not see does not allow it"
+# The message must not reveal the field or its value.
+_HIDDEN = "not allowed because of a value that you may not see"
 
 
 class ElsewhereError(ValidationError):
-    """A complaint about a field that is not in the form."""
+    """A validation error of a field that is not in the form."""
 
     def __init__(self, field: str, error: ValidationError) -> None:
         super().__init__(error.message, code=error.code, params=error.params)
@@ -232,7 +231,7 @@ class ElsewhereError(ValidationError):
 def problems_of(
     form: forms.BaseForm, sent: dict[str, Any], schemas: dict[str, Schema], known: Collection[str]
 ) -> Iterator[Problem]:
-    """What is wrong with the arguments ``sent``; ``known`` are the names that callers may read."""
+    """Yield the problems of the arguments ``sent``; ``known`` are the names callers may read."""
     for name, errors in form.errors.as_data().items():
         schema = schemas.get(name, {})
         is_shown = name in sent and not schema.get("writeOnly")
@@ -249,7 +248,7 @@ def problems_of(
 
 
 def problems_in(exc: ValidationError, known: Collection[str]) -> Iterator[Problem]:
-    """What a model or a hook found wrong while it was saving."""
+    """Yield the problems in a validation error that a model or a hook raised while saving."""
     if not hasattr(exc, "error_dict"):
         yield Problem(path="", message=" ".join(exc.messages).rstrip("."))
         return
@@ -259,7 +258,7 @@ def problems_in(exc: ValidationError, known: Collection[str]) -> Iterator[Proble
 
 
 def once(problems: Iterable[Problem]) -> list[Problem]:
-    """Each problem once: several hidden fields are one thing to the caller."""
+    """Return the problems without duplicates; those of hidden fields are the same to the caller."""
     found: list[Problem] = []
     for problem in problems:
         if problem not in found:
@@ -294,7 +293,7 @@ def _rule(
 
 
 def _no_such_row(error: ValidationError, field: forms.ModelChoiceField[Any]) -> str:
-    """A row that is hidden from the caller and one that does not exist answer alike."""
+    """Return the same message for a hidden row as for one that does not exist."""
     noun = related_noun(field)
     if not isinstance(field, forms.ModelMultipleChoiceField):
         return f"there is no such {noun}"
@@ -303,7 +302,7 @@ def _no_such_row(error: ValidationError, field: forms.ModelChoiceField[Any]) -> 
 
 
 def related_noun(field: forms.ModelChoiceField[Any]) -> str:
-    """What a field chooses one of."""
+    """Return the verbose name of the model that a field refers to."""
     assert field.queryset is not None
     return str(field.queryset.model._meta.verbose_name)
 
@@ -311,10 +310,10 @@ def related_noun(field: forms.ModelChoiceField[Any]) -> str:
 def _taken(error: ValidationError, known: Collection[str]) -> str:
     together = dict(error.params or {}).get("unique_check", ())
     if len(together) < 2:
-        return "is taken already, and has to be unique"
+        return "is already taken and must be unique"
     if set(together) <= set(known):
-        return f"this combination of {' and '.join(together)} is taken already"
-    return "this combination of values is taken already"
+        return f"this combination of {' and '.join(together)} is already taken"
+    return "this combination of values is already taken"
 
 
 def _kind(schema: Schema) -> str:
@@ -328,25 +327,25 @@ def _kind(schema: Schema) -> str:
 
 
 def begin_writing(alias: str, model: type[Model]) -> None:
-    """Make SQLite wait for its turn before anything is read.
+    """Take SQLite's write lock before anything is read.
 
-    A transaction that reads first and then finds that somebody else wrote can only fail there. This
-    statement changes no row and takes the lock of a writer.
+    An SQLite transaction that reads and then writes fails if another connection wrote in between.
+    This statement takes the write lock and changes no row.
     """
     connection = connections[alias]
     if connection.vendor != "sqlite":
         return
     quote = connection.ops.quote_name
     table, column = quote(model._meta.db_table), quote(str(model._meta.pk.column))
-    # Past Django's cursor: to a test that counts or watches statements this is none.
+    # Not through Django's cursor, so that tests that count or capture queries do not see it.
     with connection.wrap_database_errors:
         connection.connection.execute(f"UPDATE {table} SET {column} = {column} WHERE 1 = 0")  # noqa: S608
 
 
 def lock(obj: Model, alias: str) -> bool:
-    """Hold the row of an object until the transaction ends; ``False`` where no row is held.
+    """Lock the row of an object until the transaction ends; return ``False`` without row locks.
 
-    The row gate may join and group, which no database locks, so the row is held by its key alone.
+    The row rule may join and group, which databases cannot lock, so the row is locked by its key.
     """
     if not connections[alias].features.has_select_for_update:
         return False
@@ -365,10 +364,10 @@ FLAGS = {"add": 1, "change": 2, "delete": 3}
 def record(
     ctx: Context, obj: Model, key: Any, deed: Deed, *, tool: str, fields: Iterable[str] = ()
 ) -> None:
-    """Leave a ``LogEntry`` in the history of an object; without admin or user there is none.
+    """Add a ``LogEntry`` to the history of an object, unless there is no admin or no user.
 
-    ``key`` is the object's own, which a deleted one has lost. Fields are named and never their
-    values, since who reads the history may see fewer fields than who wrote.
+    ``key`` is the primary key, which a deleted object no longer has. Only the names of fields are
+    recorded, not their values, since readers of the history may see fewer fields than the writer.
     """
     if not apps.is_installed("django.contrib.admin") or not _is_user(ctx.user):
         return
@@ -387,7 +386,7 @@ def record(
 
 
 def _is_user(user: Any) -> bool:
-    """Whether the history can point to this caller: a row of the site's own table of users."""
+    """Return whether the caller is a saved user of the site's user model, as history requires."""
     from django.contrib.auth import get_user_model
 
     return isinstance(user, get_user_model()) and user.pk is not None
@@ -406,7 +405,7 @@ def _message(deed: Deed, tool: str, fields: list[str]) -> str:
 
 
 class Written:
-    """The values that some fields of an object have before it is written."""
+    """The values of some fields of an object before it is written."""
 
     def __init__(self, obj: Model, names: Iterable[str]) -> None:
         self._before = {
@@ -414,7 +413,7 @@ class Written:
         }
 
     def changed(self, obj: Model) -> list[str]:
-        """The names of the fields that are different now."""
+        """Return the names of the fields whose values have changed."""
         return [
             name
             for name, before in self._before.items()
@@ -423,12 +422,12 @@ class Written:
 
 
 def _field(obj: Model, name: str) -> Any:
-    """A form or serializer may have fields that the model has not."""
+    """Return the model field of this name; forms and serializers can have fields without one."""
     try:
         field = obj._meta.get_field(name)
     except FieldDoesNotExist:
         return None
-    # Whether links to many count as concrete depends on Django's version.
+    # Whether many-to-many fields are concrete depends on Django's version.
     return field if field.concrete or isinstance(field, ManyToManyField) else None
 
 

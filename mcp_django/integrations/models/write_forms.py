@@ -1,8 +1,7 @@
-"""Model forms that validate what a write tool saves: the author's own, or one made for the model.
+"""Model forms that validate what a write tool saves: the developer's own or a generated one.
 
-A form made for the model holds the fields that were sent. A form of the author's may look at all
-of its fields, so for a change it also gets the object's own values for the others, as from a
-browser.
+A generated form has only the fields that were sent. A developer's form may use all of its fields,
+so for an update it also gets the object's current values of the others, as from a browser.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ FLAGS = ("true", "false")
 
 
 class FormInputs(FormArguments):
-    """Reads values through a model form; ``without`` names fields that a change leaves alone."""
+    """Reads values through a model form; ``without`` names a field that updates do not write."""
 
     def __init__(self, declaration: Any, *, is_change: bool, without: str = "") -> None:
         self._declaration = declaration
@@ -67,20 +66,20 @@ class FormInputs(FormArguments):
         self.emptiable = [name for name, field in self._fields.items() if _can_be_emptied(field)]
 
     def form_class(self, declaration: Any, *, is_change: bool) -> Any:
-        """The class of the form."""
+        """Return the class of the form."""
         return _form_class(declaration)
 
     def left_out(self, form_class: Any, *, is_change: bool) -> Collection[str]:
-        """Fields that no argument fills: a class that has a form says itself what is written."""
+        """Return fields of the form that are not arguments; by default none."""
         return ()
 
     def _property(self, name: str, *, is_change: bool) -> Schema:
         schema = with_limits(self._shape["properties"][name], self._rules(name))
         if is_change:
-            # What is left out stays as it is.
+            # A field that is not sent keeps its value.
             schema.pop("default", None)
         if schema.get("type") == "string" and "default" in schema:
-            # The default of a decimal may be written as a number.
+            # The default of a decimal field may be a number.
             schema["default"] = str(schema["default"])
         field = self._fields[name]
         if isinstance(field, forms.ModelChoiceField):
@@ -93,7 +92,7 @@ class FormInputs(FormArguments):
         return schema
 
     def _rules(self, name: str) -> list[Any]:
-        """The validators of the form field and of the model field behind it."""
+        """Return the validators of the form field and of its model field."""
         columns = {one.name: one for one in self._declaration.model._meta.concrete_fields}
         rules = [*self._fields[name].validators]
         if name in columns and not columns[name].is_relation:
@@ -101,12 +100,12 @@ class FormInputs(FormArguments):
         return [rule for index, rule in enumerate(rules) if rule not in rules[:index]]
 
     def look_over(self, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """What is wrong with the values at a glance."""
+        """Yield problems of the values that can be found without the database."""
         for name, value in values.items():
             field = self._fields[name]
             rule = wrong_kind(value, self.json_schema["properties"].get(name, {}))
             if isinstance(field, forms.BooleanField) and str(value).lower() not in FLAGS:
-                # A checkbox would take any other text for a yes.
+                # A checkbox accepts any other text as true.
                 rule = of_kind("boolean")
             if rule is not None:
                 yield Problem(path=name, value=value, message=rule)
@@ -114,10 +113,10 @@ class FormInputs(FormArguments):
                 yield from _key_problems(field, name, value)
 
     def bind(self, ctx: Context, call: Any, instance: Any) -> Any:
-        """The valid form.
+        """Return the valid form.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: a value is not valid; the caller can correct it.
         """
         moments = _moments(instance)
         form = self._form(call, instance)
@@ -147,13 +146,13 @@ class FormInputs(FormArguments):
         return part
 
     def _values(self, call: Any) -> dict[str, Any]:
-        """What the caller sent, as the form's widgets would hand it over."""
+        """Return what the caller sent as form data, as the form's widgets expect it."""
         emptied = {name: _nothing(self._fields[name]) for name in call.clear}
         data = self.data({**call.values, **emptied}, prefix=self._form_class.prefix)
         return {key: _as_stored(value) for key, value in data.items()}
 
     def _current(self, form: forms.BaseModelForm[Any], call: Any) -> dict[str, Any]:
-        """The object's own values of the fields that were not sent."""
+        """Return the object's current values of the fields that were not sent, as form data."""
         data: dict[str, Any] = {}
         for name, field in form.fields.items():
             if name in call.written or field.disabled or not is_shown(field):
@@ -176,12 +175,12 @@ def _form_class(declaration: Any) -> Any:
             f"{declaration.model.__name__}."
         )
     if declaration.write_fields is not None:
-        declaration.refuse("has a form and write_fields; the form says what can be written.")
+        declaration.refuse("has a form and write_fields; the form defines what can be written.")
     return form
 
 
 def _moments(instance: Any) -> dict[str, Any]:
-    """The moments of an object, before a form writes into it."""
+    """Return the datetimes and times of an object before a form changes it."""
     if instance is None:
         return {}
     named = {
@@ -193,49 +192,49 @@ def _moments(instance: Any) -> dict[str, Any]:
 
 
 def _keep_moments(form: Any, moments: Mapping[str, Any], written: Collection[str]) -> None:
-    """Give back what a form cut off moments that it was to leave alone.
+    """Restore datetimes and times that were not to be written and that the form truncated.
 
-    An input shows no microseconds, and one with a format of its own perhaps no seconds.
+    Inputs show no microseconds, and those with a format of their own possibly no seconds.
     """
     for name, moment in moments.items():
         field = form.fields.get(name)
         if field is None or name in written:
             continue
         read = form[name].initial if field.disabled else form[name].data
-        # Where the form decided on another moment, it is meant.
+        # If the form has set another time itself, keep that one.
         if form.cleaned_data.get(name) == field.clean(read):
             form.cleaned_data[name] = moment
             setattr(form.instance, name, moment)
 
 
 def _can_be_emptied(field: forms.Field) -> bool:
-    """Whether nothing is a value of the field that JSON could not say otherwise."""
+    """Return whether the field can be empty and JSON has no value, such as [] or false, for it."""
     says_so = (forms.BooleanField, forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
     is_flag = isinstance(field, says_so) and not isinstance(field, forms.NullBooleanField)
     return not field.required and not is_flag
 
 
 def _nothing(field: forms.Field) -> Any:
-    # To a JSON field an empty text is a text.
+    # For a JSON field, "" is a value.
     return None if isinstance(field, forms.JSONField) else ""
 
 
 def _as_stored(value: Any) -> Any:
-    """A moment without its offset where the site keeps none, which a form would not see to."""
+    """Return a datetime without its offset if the site has no time zones; forms do not do this."""
     is_moment = hasattr(value, "utcoffset") and hasattr(value, "date")
     if is_moment and not settings.USE_TZ and timezone.is_aware(value):
         return timezone.make_naive(value, timezone.get_default_timezone())
     return value
 
 
-# The form where the author names none -------------------------------------------------------------
+# The generated form -------------------------------------------------------------------------------
 
-# It validates what Django's own model forms validate. A change names only some fields, so rules
-# over several fields are checked with the values that the others have.
+# It validates what Django's own model forms validate. An update has only some fields, so rules
+# about several fields are checked with the current values of the others.
 
 
 def _write_form(model: type[Model], fields: Sequence[str]) -> type[forms.ModelForm[Any]]:
-    """A form class for these fields of a model."""
+    """Return a form class for these fields of a model."""
     made: type[forms.ModelForm[Any]] = forms.modelform_factory(
         model, form=WriteForm, fields=list(fields)
     )
@@ -243,11 +242,11 @@ def _write_form(model: type[Model], fields: Sequence[str]) -> type[forms.ModelFo
 
 
 class WriteForm(_ModelForm):
-    """Validates a new object, or a change of some fields of an existing one: those in ``only``."""
+    """Validates a new object, or an update of those fields of an object that are in ``only``."""
 
     def __init__(self, *, only: Sequence[str] | None = None, **options: Any) -> None:
         if only is not None:
-            # The values of the others are not even read, which for links are rows without an end.
+            # The values of the others are not loaded: a many-to-many relation can have many rows.
             self._meta = copy(type(self)._meta)
             self._meta.fields = list(only)
         super().__init__(**options)
@@ -262,14 +261,14 @@ class WriteForm(_ModelForm):
         super()._post_clean()  # type: ignore[misc]
         if self.instance._state.adding or self.errors:
             return
-        # Above, rules that also look at a field that was not sent were left out.
+        # ``super()`` has skipped constraints that include fields that were not sent.
         try:
             self.instance.validate_constraints()
         except ValidationError as exc:
             self._update_errors(exc)
 
     def validate_unique(self) -> None:
-        """Check uniqueness, also of combinations with fields that were not sent."""
+        """Validate uniqueness, also of combinations with fields that were not sent."""
         if self.instance._state.adding:
             super().validate_unique()
             return
@@ -279,7 +278,7 @@ class WriteForm(_ModelForm):
             self._update_errors(exc)
 
     def save(self, commit: bool = True) -> Any:  # noqa: FBT001, FBT002 - Django's signature
-        """Save the object; a new one never over another that got the same key meanwhile."""
+        """Save the object; a new one never overwrites a row that has got the same key meanwhile."""
         if not commit or self.errors or not self.instance._state.adding:
             return super().save(commit)
         self.instance.save(force_insert=True)
@@ -287,7 +286,7 @@ class WriteForm(_ModelForm):
         return self.instance
 
     def _update_errors(self, errors: ValidationError) -> None:
-        """A model's ``clean`` may complain of a field that is not in the form."""
+        """Add errors, also of fields that are not in the form, as a model's ``clean`` may raise."""
         if hasattr(errors, "error_dict"):
             placed: dict[str, list[Any]] = {}
             for name, found in errors.error_dict.items():
@@ -301,7 +300,7 @@ class WriteForm(_ModelForm):
 
 
 def _fits(value: dt.timedelta) -> None:
-    """Refuse what some databases cannot hold, before they say so."""
+    """Raise ``ValidationError`` for a duration that some databases cannot store."""
     try:
         bounded_duration(value)
     except ValueError as exc:
@@ -310,23 +309,23 @@ def _fits(value: dt.timedelta) -> None:
 
 # Keys of related rows -----------------------------------------------------------------------------
 
-# A form accepts only keys of rows that the caller may see. Where the related model is registered
-# on the same server, its row rule (``get_queryset``) decides. A key outside of it is refused with
-# the same words as one that does not exist.
+# A form accepts only keys of rows that the caller may see. If the related model is registered on
+# the same server, its row rule (``get_queryset``) decides. The error for any other key is the same
+# as for one that does not exist.
 
 MAX_KEYS = 1000
-# The longest integer that a driver takes.
+# The largest integer that database drivers accept.
 MAX_INTEGER = 2**63 - 1
 
 
 def limit_keys(fields: Mapping[str, Any], names: Iterable[str], server: Any, ctx: Context) -> None:
-    """Narrow the rows that fields of a form or serializer accept to what the caller may see."""
+    """Limit the rows that form or serializer fields accept to those that the caller may see."""
     for field in _choosing(fields[name] for name in names if name in fields):
         field.queryset = limited(field.queryset.all(), server, ctx)
 
 
 def _choosing(fields: Iterable[Any]) -> Iterator[Any]:
-    """The fields that choose among rows, those of nested serializers, too."""
+    """Yield the fields that have a queryset, including those of nested serializers."""
     for field in fields:
         inner = getattr(field, "child_relation", None) or getattr(field, "child", None)
         if inner is not None:
@@ -340,9 +339,9 @@ def _choosing(fields: Iterable[Any]) -> Iterator[Any]:
 def keep_hidden_links(
     values: MutableMapping[str, Any], instance: Model, server: Any, ctx: Context
 ) -> None:
-    """Leave the links to rows that the caller cannot see, as nobody removes what is hidden.
+    """Keep many-to-many links to rows that the caller cannot see.
 
-    A list of keys replaces the links of an object, and could name the visible ones only.
+    A list of keys replaces all links of an object, but the caller can name only visible rows.
     """
     for name in {field.name for field in instance._meta.many_to_many} & {*values}:
         linked: QuerySet[Any] = getattr(instance, name).all()
@@ -353,7 +352,7 @@ def keep_hidden_links(
 
 
 def _key_problems(field: Any, name: str, value: Any) -> Iterator[Problem]:
-    """What is wrong with keys that a database would stumble over."""
+    """Yield problems of keys that would cause database errors."""
     if not isinstance(field, forms.ModelMultipleChoiceField) or not isinstance(value, list):
         return
     if len(value) > MAX_KEYS:
@@ -367,22 +366,22 @@ def _key_problems(field: Any, name: str, value: Any) -> Iterator[Problem]:
 
 def _is_out_of_range(key: Any) -> bool:
     text = str(key).strip().lstrip("+-")
-    # A longer text is no number that Python reads.
+    # The length is checked first: Python refuses to convert very long numbers.
     return text.isdecimal() and (len(text) > 19 or int(text) > MAX_INTEGER)
 
 
 # Fields that callers may write --------------------------------------------------------------------
 
-# What an HTML form could not have either, or what Django fills itself.
+# Fields that an HTML form could not have either, or that Django sets itself.
 _NOT_EDITABLE = "is not editable"
 
 
 def writable_fields(declaration: Any) -> list[str]:
-    """The names of the fields that callers may write: ``write_fields``, or what is exposed.
+    """Return the names of the fields that callers may write: ``write_fields``, or exposed ones.
 
     Raises:
-        ImproperlyConfigured: one of ``write_fields`` cannot be written through JSON, or none is
-            left.
+        ImproperlyConfigured: one of ``write_fields`` cannot be written through JSON, or there are
+            no fields to write.
     """
     if declaration.write_fields is None:
         names = list(_exposed_and_writable(declaration))
@@ -393,12 +392,12 @@ def writable_fields(declaration: Any) -> list[str]:
             if problem:
                 declaration.refuse(f"write_fields: {name!r} {problem}.")
     if not names:
-        declaration.refuse("there is nothing to write; name fields of the model in write_fields.")
+        declaration.refuse("no field can be written; name fields of the model in write_fields.")
     return names
 
 
 def _exposed_and_writable(declaration: Any) -> Iterator[str]:
-    """The exposed fields that can be written; ``customer_id`` stands for ``customer``."""
+    """Yield the exposed fields that can be written; ``customer_id`` means ``customer``."""
     options = declaration.model._meta
     attnames = {f.attname: f.name for f in options.concrete_fields}
     for path in declaration.fields:
@@ -408,34 +407,31 @@ def _exposed_and_writable(declaration: Any) -> Iterator[str]:
 
 
 def _problem(model: type[Model], name: str) -> str:
-    """Why a field cannot be written, as the end of a sentence; empty when it can."""
+    """Return why a field cannot be written, as the end of a sentence; empty if it can."""
     options = model._meta
     if "__" in name:
-        return "belongs to another model; write_fields are the model's own"
+        return "belongs to another model; write_fields must be fields of the model itself"
     try:
         field: Any = options.get_field(name)
     except FieldDoesNotExist:
         known = [f.name for f in (*options.concrete_fields, *options.many_to_many)]
         nearest = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; there are {', '.join(known)}"
-        return f"is no field of {options.label}{hint}"
-    # Whether links to many count as concrete depends on Django's version.
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; choices: {', '.join(known)}"
+        return f"is not a field of {options.label}{hint}"
+    # Whether many-to-many fields are concrete depends on Django's version.
     if field.auto_created or not (field.concrete or isinstance(field, ManyToManyField)):
-        return "is no column of the model; write it from the other side"
+        return "is not a column of the model; write it on the related model"
     if isinstance(field, FileField):
         return (
-            "is a file, which JSON cannot carry; leave it out, or take its contents in a field of "
-            "your own form (form = …)"
+            "is a file, which JSON cannot contain; leave it out, or accept its content in a field "
+            "of your own form (form = …)"
         )
     if isinstance(field, ManyToManyField) and not _is_plain(field):
-        return (
-            "has a model of its own between the two (through=…); expose that model, and write its "
-            "rows"
-        )
+        return "has its own intermediate model (through=…); expose that model, and write its rows"
     if not field.editable or getattr(field, "generated", False):
         return _NOT_EDITABLE
     if field.formfield() is None:
-        return "has no form field; name a form that has one (form = …)"
+        return "has no form field; set a form that has one (form = …)"
     return ""
 
 
@@ -445,15 +441,15 @@ def _is_plain(field: Any) -> bool:
 
 # Required columns that callers do not write -------------------------------------------------------
 
-# A form leaves such columns out, and with them the model's rule that they are not empty. A class
-# that has them is therefore refused; where a hook is to fill them, the saved object is checked.
+# A generated form leaves such columns out, so it does not check that they have a value. Therefore a
+# class with such columns is rejected; if a hook is to set them, the saved object is checked.
 
 
 def check_filled(declaration: WriteHooks[Any], written: Iterable[str]) -> None:
-    """Refuse a ``create`` that leaves a column empty which the model says is never empty.
+    """Check that a ``create`` tool sets every column that the model requires.
 
     Raises:
-        ImproperlyConfigured: saying what to write.
+        ImproperlyConfigured: a required column is not set; the message says what to write.
     """
     is_made_here = not (declaration.form or declaration.serializer or declaration.form_reader)
     has_hook = declaration.is_overridden("perform_create")
@@ -463,14 +459,14 @@ def check_filled(declaration: WriteHooks[Any], written: Iterable[str]) -> None:
     if missing:
         names = ", ".join(repr(field.name) for field in missing)
         declaration.refuse(
-            f"create needs {names}, which {declaration.model.__name__} requires: "
-            f"{_way_out(missing)}, give it a default, set it in perform_create, or leave 'create' "
-            "out of tools."
+            f"create does not set {names}, which {declaration.model.__name__} requires: "
+            f"{_way_out(missing)}, give it a default, set it in perform_create, or remove 'create' "
+            "from tools."
         )
 
 
 def empty_ones(obj: Model, written: Iterable[str]) -> ValidationError | None:
-    """What is wrong with an object: the columns that nobody filled."""
+    """Return a validation error for the required columns of an object that are empty, if any."""
     empty = {
         field.name: ValidationError("This field is required.", code="required")
         for field in _unwritten(type(obj), written)
@@ -480,7 +476,7 @@ def empty_ones(obj: Model, written: Iterable[str]) -> ValidationError | None:
 
 
 def _unwritten(model: type[Model], written: Iterable[str]) -> Iterator[Field[Any, Any]]:
-    """The columns that have to be filled by somebody, and are not among those that are written."""
+    """Yield the columns that must be set explicitly and are not among the written ones."""
     known = {*written}
     for field in model._meta.concrete_fields:
         if field.name not in known and _has_to_be_filled(field):
@@ -491,22 +487,22 @@ def _has_to_be_filled(field: Any) -> bool:
     if field.null or field.blank or field.auto_created or getattr(field, "generated", False):
         return False
     if isinstance(field, OrderWrt) or getattr(field.remote_field, "parent_link", False):
-        # Saving fills these.
+        # Django sets these when it saves the object.
         return False
     if field.has_default() or field.db_default is not NOT_PROVIDED:
         return False
-    # A field of another package may fill itself.
+    # A custom field may set its own value in ``pre_save``.
     return bool(type(field).pre_save.__module__.startswith("django."))
 
 
 def _fills_itself(model: type[Model]) -> bool:
-    """Whether the model has code of its own in which it may fill what is missing."""
+    """Return whether the model overrides ``save`` or ``clean``, which may set missing values."""
     return model.save is not Model.save or model.clean is not Model.clean
 
 
 def _way_out(missing: list[Field[Any, Any]]) -> str:
     if any(isinstance(field, FileField) for field in missing):
-        return "a file cannot be written (name a form that makes it, form = …)"
+        return "a file cannot be written (set a form that creates it, form = …)"
     if not all(field.editable for field in missing):
-        return "what is not editable cannot be written"
+        return "a field that is not editable cannot be written"
     return "add it to write_fields" if len(missing) == 1 else "add them to write_fields"

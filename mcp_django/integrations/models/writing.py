@@ -2,7 +2,7 @@
 
 A write runs in a transaction and ends with a check against the row rule (``get_queryset``): an
 object that the caller could not see afterwards is not saved, so that a caller cannot move an
-object into, or out of, another tenant. A preview does all of it and rolls it back.
+object into, or out of, another tenant. A preview does the same and rolls it back.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ logger = logging.getLogger("mcp_django")
 
 # Arguments of a write -----------------------------------------------------------------------------
 
-# Which object, what to write, and whether it is a preview only. They are read in two steps. Names
-# and kinds are checked before the call is authorized to run. Values are validated within its
-# transaction, by a form or serializer that knows the object, since the rules may depend on rows
-# and on the caller.
+# The key of the object, the values, and whether the call is a preview. They are validated in two
+# steps. Names and types are checked before the call is authorized to run. Values are validated
+# within its transaction, by a form or serializer that has the object, since the rules may depend on
+# rows and on the caller.
 
 PREVIEW = "preview"
 CLEAR = "clear"
@@ -82,10 +82,10 @@ CLEAR = "clear"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteCall:
-    """What a caller wants written.
+    """The parsed arguments of a write.
 
-    ``key`` names the object, ``clear`` the fields to be emptied: ``null`` cannot say it, as some
-    clients send it for every argument that they leave out.
+    ``key`` identifies the object. ``clear`` names the fields to empty: ``null`` does not empty a
+    field, as some clients send it for every argument that they leave out.
     """
 
     values: Mapping[str, Any]
@@ -95,45 +95,45 @@ class WriteCall:
 
     @property
     def written(self) -> list[str]:
-        """The names of the fields that the caller spoke of."""
+        """The names of the fields that the call sets or empties."""
         return [*self.values, *self.clear]
 
 
 class Previewing:
-    """The dry run of a write tool, as ``Tool.dry_run`` has it."""
+    """The dry run of a write tool, for ``Tool.dry_run``."""
 
     def is_one(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether it is the preview that is called for."""
+        """Return whether the call is a preview."""
         call: WriteCall = arguments["call"]
         return call.preview
 
     def of(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments of the preview."""
+        """Return the arguments of the preview."""
         return {**arguments, "call": replace(arguments["call"], preview=True)}
 
 
 class Inputs(Protocol):
-    """What validates the values: a form, or a serializer."""
+    """Validates the values, by a form or a serializer."""
 
     properties: dict[str, Schema]
     required: list[str]
     emptiable: list[str]
 
     def look_over(self, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """What is wrong with the values at a glance."""
+        """Yield problems of the values that can be found without the database."""
         ...
 
     def bind(self, ctx: Context, call: WriteCall, instance: Any) -> Any:
-        """The valid form or serializer, for a new object or an existing one.
+        """Return the valid form or serializer, for a new object or an existing one.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: a value is not valid; the caller can correct it.
         """
         ...
 
 
 class WriteArguments:
-    """Reads the arguments of a write tool; the function gets one ``call``."""
+    """Parses the arguments of a write tool; the function gets one ``call``."""
 
     def __init__(
         self, of: str, *, key: Key | None, inputs: Inputs | None, files: Collection[str] = ()
@@ -141,7 +141,7 @@ class WriteArguments:
         self._inputs = inputs
         self._key = key
         written = inputs.properties if inputs is not None else {}
-        # What is shown and cannot be written is worth a word of its own.
+        # Files that are shown but cannot be written have an error message of their own.
         self._files = [name for name in files if name not in written]
         emptiable = inputs.emptiable if inputs is not None and key is not None else []
         self._head = arguments(of, _head(key, emptiable))
@@ -164,7 +164,7 @@ class WriteArguments:
         """Return the ``call``; does not query the database.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: an argument is not valid; the caller can correct it.
         """
         values = drop_nulls(decode_arguments(raw), self._shape, self._shape)
         if problems := [*islice(self._unknown(values), MAX_KEPT_PROBLEMS)]:
@@ -190,7 +190,7 @@ class WriteArguments:
         return {"call": call}
 
     def _unknown(self, values: dict[str, Any]) -> Iterator[Problem]:
-        """Names that are no argument; with them, the key that may have been meant by one."""
+        """Yield problems for unknown names, and for a missing key, which one of them may mean."""
         known = {name: one for name, one in values.items() if name not in self._files}
         for name in values.keys() - known.keys():
             yield Problem(path=name, message="is a file, which cannot be written here")
@@ -201,7 +201,7 @@ class WriteArguments:
 
 
 def _head(key: Key | None, emptiable: Sequence[str]) -> dict[str, Argument]:
-    """What is not a value of a field."""
+    """Return the arguments that are not values of fields."""
     named: dict[str, Argument] = {}
     if key is not None:
         named[key.name] = Argument(annotation=key.annotation, required=True)
@@ -213,7 +213,7 @@ def _head(key: Key | None, emptiable: Sequence[str]) -> dict[str, Argument]:
         )
     named[PREVIEW] = Argument(
         annotation=bool,
-        description="True answers with what would change, and changes nothing.",
+        description="True: return what would change, and change nothing.",
         default=False,
     )
     return named
@@ -222,11 +222,11 @@ def _head(key: Key | None, emptiable: Sequence[str]) -> dict[str, Argument]:
 def _contradictions(values: Mapping[str, Any], clear: Sequence[str]) -> Iterator[Problem]:
     for name in clear:
         if name in values:
-            yield Problem(path=name, message="is to be emptied and has a value; send one of them")
+            yield Problem(path=name, message="has a value and is also in clear; send only one")
 
 
 def _unstorable(value: Any, path: Path) -> Iterator[Problem]:
-    """Text that no database keeps, at any depth."""
+    """Yield problems of text at any depth that databases cannot store."""
     if isinstance(value, str):
         try:
             without_nul(value)
@@ -243,7 +243,7 @@ def _unstorable(value: Any, path: Path) -> Iterator[Problem]:
 
 # Writing ------------------------------------------------------------------------------------------
 
-# Keys that the database counts up, whatever happens to the row.
+# Keys from a database sequence, which also advances if the row is rolled back.
 COUNTED = (AutoField, BigAutoField, SmallAutoField)
 
 
@@ -255,10 +255,10 @@ class Writer:
     tool: str
     inputs: Inputs | None = None
 
-    # What the tools do ----------------------------------------------------------------------------
+    # Functions of the tools ----
 
     def create(self, ctx: Context, given: dict[str, Any]) -> Any:
-        """Save a new object and show it."""
+        """Save a new object and return it."""
         call: WriteCall = given["call"]
         if not self.declaration.has_permission(ctx, "add"):
             raise PermissionDenied(f"You may not add {self.declaration.nouns}.")
@@ -276,7 +276,7 @@ class Writer:
         return _unseen("It was saved.") if shown is None else shown
 
     def update(self, ctx: Context, given: dict[str, Any]) -> Any:
-        """Change the named fields of an object and show it."""
+        """Change the given fields of an object and return it."""
         call: WriteCall = given["call"]
         if not call.written:
             assert self.inputs is not None
@@ -299,12 +299,12 @@ class Writer:
         return _unseen("It was changed.") if shown is None else shown
 
     def delete(self, ctx: Context, given: dict[str, Any]) -> Any:
-        """Delete an object and say what went with it."""
+        """Delete an object and return the numbers of deleted and detached rows."""
         call: WriteCall = given["call"]
         with self._writing(call) as alias:
             obj = self._find(ctx, call, "delete", alias)
             gone = cascade(obj, alias=alias, server=self.declaration.server, ctx=ctx)
-            # Deletion takes the key from an object.
+            # Django removes the primary key of a deleted object.
             kept = copy.copy(obj)
             try:
                 self._checked(self.declaration.perform_delete, ctx, obj)
@@ -320,7 +320,7 @@ class Writer:
     def _really_gone(
         self, ctx: Context, obj: Model, gone: dict[str, Counts], alias: str
     ) -> dict[str, Counts]:
-        """A site may keep the row and only hide it, and then nothing else went with it."""
+        """Return the counts after a deletion; a row that was only hidden has no cascade."""
         model = self.declaration.model
         if not model._base_manager.using(alias).filter(pk=obj.pk).exists():
             return gone
@@ -331,7 +331,7 @@ class Writer:
 
     @contextmanager
     def _writing(self, call: WriteCall) -> Iterator[str]:
-        """A transaction on the database of the model, which a preview takes back."""
+        """Open a transaction on the database of the model, which a preview rolls back."""
         alias = router.db_for_write(self.declaration.model)
         around = taken_back(alias) if call.preview else transaction.atomic(using=alias)
         try:
@@ -340,22 +340,22 @@ class Writer:
                 yield alias
                 _check_deferred(alias)
         except (IntegrityError, DataError) as exc:
-            logger.warning("The database refused what %s wrote.", self.tool, exc_info=exc)
+            logger.warning("The database rejected what %s wrote.", self.tool, exc_info=exc)
             raise ToolError(
-                "The database refused this, and nothing was changed: a value that has to be "
-                "unique is taken, one is missing or does not fit, or what it refers to is gone."
+                "The database rejected the values, and nothing was changed: a value that must be "
+                "unique is taken, a value is missing or does not fit, or a related row is gone."
             ) from exc
 
     def _find(self, ctx: Context, call: WriteCall, deed: Deed, alias: str) -> Model:
-        """The object, held until the end; hidden and missing ones answer alike."""
+        """Return the object, locked until the end; hidden and missing ones raise the same error."""
         declaration = self.declaration
         key = {declaration.lookup.name: call.key}
         rows = declaration.rows(ctx).using(alias).filter(**key)
         obj = first(declaration, ctx, rows, key)
         if lock(obj, alias):
-            # Somebody else may have changed it while we waited.
+            # Another transaction may have changed it before the lock was acquired.
             obj = first(declaration, ctx, rows.all(), key)
-        # A class with rules of its own is asked about the object, whatever it says of the model.
+        # Called with the object, regardless of the result for the model.
         if not declaration.has_permission(ctx, deed, obj):
             raise PermissionDenied(f"You may not {deed} this {declaration.noun}.")
         return obj
@@ -368,14 +368,14 @@ class Writer:
             raise ToolError(str(exc)) from exc
 
     def _checked(self, perform: Callable[[Context, Any], Any], ctx: Context, subject: Any) -> Any:
-        """Run a hook; what a model finds wrong while it is saved may be a hidden value."""
+        """Run a hook; a validation error from saving must not reveal hidden values."""
         try:
             return perform(ctx, subject)
         except ValidationError as exc:
             raise self._refusal(exc) from exc
 
     def _saved_new(self, ctx: Context, form: Any) -> Any:
-        """Save a new object; of what a hook was to fill, nothing is left empty.
+        """Save a new object, and check that the hook has set all required columns.
 
         Raises:
             ToolError: a column that the model requires has no value.
@@ -391,7 +391,7 @@ class Writer:
         return saved
 
     def _left_empty(self, form: Any, saved: Any) -> ValidationError | None:
-        # The author's own form or serializer says itself what may be left empty.
+        # The developer's own form or serializer decides what may be empty.
         if not isinstance(form, WriteForm):
             return None
         return empty_ones(form.instance if saved is None else saved, form.fields)
@@ -406,25 +406,25 @@ class Writer:
         return {NOT_SHOWN: names} if names else {}
 
     def _shown(self, ctx: Context, obj: Model, alias: str) -> dict[str, Any] | None:
-        """The object as ``get`` would show it; ``None`` for a caller who may not view it.
+        """Return the object as ``get`` shows it; ``None`` for a caller who may not view it.
 
         Raises:
-            ToolError: it is outside of the row gate.
+            ToolError: the row rule does not include the object.
         """
         declaration = self.declaration
         rows = declaration.rows(ctx).using(alias).filter(pk=obj.pk)
         found = declaration.exposed.prepare(rows, ctx).first()
         if found is None:
             raise ToolError(
-                f"Nothing was changed: afterwards this {declaration.noun} would be one that you "
-                "may not see. Leave out, or change, what says whose it is."
+                f"Nothing was changed: you would lose access to this {declaration.noun}. Leave "
+                "out, or change, the field that sets its owner."
             )
         if not may_this(declaration, ctx, "view", found):
             return None
         return declaration.exposed.dump(found, ctx)
 
     def _without_key(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """What a preview may promise: the next number is another one when it is saved."""
+        """Return the data without a generated key, which is another one when it is saved."""
         key = self.declaration.model._meta.pk
         is_counted = isinstance(key, COUNTED)
         return {
@@ -441,18 +441,18 @@ def _unseen(words: str) -> ToolResult:
 
 
 def _check_deferred(alias: str) -> None:
-    """Ask a database that checks references at the commit now, while it can still be said."""
+    """Check deferred constraints now, while an error can still be reported to the caller."""
     if connections[alias].vendor == "postgresql":
         connections[alias].check_constraints()
 
 
 # Tools that write ---------------------------------------------------------------------------------
 
-PREVIEWED = "With preview it answers what would change, and changes nothing."
-# What an answer has beside the fields of an object.
+PREVIEWED = "With preview it returns what would change, and changes nothing."
+# Members of a result besides the fields of an object.
 _CHANGES: Schema = {
     "type": "object",
-    "description": "Of a preview: field by field what was and what would be.",
+    "description": "In a preview: the old and the new value of each field that would change.",
     "additionalProperties": {
         "type": "object",
         "properties": {"from": {}, "to": {}},
@@ -462,14 +462,14 @@ _CHANGES: Schema = {
 _NOT_SHOWN: Schema = {
     "type": "array",
     "items": {"type": "string"},
-    "description": "Of a preview: what would be written and is not shown.",
+    "description": "In a preview: fields that would be written and are not shown.",
 }
 _COUNTS: Schema = {"type": "object", "additionalProperties": {"type": "integer"}}
 _IS_PREVIEW: Schema = {"type": "boolean", "description": "Nothing was changed."}
 
 
 def create_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
-    """The tool that saves a new object."""
+    """Return the tool that saves a new object."""
     name = name or f"create_{declaration.singular}"
     inputs = _inputs(declaration, is_change=False)
     check_filled(declaration, inputs.properties)
@@ -487,11 +487,11 @@ def create_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
 
 
 def update_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
-    """The tool that changes some fields of an object."""
+    """Return the tool that changes some fields of an object."""
     name = name or f"update_{declaration.singular}"
     key = declaration.lookup
     inputs = _inputs(declaration, is_change=True, without=key.name)
-    words = f"Change the fields of one {declaration.noun} that are sent, and leave the others."
+    words = f"Change the fields of one {declaration.noun} that are sent, and no others."
     return Tool(
         **_common(declaration, name, "change"),
         description=_words(declaration, words),
@@ -506,9 +506,9 @@ def update_tool(declaration: WriteHooks[Any], *, name: str = "") -> Tool:
 
 
 def delete_tool(declaration: WriteHooks[Any]) -> Tool:
-    """The tool that deletes an object."""
+    """Return the tool that deletes an object."""
     name = f"delete_{declaration.singular}"
-    words = f"Delete one {declaration.noun} with all that depends on it, which the answer counts."
+    words = f"Delete one {declaration.noun} and what depends on it; the result has the counts."
     return Tool(
         **_common(declaration, name, "delete"),
         description=_words(declaration, words),
@@ -525,10 +525,10 @@ _DELETED: Schema = {
         "deleted": {**_COUNTS, "description": "How many objects of each model were deleted."},
         "detached": {
             **_COUNTS,
-            "description": "How many of each model referred to them, and now to nothing.",
+            "description": "How many objects of each model lost their reference to them.",
         },
         PREVIEW: _IS_PREVIEW,
-        "cascade": {**_COUNTS, "description": "Of a preview: what would be deleted."},
+        "cascade": {**_COUNTS, "description": "In a preview: what would be deleted."},
     },
 }
 
@@ -541,22 +541,24 @@ def _common(declaration: WriteHooks[Any], name: str, deed: Any) -> dict[str, Any
         "scopes": declaration.needed_scopes(deed),
         "read_only": False,
         "dry_run": Previewing(),
-        # On another database the writer opens the transaction alone.
+        # On another database, only the writer itself opens a transaction.
         "atomic": True if on_default else None,
     }
 
 
 def _inputs(declaration: WriteHooks[Any], *, is_change: bool, without: str = "") -> Inputs:
-    # In the language that the site was written in; at registration no other is known.
+    # Untranslated: the language of callers is not known at registration.
     with override(None):
         inputs: Inputs = _reader(declaration)(declaration, is_change=is_change, without=without)
     if not inputs.properties:
-        declaration.refuse(f"there is nothing to write but {without!r}, which names the object.")
+        declaration.refuse(
+            f"no field can be written except {without!r}, which identifies the object."
+        )
     for name in (PREVIEW, CLEAR):
         if name in inputs.properties:
             declaration.refuse(
-                f"{name!r} can be written and is an argument of every write tool; leave it out of "
-                "write_fields, or give it another name in a form (form = …)."
+                f"{name!r} is a field to write and also an argument of every write tool; leave it "
+                "out of write_fields, or give it another name in a form (form = …)."
             )
     return inputs
 
@@ -576,13 +578,13 @@ def _files(declaration: WriteHooks[Any]) -> list[str]:
 
 
 def _object_schema(declaration: WriteHooks[Any], inputs: Inputs) -> Schema:
-    """The object, or of a preview what would change: so nothing in it is required."""
+    """Return the schema of the object or of its preview; therefore no property is required."""
     schema = declaration.exposed.schema
     for name in (PREVIEW, "changes", NOT_SHOWN):
         if name in schema["properties"]:
             declaration.refuse(
-                f"fields has {name!r}, which a write tool answers in a preview; leave it out of "
-                "fields, or leave the write tools away."
+                f"fields has {name!r}, which is a member of the preview of a write tool; remove it "
+                "from fields, or remove the write tools."
             )
     return {
         "type": "object",
@@ -591,7 +593,7 @@ def _object_schema(declaration: WriteHooks[Any], inputs: Inputs) -> Schema:
 
 
 def _of_preview(declaration: WriteHooks[Any], inputs: Inputs) -> dict[str, Schema]:
-    """What a preview has instead of the fields."""
+    """Return the properties of a preview, which replace the fields."""
     found = {PREVIEW: _IS_PREVIEW, "changes": _CHANGES}
     return found | ({NOT_SHOWN: _NOT_SHOWN} if not_shown(declaration, inputs.properties) else {})
 

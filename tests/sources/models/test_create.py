@@ -78,7 +78,7 @@ def test_the_schema_comes_from_the_model_and_its_validators() -> None:
         "preview": {
             "type": "boolean",
             "default": False,
-            "description": "True answers with what would change, and changes nothing.",
+            "description": "True: return what would change, and change nothing.",
         },
     }
 
@@ -145,7 +145,7 @@ def test_a_taken_value_is_said_to_be_taken() -> None:
     order("N1")
     sent = {"number": "N1", "customer": customer().pk, "placed_at": PLACED}
     result = writer(Order, fields=ORDER).call_tool("create_order", sent, check=False)
-    assert result.text == 'number: is taken already, and has to be unique (got "N1")'
+    assert result.text == 'number: is already taken and must be unique (got "N1")'
 
 
 def test_a_constraint_of_the_database_is_checked_before() -> None:
@@ -183,7 +183,7 @@ def test_a_natural_key_is_written_once() -> None:
     category("toys", title="Toys")
     client = writer(Category, fields=["code", "title", "parent"])
     result = client.call_tool("create_category", {"code": "toys", "title": "Other"}, check=False)
-    assert result.text == 'code: is taken already, and has to be unique (got "toys")'
+    assert result.text == 'code: is already taken and must be unique (got "toys")'
     assert Category.objects.get().title == "Toys"
 
 
@@ -196,7 +196,7 @@ def test_a_key_that_somebody_else_took_meanwhile_is_not_written_over() -> None:
     client = writer(Category, fields=["code", "title"], perform_create=perform_create)
     result = client.call_tool("create_category", {"code": "toys", "title": "Second"}, check=False)
     assert result.is_error
-    assert "has to be unique" in result.text
+    assert "must be unique" in result.text
     assert not Category.objects.filter(title="Second").exists()
 
 
@@ -246,10 +246,10 @@ def test_a_refusal_of_the_database_tells_nothing_of_it(caplog: pytest.LogCapture
     [
         ({"write_fields": ["numbr"]}, "did you mean 'number'"),
         ({"write_fields": ["customer__name"]}, "belongs to another model"),
-        ({"write_fields": ["lines"]}, "write it from the other side"),
-        ({"write_fields": ["id"]}, "is no column of the model"),
+        ({"write_fields": ["lines"]}, "write it on the related model"),
+        ({"write_fields": ["id"]}, "is not a column of the model"),
         ({"write_fields": "number"}, r"write_fields = \['number'\]"),
-        ({"write_fields": []}, "nothing to write"),
+        ({"write_fields": []}, "no field can be written"),
         ({"form": Order}, "name a ModelForm of Order"),
     ],
 )
@@ -260,7 +260,7 @@ def test_what_cannot_be_written_is_refused_at_once(options: dict[str, Any], hint
 
 @pytest.mark.parametrize("name", ["manual", "photo"])
 def test_files_are_refused_with_a_way_out(name: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match="is a file, which JSON cannot carry"):
+    with pytest.raises(ImproperlyConfigured, match="is a file, which JSON cannot contain"):
         server_of(Product, fields=PRODUCT, write_fields=["name", name])
 
 

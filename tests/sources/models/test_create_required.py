@@ -17,7 +17,7 @@ from tests.sources.shop.models import Customer, Order, Product
 pytestmark = pytest.mark.django_db
 
 NEW = ["create"]
-HIDDEN = "something that you may not see does not allow it"
+HIDDEN = "not allowed because of a value that you may not see"
 
 
 def with_hook(**values: Any) -> dict[str, Any]:
@@ -37,12 +37,12 @@ def with_hook(**values: Any) -> dict[str, Any]:
         (
             Customer,
             {"fields": ["id", "name", "email"], "write_fields": ["email"]},
-            "create needs 'name', which Customer requires: add it to write_fields",
+            "create does not set 'name', which Customer requires: add it to write_fields",
         ),
         (
             Product,
             {"fields": ["slug", "name"]},
-            "create needs 'category', 'price', which Product requires: add them to write_fields",
+            "create does not set 'category', 'price', which Product requires: add them to",
         ),
     ],
 )
@@ -52,12 +52,14 @@ def test_a_create_that_cannot_fill_a_required_column_is_refused(
     with pytest.raises(ImproperlyConfigured) as caught:
         server_of(model, **options)
     assert words in str(caught.value)
-    assert "set it in perform_create, or leave 'create' out of tools." in str(caught.value)
+    assert "set it in perform_create, or remove 'create' from tools." in str(caught.value)
 
 
 def test_a_required_file_is_refused_with_another_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Product._meta.get_field("photo"), "blank", False)
-    with pytest.raises(ImproperlyConfigured, match=r"create needs 'photo'.*a file cannot be writ"):
+    with pytest.raises(
+        ImproperlyConfigured, match=r"create does not set 'photo'.*a file cannot be writ"
+    ):
         server_of(Product, fields=["slug", "name", "category", "price", "photo"])
 
 

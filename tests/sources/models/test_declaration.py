@@ -129,6 +129,9 @@ def test_names_do_not_depend_on_the_language_of_whoever_starts_the_site() -> Non
         assert list(serve(Group, fields=["id"]).tools) == ["list_groups"]
 
 
+COUNT_ORDERS = "Count orders, optionally in groups; compute sums, averages, minimum and maximum."
+
+
 def test_a_description_says_what_the_class_says() -> None:
     class Orders(ModelTools[Order]):
         """What was bought in the shop."""
@@ -143,7 +146,7 @@ def test_a_description_says_what_the_class_says() -> None:
     assert [tool.description for tool in made] == [
         "List orders. Search and filter by the arguments. What was bought in the shop.",
         "Get one order by its number. What was bought in the shop.",
-        f"Count orders, in groups if asked, with sums, averages and extremes. {Orders.__doc__}",
+        f"{COUNT_ORDERS} {Orders.__doc__}",
     ]
 
 
@@ -170,29 +173,32 @@ def test_every_schema_is_one_that_every_host_takes() -> None:
 # Mistakes -------------------------------------------------------------------------------------
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({}, "fields is missing; name what callers may see of: id, number, status"),
+    ({}, "fields is missing; name the fields that callers may see, out of: id, number, status"),
     ({"fields": []}, "fields is missing"),
-    ({"fields": "__all__"}, "'__all__' would expose what is added to the model later"),
-    ({"fields": ["__all__"]}, "'__all__' would expose what is added to the model later"),
+    ({"fields": "__all__"}, "'__all__' would expose fields added to the model later"),
+    ({"fields": ["__all__"]}, "'__all__' would expose fields added to the model later"),
     ({"fields": "number"}, "write fields = ['number']"),
     ({"fields": ["numbr"]}, "Order has no field 'numbr'; did you mean 'number'?"),
     ({"fields": ["customer__nmae"]}, "Customer has no field 'nmae'; did you mean 'name'?"),
-    ({"fields": ["number", "number"]}, "fields has number more than once"),
-    ({"fields": ["pk"]}, "write the key of Order by its name: 'id'"),
-    ({"fields": ["number__upper"]}, "'number' of Order is no relation"),
-    ({"fields": ["customer_id__name"]}, "'customer_id' of Order is no relation"),
+    ({"fields": ["number", "number"]}, "fields contains number more than once"),
+    ({"fields": ["pk"]}, "write the name of the primary key of Order: 'id'"),
+    ({"fields": ["number__upper"]}, "'number' of Order is not a relation"),
+    ({"fields": ["customer_id__name"]}, "'customer_id' of Order is not a relation"),
     ({"fields": ["status", "__class__"]}, "has no field ''"),
     ({"fields": ["get_status_display"]}, "has no field 'get_status_display'"),
-    ({"fields": ["customer__" + "referrer__" * 6 + "name"]}, "follows more than 5 hops"),
-    ({"fields": [Order]}, "each entry is a name"),
+    ({"fields": ["customer__" + "referrer__" * 6 + "name"]}, "follows more than 5 relations"),
+    ({"fields": [Order]}, "each item must be a name"),
     ({"tools": ["lst"]}, "did you mean 'list'?"),
     ({"tools": "list"}, "write tools = ['list']"),
-    ({"tools": ["drop"]}, "tools has 'drop'; there is list, get, count, create, update, delete"),
-    ({"page_size": 0}, "a page has 1 to 1000 objects"),
-    ({"page_size": 5000}, "a page has 1 to 1000 objects"),
-    ({"page_size": True}, "a page has 1 to 1000 objects"),
-    ({"name": "My Order"}, "write lower-case letters, digits and _"),
-    ({"plural": "Orders!"}, "write lower-case letters, digits and _"),
+    (
+        {"tools": ["drop"]},
+        "tools has 'drop'; valid names: list, get, count, create, update, delete",
+    ),
+    ({"page_size": 0}, "write a number from 1 to 1000"),
+    ({"page_size": 5000}, "write a number from 1 to 1000"),
+    ({"page_size": True}, "write a number from 1 to 1000"),
+    ({"name": "My Order"}, "write lowercase letters, digits and _"),
+    ({"plural": "Orders!"}, "write lowercase letters, digits and _"),
     ({"serach_fields": ["number"]}, "no option 'serach_fields'; did you mean 'search_fields'?"),
     ({"filters_fields": ["number"]}, "did you mean 'filter_fields'?"),
     ({"scopes": "orders"}, "write scopes = ['orders']"),

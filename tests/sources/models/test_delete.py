@@ -75,7 +75,7 @@ def test_what_the_caller_may_not_see_is_neither_named_nor_counted() -> None:
     client = writer(Category, fields=["code", "title"])
     result = client.call_tool("delete_category", {"code": "toys"}, check=False)
     assert result.text == (
-        "This category cannot be deleted while it is referred to (by what you may not see)."
+        "This category cannot be deleted while it is referred to (by objects that you may not see)."
     )
     orders = writer(Order, user=may_all(Order, username="bob"), fields=ORDER)
     result = orders.call_tool("delete_order", {"number": "N1"})

@@ -30,7 +30,7 @@ def test_the_schema_has_a_member_for_each_field() -> None:
                 "type": "object",
                 "properties": {
                     "id": {"type": "integer"},
-                    "label": {"type": "string", "description": "Only of what you may view."},
+                    "label": {"type": "string", "description": "Present only if you may view it."},
                 },
                 "required": ["id"],
             },
@@ -86,5 +86,5 @@ def test_what_is_in_fields_may_be_used(model: Any, fields: list[str], path: str)
     ],
 )
 def test_what_is_not_in_fields_may_not(model: Any, fields: list[str], path: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match="not in fields, and would tell of it"):
+    with pytest.raises(ImproperlyConfigured, match="not in fields and would be revealed"):
         exposed(model, *fields).require(path, option="x")

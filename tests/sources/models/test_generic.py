@@ -59,7 +59,7 @@ def test_the_choice_can_be_made_later() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, "yes", 2.5])
 def test_a_choice_that_is_none_is_refused(wrong: Any) -> None:
-    with pytest.raises(ImproperlyConfigured, match="above how many models"):
+    with pytest.raises(ImproperlyConfigured, match="the number of models above"):
         MCPServer("shop", generic=wrong)
 
 

@@ -95,9 +95,9 @@ def test_a_number_that_no_database_holds_is_no_key(key: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"fields": ["status"]}, "nothing in fields names one order: add 'id'"),
-        ({"fields": ["number"], "key": "status"}, "no unique column among its fields"),
-        ({"fields": ["number"], "key": "id"}, "there is number"),
+        ({"fields": ["status"]}, "no field in fields identifies one order: add 'id'"),
+        ({"fields": ["number"], "key": "status"}, "not a unique column in fields"),
+        ({"fields": ["number"], "key": "id"}, "unique columns: number"),
     ],
 )
 def test_without_a_key_nothing_can_be_got(options: dict[str, Any], words: str) -> None:

@@ -132,7 +132,7 @@ def test_a_count_that_would_ask_about_too_many_says_how_to_narrow(
     found = reader(serve((Order, OwnOrders)), ada)
     refused = found.call_tool("count_orders", check=False)
     assert refused.is_error
-    assert refused.text.endswith("there are more than 5 to look at; narrow the count.")
+    assert refused.text.endswith("and more than 5 match; add filters so that fewer match.")
     assert found.call_tool("count_orders", {"total__gte": 1}).structured == {"count": 2}
 
 

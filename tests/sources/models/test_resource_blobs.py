@@ -66,7 +66,7 @@ def test_its_template_says_what_it_is_and_how_large_it_may_be() -> None:
         "uriTemplate": "shop://p/{slug}/photo",
         "name": "product_photo",
         "title": "Product: photo",
-        "description": "The file 'photo'. Of one product, at most 5 bytes.",
+        "description": "The file 'photo'. For one product; at most 5 bytes.",
     }
     assert found.keys() == {"product", "product_photo"}
 
@@ -103,7 +103,7 @@ def test_a_file_over_the_limit_is_refused_with_both_numbers(size: int) -> None:
         return
     assert failure(client) == (
         INVALID_PARAMS,
-        f"The photo of this product has {size} bytes, and at most 5 can be read here.",
+        f"The photo of this product has {size} bytes; at most 5 can be read.",
     )
 
 
@@ -183,14 +183,14 @@ def test_the_object_names_the_file_and_does_not_hold_it() -> None:
     [
         (
             {"blobs": ["foto"]},
-            "blobs has 'foto', which is no file among its fields; did you mean 'photo'",
+            "blobs has 'foto', which is not a file field in fields; did you mean 'photo'",
         ),
         ({"blobs": ["slug"]}, "blobs has 'slug'"),
-        ({"blobs": ["photo"], "fields": ["slug"]}, "there is none"),
+        ({"blobs": ["photo"], "fields": ["slug"]}, "valid names: none"),
         ({"blobs": "photo"}, "write blobs = ['photo']"),
-        ({"max_blob_bytes": 0}, "max_blob_bytes=0; give a number of bytes."),
-        ({"max_blob_bytes": "1 MB"}, "give a number of bytes"),
-        ({"max_blob_bytes": True}, "give a number of bytes"),
+        ({"max_blob_bytes": 0}, "max_blob_bytes=0 is not valid; write a number of bytes."),
+        ({"max_blob_bytes": "1 MB"}, "write a number of bytes"),
+        ({"max_blob_bytes": True}, "write a number of bytes"),
     ],
 )
 def test_blobs_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:

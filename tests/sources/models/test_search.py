@@ -55,7 +55,7 @@ def test_a_search_takes_its_text_as_it_is(text: str) -> None:
     [
         ("x" * 201, "search: must have at most 200 characters"),
         ("a\0b", "search: must not contain NUL characters"),
-        (" ".join("abcdefghijk"), "search has 11 words, and 10 are allowed"),
+        (" ".join("abcdefghijk"), "search has 11 words; send at most 10"),
         (5, "search: must be a string"),
         (["a"], "search: must be a string"),
     ],
@@ -75,10 +75,10 @@ def test_without_search_fields_there_is_no_search() -> None:
 @pytest.mark.parametrize(
     ("field", "words"),
     [
-        ("customer__email", "which is not in fields, and would tell of it; add it to fields"),
+        ("customer__email", "which is not in fields and would be revealed; add it to fields"),
         ("internal_note", "which is not in fields"),
-        ("total", "which is no text"),
-        ("customer", "which is no text"),
+        ("total", "which is not a text column"),
+        ("customer", "which is not a text column"),
     ],
 )
 def test_a_search_that_would_tell_of_hidden_text_is_refused(field: str, words: str) -> None:

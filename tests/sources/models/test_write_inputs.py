@@ -142,7 +142,9 @@ def test_a_form_that_does_not_fit_is_refused(options: dict[str, Any], hint: str)
 @pytest.mark.parametrize("name", ["preview", "clear"])
 def test_a_field_called_like_an_argument_is_refused(name: str) -> None:
     form = type("Form", (OrderForm,), {name: forms.CharField()})
-    with pytest.raises(ImproperlyConfigured, match=f"{name!r} can be written and is an argument"):
+    with pytest.raises(
+        ImproperlyConfigured, match=f"{name!r} is a field to write and also an argument"
+    ):
         server_of(Order, fields=ORDER, form=form)
 
 

@@ -147,7 +147,7 @@ def test_nobody_writes_an_object_out_of_his_own_sight() -> None:
     sent = {"number": "A1", "customer": other.pk}
     for more in ({}, {"preview": True}):
         result = client.call_tool("update_order", {**sent, **more}, check=False)
-        assert result.text.startswith("Nothing was changed: afterwards this order would be one")
+        assert result.text.startswith("Nothing was changed: you would lose access to this order")
     assert Order.objects.get().customer == mine
     new = {"number": "A2", "customer": other.pk, "placed_at": PLACED}
     assert client.call_tool("create_order", new, check=False).is_error

@@ -119,7 +119,7 @@ def test_what_the_form_finds_comes_back_by_field_and_nothing_is_saved(server: MC
     assert result.is_error
     assert result.text == (
         'total: Ask the manager (got "2000.00")\n'
-        'number: is taken already, and has to be unique (got "A-1")'
+        'number: is already taken and must be unique (got "A-1")'
     )
     assert Order.objects.count() == 1
 
@@ -229,13 +229,13 @@ class OrderView(FormView):  # type: ignore[type-arg]
 @pytest.mark.parametrize(
     ("target", "options", "expected"),
     [
-        (PlainForm, {}, "PlainForm is not the form of a model"),
-        (forms.ModelForm, {}, "ModelForm is not the form of a model"),
-        (CallerForm, {}, "CallerForm cannot be made from data and an instance alone"),
-        (OrderForm, {"instance": Order}, "instance is the name of a unique field of Order"),
-        (OrderForm, {"instance": "total"}, "'total', which is no unique column"),
+        (PlainForm, {}, "PlainForm is not a ModelForm with a model"),
+        (forms.ModelForm, {}, "ModelForm is not a ModelForm with a model"),
+        (CallerForm, {}, "CallerForm cannot be created from data and an instance alone"),
+        (OrderForm, {"instance": Order}, "write the name of a unique field of Order"),
+        (OrderForm, {"instance": "total"}, "'total' is not a unique column"),
         (OrderForm, {"instance": "nummer"}, "did you mean 'number'"),
-        (OrderForm, {"queryset": "open"}, "queryset is a QuerySet of Order"),
+        (OrderForm, {"queryset": "open"}, "pass a QuerySet of Order"),
         (OrderForm, {"form": PlainForm}, "form can only be used with a view, but OrderForm is"),
         (OrderForm, {"urlconf": "a", "query": {}}, "query, urlconf can only be used with a view"),
         (OrderView, {"instance": "pk"}, "with a model form, but OrderView is a view"),
