@@ -119,7 +119,7 @@ def asked(declaration: ModelComponents[Any], ctx: Context, rows: QuerySet[Any]) 
             yield obj
     if number == MAX_ASKED:
         logger.warning(
-            "%s: stopped after a permission check of %d objects; filter get_queryset().",
+            "%s: stopped after a permission check of %d objects; limit get_queryset().",
             declaration,
             MAX_ASKED,
         )

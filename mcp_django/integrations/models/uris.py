@@ -90,8 +90,8 @@ class Variables:
             self.declaration.refuse(f"uri: {name!r} is a relation; write {name}__{key} instead.")
         if Column(path.column).kind not in READERS:
             self.declaration.refuse(
-                f"uri: {name!r} is a {type(path.column).__name__}, which can be written in a URI "
-                f"in several ways; use text, an integer, a UUID or a date."
+                f"uri: {name!r} is a {type(path.column).__name__}, which has no unique spelling "
+                f"in a URI; use text, an integer, a UUID or a date."
             )
         return path
 

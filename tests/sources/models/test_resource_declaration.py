@@ -32,7 +32,7 @@ def refusal(model: type[Any] = Order, **options: Any) -> str:
         ({"uri": "shop://orders/{status}"}, "several objects can share status"),
         ({"uri": "shop://orders{?number}"}, "write them in the path"),
         ({"uri": "shop://orders/{number}{?status}"}, "are optional"),
-        ({"uri": "shop://orders/{total}", "fields": ["total"]}, "in several ways"),
+        ({"uri": "shop://orders/{total}", "fields": ["total"]}, "no unique spelling"),
         ({"uri": "shop://orders/{placed_at}", "fields": ["placed_at"]}, "is a DateTimeField"),
         ({"uri": "shop://orders/{lines__id}", "fields": ["lines__id"]}, "leads to many objects"),
         (

@@ -188,4 +188,4 @@ def test_asking_about_each_object_ends(
     for number in ("1", "2", "4", "5"):
         order(number)
     assert listed(guarded(user=person("bob"), size=5)) == [["1"]]
-    assert "filter get_queryset()" in caplog.text
+    assert "limit get_queryset()" in caplog.text
