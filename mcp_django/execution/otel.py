@@ -1,8 +1,8 @@
-"""What is used of OpenTelemetry; the one module that imports its API.
+"""OpenTelemetry spans and histograms; the only module that imports the OpenTelemetry API.
 
-Without an SDK the API does nothing, but for one thing: the trace of the client is still passed on
-to whatever the site calls. W3C Trace Context and W3C Baggage are read whatever propagators the site
-has, since MCP has named those two (MET-4).
+Without an SDK the API records nothing, but the client's trace context is still propagated to the
+services that the site calls. W3C Trace Context and W3C Baggage are always extracted, regardless of
+the site's propagators, since the MCP specification names these two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _baggage = W3CBaggagePropagator()
 
 
 class Span:
-    """A span that has begun, with the context that it is the current one in."""
+    """A started span, with the context in which it is the current span."""
 
     __slots__ = ("_context", "_span")
 
@@ -40,45 +40,45 @@ class Span:
 
     @property
     def is_recording(self) -> bool:
-        """Whether anybody will read it; without an SDK, and unsampled, nobody does."""
+        """Whether the span is recorded; false without an SDK, or if it is not sampled."""
         return self._span.is_recording()
 
     @property
     def trace_id(self) -> str:
-        """32 hexadecimal digits, or nothing where there is no trace."""
+        """The trace id as 32 hexadecimal digits; empty without a trace."""
         found = self._span.get_span_context()
         return trace.format_trace_id(found.trace_id) if found.is_valid else ""
 
     def active(self) -> AbstractContextManager[None]:
-        """Make it the parent of what is begun here."""
+        """Return a context manager in which the span is the parent of new spans."""
         return _Within(self._context)
 
     def set(self, attributes: Attributes) -> None:
-        """Say more of it."""
+        """Set attributes of the span."""
         self._span.set_attributes(attributes)
 
     def rename(self, name: str) -> None:
-        """Say what it is called."""
+        """Change the name of the span."""
         self._span.update_name(name)
 
     def carried(self) -> dict[str, str]:
-        """What a message to the other side carries, so that its spans become children.
+        """Return the trace context for a message to the client, whose spans become children.
 
-        The trace alone: baggage may be the site's own.
+        Baggage is left out, since it may contain the site's internal data.
         """
         found: dict[str, str] = {}
         _trace_context.inject(found, self._context)
         return found
 
     def end(self, *, error: str = "", description: str = "") -> None:
-        """End it, with what went wrong."""
+        """End the span, with status ``ERROR`` if there was an error."""
         if error:
             self._span.set_status(Status(StatusCode.ERROR, description or None))
         self._span.end()
 
 
 class _Within:
-    """Surrounds what is done within a context; a generator would cost twice as much."""
+    """Attaches a context for a ``with`` block; a generator would cost twice as much."""
 
     __slots__ = ("_context", "_token")
 
@@ -95,7 +95,7 @@ class _Within:
 class Instruments:
     """The tracer and the histograms of this package.
 
-    Without providers they are those of the process, also if they are set later.
+    Without arguments the global providers are used, even if they are set later.
     """
 
     def __init__(
@@ -109,19 +109,21 @@ class Instruments:
         meter = metrics.get_meter(SCOPE, version, meter_provider)
         self._operations: Mapping[Kind, metrics.Histogram] = {
             "server": _histogram(
-                meter, "mcp.server.operation.duration", "How long a request of a client took."
+                meter, "mcp.server.operation.duration", "Duration of a request from a client."
             ),
             "client": _histogram(
-                meter, "mcp.client.operation.duration", "How long a client took to answer."
+                meter,
+                "mcp.client.operation.duration",
+                "Time that a client took to answer a request.",
             ),
         }
         self._sessions = _histogram(
-            meter, "mcp.server.session.duration", "How long a session with a client lasted."
+            meter, "mcp.server.session.duration", "Duration of a session with a client."
         )
 
     @property
     def is_idle(self) -> bool:
-        """Whether the process has no SDK, or none yet: what the API itself has does nothing."""
+        """Whether no SDK is configured (yet), so that the API's own providers record nothing."""
         if not self._is_of_process:
             return False
         traces, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
@@ -138,10 +140,11 @@ class Instruments:
         received: Mapping[str, str] | None = None,
         within: Span | None = None,
     ) -> Span:
-        """Begin a span: under the trace that was received, or under what is current.
+        """Start a span, as a child of the received trace or else of the current span.
 
-        What is current (the span of a web server) is linked, where something was received: it is
-        the way of the message, and not what caused it. ``within`` names the parent instead.
+        If a trace was received, the current span (such as the web server's) is linked instead: it
+        transported the message and did not cause it. ``within`` names another parent than the
+        current span.
         """
         around = contexts.get_current() if within is None else within._context
         links: tuple[Link, ...] = ()
@@ -159,11 +162,11 @@ class Instruments:
     def measure(
         self, seconds: float, attributes: Attributes, span: Span, *, kind: Kind = "server"
     ) -> None:
-        """Count an operation; the span is its example."""
+        """Record the duration of an operation, with the span as its exemplar."""
         self._operations[kind].record(seconds, attributes, span._context)
 
     def measure_session(self, seconds: float, attributes: Attributes) -> None:
-        """Count a session."""
+        """Record the duration of a session."""
         self._sessions.record(seconds, attributes)
 
 
@@ -174,7 +177,7 @@ def _is_of_api(provider: object, package: str) -> bool:
 def _version() -> str:
     try:
         return metadata.version(PACKAGE)
-    except metadata.PackageNotFoundError:  # it is served from a checkout
+    except metadata.PackageNotFoundError:  # the package runs from a checkout
         return ""
 
 
@@ -184,5 +187,5 @@ def _histogram(meter: metrics.Meter, name: str, description: str) -> metrics.His
             name, unit="s", description=description, explicit_bucket_boundaries_advisory=BUCKETS
         )
     except TypeError:
-        # An API from before 1.30, which something else of the site has brought, knows no buckets.
+        # The API before 1.30, which another package of the site may require, has no buckets.
         return meter.create_histogram(name, unit="s", description=description)

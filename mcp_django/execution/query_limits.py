@@ -1,13 +1,13 @@
-"""Read-only limits: how much of the database one call may use, and that a reading one cannot write.
+"""Read-only limits: limit the database use of a read-only call and reject its writes.
 
 The call of a component that is declared ``read_only`` is limited: its statements, the rows that
 it fetches and the time that the database takes are counted against ``MCP_DJANGO["LIMITS"]``, and
-PostgreSQL and SQLite refuse its writes. On MySQL and Oracle, which can be made read-only only at
-the start of a transaction, use is counted and writes are not refused. A call that uses no
-database costs nothing extra; no connection is opened for it.
+PostgreSQL and SQLite reject its writes. MySQL and Oracle can be made read-only only at the start of
+a transaction, so there use is counted but writes are not rejected. For a call that does not use
+the database no connection is opened.
 
-A call is limited in the thread whose connections it uses, from its start to its end. What it
-calls in turn shares its limits.
+The limits apply in the thread whose connections the call uses, from its start to its end. Nested
+calls share them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class _Here(threading.local):
-    """The limited call of this thread, and how many are inside of it."""
+    """The limited call of this thread, and the number of nested calls, itself included."""
 
     call: _LimitedCall | None = None
     depth = 0
@@ -50,10 +50,10 @@ _here = _Here()
 
 @contextmanager
 def around(component: Component, entry: Entry | None = None) -> Iterator[None]:
-    """Limit what this thread does with its databases, if the component is to be limited.
+    """Limit the database use of this thread, if the component is read-only and enforced.
 
-    What a limited call calls in turn is a part of it: it spends the same limits, and may not
-    write either, whatever it says of itself. The ``entry`` in the call log learns what it read.
+    A nested call belongs to the outer one: it shares its limits and may not write, whatever it
+    declares. The ``entry`` of the call log gets the object that counts the use.
     """
     if not component.is_governed:
         yield
@@ -69,10 +69,10 @@ def around(component: Component, entry: Entry | None = None) -> Iterator[None]:
 
 @asynccontextmanager
 async def shared_thread(component: Component, entry: Entry | None = None) -> AsyncIterator[None]:
-    """Limit an async call whose database work goes to a thread that it does not own.
+    """Limit an async call whose database work runs in a thread that other calls use too.
 
-    For tests, which have all of it in one thread so that everybody sees one transaction: calls
-    that run there at the same time are limited as one.
+    For tests, which run all database work in one thread so that all of it is in one transaction.
+    Calls that run there at the same time share their limits.
     """
     if not component.is_governed:
         yield
@@ -108,14 +108,14 @@ def _leave(*, succeeded: bool) -> None:
 
 
 class _LimitedCall:
-    """Watches the connections of the thread that starts it; the same thread has to end it."""
+    """Monitors the connections of the thread that starts it; the same thread must end it."""
 
     def __init__(self, component: Component) -> None:
         self.spending = Spending(component, get_settings().limits)
         self._watches: list[_Watch] = []
 
     def start(self) -> None:
-        """Watch every database. None is opened: the first statement is what a watch waits for."""
+        """Monitor every database, without opening a connection before the first statement."""
         for alias in connections:
             connection = connections[alias]
             kind = ENFORCED.get(connection.vendor, _Enforcement)
@@ -125,13 +125,13 @@ class _LimitedCall:
         hold_back()
 
     def end(self, *, succeeded: bool) -> None:
-        """Leave every connection as it was found, in a transaction that it was in or in none."""
+        """Restore the state of every connection, including its transaction, as before the call."""
         for watch in self._watches:
             wrappers = watch.enforcement.connection.execute_wrappers
             if watch in wrappers:
                 wrappers.remove(watch)
         with ExitStack() as stack:
-            # Called last, also after a failure.
+            # Runs last, even after a failure.
             stack.callback(let_go, succeeded=succeeded)
             for watch in self._watches:
                 stack.callback(watch.end, succeeded=succeeded)
@@ -141,12 +141,12 @@ class _LimitedCall:
 
 Execute = Callable[[str, Any, bool, dict[str, Any]], Any]
 
-# What Django says to enter and leave a block; no query of anybody.
+# Django's statements to enter and leave an ``atomic`` block; they are not counted.
 BLOCKS = ("BEGIN", "SAVEPOINT ", "RELEASE ", "ROLLBACK TO ")
 
 
 class _Watch:
-    """An ``execute_wrapper`` of Django's; from the first statement on the connection is held."""
+    """A Django ``execute_wrapper`` that limits one connection from its first statement on."""
 
     def __init__(self, enforcement: _Enforcement, spending: Spending) -> None:
         self.enforcement = enforcement
@@ -164,17 +164,17 @@ class _Watch:
         many: bool,  # noqa: FBT001 - Django's order
         context: dict[str, Any],
     ) -> Any:
-        """Run a statement, if the limits and the database let it.
+        """Run a statement within the limits.
 
         Raises:
-            LimitReached: there is no more.
-            WriteRefused: it writes.
+            LimitReached: a limit is reached.
+            WriteRefused: the statement writes.
         """
         if self._is_holding or self._is_connecting:
-            # A savepoint around ours, where the site has no autocommit; or what the site says to
-            # each new connection, which has to outlast the call.
+            # A savepoint for our own statements, if autocommit is off; or the site's statements for
+            # each new connection, whose effect must outlast the call.
             return execute(sql, params, many, context)
-        # The driver of PostgreSQL has objects for composed statements.
+        # psycopg has objects for composed statements.
         text = sql if isinstance(sql, str) else str(sql)
         if not text.startswith(BLOCKS):
             self._spending.add_statement(text)
@@ -182,15 +182,15 @@ class _Watch:
         counted = self._count(context["cursor"])
         sql = sql if wanted is text else wanted
         result = self.timed(lambda: execute(sql, params, many, context), text)
-        # Drivers return their cursor, from which rows could be read behind our back.
+        # Drivers return their cursor, from which rows could be read without being counted.
         return counted if result is counted.raw else result
 
     def timed(self, work: Callable[[], T], sql: str = "") -> T:
-        """Let the database work, for no longer than there is time left.
+        """Run database work with the remaining time as its timeout, and count its time.
 
         Raises:
-            LimitReached: it took too long.
-            WriteRefused: it was told to write.
+            LimitReached: the work took too long.
+            WriteRefused: the work tried to write.
         """
         if self._is_over:
             return work()
@@ -207,24 +207,24 @@ class _Watch:
 
     @property
     def rows_left(self) -> int | None:
-        """How many rows may be fetched yet; ``None`` once the call is over."""
+        """How many more rows may be fetched; ``None`` after the end of the call."""
         if self._is_over:
             return None
         return max(0, self._spending.limits.rows - self._spending.rows)
 
     def add_rows(self, number: int) -> None:
-        """Count rows; what a cursor gives that outlived the call is nobody's business."""
+        """Count fetched rows, unless the call has ended and its cursor is still in use."""
         if not self._is_over:
             self._spending.add_rows(number)
 
     def end(self, *, succeeded: bool) -> None:
-        """Let go of the connection."""
+        """Stop limiting the connection and restore its state."""
         self._is_over = True
         self.enforcement.end(succeeded=succeeded)
 
     @property
     def _is_connecting(self) -> bool:
-        """Whether the connection is being made; Django ends that with a new list of hooks."""
+        """Whether Django is still connecting, which ends with a new ``run_on_commit`` list."""
         hooks = self._hooks_before
         return hooks is not None and self.enforcement.connection.run_on_commit is hooks
 
@@ -237,12 +237,12 @@ class _Watch:
             self._is_holding = False
 
     def _count(self, cursor: Any) -> _CountedCursor:
-        """The driver's cursor within Django's, counted; Django's class stays as it is."""
+        """Replace the driver's cursor inside Django's cursor with one that counts rows."""
         raw = cursor.cursor
         if isinstance(raw, _CountedCursor):
             if raw.watch is self:
                 return raw
-            # Kept from an earlier call.
+            # The cursor remains from an earlier call.
             raw = raw.raw
         cursor.cursor = counted = _CountedCursor(raw, self)
         return counted
@@ -259,7 +259,7 @@ class _Watch:
 
 
 class _CountedCursor:
-    """Stands where the driver's cursor stood in one cursor of Django's; all else is passed on."""
+    """A proxy for the driver's cursor that counts the fetched rows."""
 
     def __init__(self, raw: Any, watch: _Watch) -> None:
         self.raw = raw
@@ -269,17 +269,17 @@ class _CountedCursor:
         return getattr(self.raw, name)
 
     def fetchone(self) -> Any:
-        """The next row."""
+        """Fetch and count the next row."""
         return self._counted(self.raw.fetchone, _one)
 
     def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
-        """The next rows."""
+        """Fetch and count the next rows."""
         return self._counted(lambda: self.raw.fetchmany(*args, **kwargs), len)
 
     def fetchall(self) -> Any:
-        """All rows that are left; no more are read than may be."""
+        """Fetch and count all remaining rows, up to the limit."""
         left = self.watch.rows_left
-        # One more than there may be is enough to be told so.
+        # One row more than the limit is enough to exceed it.
         return self.raw.fetchall() if left is None else self.fetchmany(left + 1)
 
     def __iter__(self) -> Iterator[Any]:
@@ -298,20 +298,20 @@ def _one(row: Any) -> int:
 
 # Usage, and the errors at a limit -----------------------------------------------------------------
 
-# A name as a database quotes it, with its schema or without.
+# A table name as databases quote it, with or without its schema.
 _NAME = r"((?:[\"`\[]?[\w$]+[\"`\]]?\.)?[\"`\[]?[\w$]+)"
 _READ = re.compile(rf"\bFROM\s+{_NAME}", re.IGNORECASE)
 _WRITTEN = re.compile(rf"\b(?:INTO|UPDATE|FROM|TABLE|INDEX)\s+{_NAME}", re.IGNORECASE)
 
 
 class LimitReached(ToolError):
-    """The call wants more of the database than ``MCP_DJANGO["LIMITS"]`` gives to one call."""
+    """The call exceeded one of the limits in ``MCP_DJANGO["LIMITS"]``."""
 
 
 class WriteRefused(Exception):
-    """A component that is declared read-only tried to change something: its author's mistake.
+    """A component that is declared read-only tried to write, which is a bug of the component.
 
-    ``told`` is what the client reads instead.
+    ``told`` is the message for the client.
     """
 
     def __init__(self, component: Component, sql: str) -> None:
@@ -321,13 +321,13 @@ class WriteRefused(Exception):
             "remove read_only=True or pass enforce=False."
         )
         self.told = (
-            f"{component} may only read, and tried to change something. Nothing was changed; "
-            "this is a mistake of the server, and it was logged."
+            f"{component} may only read data, but tried to write. Nothing was changed. This is a "
+            "server error. The error was logged."
         )
 
 
 class Spending:
-    """Rows, statements and seconds of one call, over all its databases."""
+    """Counts the rows, statements and seconds that one call uses on all databases."""
 
     def __init__(self, component: Component, limits: Limits) -> None:
         self.component = component
@@ -338,14 +338,14 @@ class Spending:
 
     @property
     def seconds_left(self) -> float:
-        """How long the next statement may take."""
+        """How many seconds the next statement may take."""
         return self.limits.seconds - self.seconds
 
     def add_statement(self, sql: str) -> None:
-        """Count a statement that is about to run.
+        """Count a statement before it runs.
 
         Raises:
-            LimitReached: it may not.
+            LimitReached: no statement or no time is left.
         """
         if self.seconds_left <= 0:
             self.refuse("seconds")
@@ -354,10 +354,10 @@ class Spending:
         self._statements.append(sql)
 
     def add_rows(self, number: int) -> None:
-        """Count rows that were fetched.
+        """Count fetched rows.
 
         Raises:
-            LimitReached: they are too many.
+            LimitReached: the call has fetched too many rows.
         """
         self.rows += number
         if self.rows > self.limits.rows:
@@ -366,10 +366,10 @@ class Spending:
     def refuse(
         self, what: Literal["rows", "statements", "seconds"], *, cause: Exception | None = None
     ) -> NoReturn:
-        """Tell the log what the developer has to know, and the client how to go on.
+        """Log the reached limit for the developer, and raise the error for the client.
 
         Raises:
-            LimitReached: always.
+            LimitReached: always, with a message that says how to use less.
         """
         limit = f"{getattr(self.limits, what):g}"
         used = self._repetition() if what == "statements" else f"LIMITS[{what!r}] is {limit}"
@@ -377,7 +377,7 @@ class Spending:
         raise LimitReached(SENTENCES[what].format(limit)) from cause
 
     def _repetition(self) -> str:
-        """The statement that was repeated the most: the sign of a query in a loop."""
+        """Describe the statement that was repeated the most, which suggests a query in a loop."""
         total = len(self._statements)
         sql, times = Counter(self._statements).most_common(1)[0]
         if times == 1:
@@ -399,14 +399,14 @@ SENTENCES = {
         "Ask for fewer objects at a time."
     ),
     "seconds": (
-        "The database needs longer for this call than it gets, which is {} seconds at most. "
-        "Filter more narrowly, or ask for less at a time."
+        "This call needs more than {} seconds of database time, which is the limit. "
+        "Use more specific filters, or ask for less at a time."
     ),
 }
 
 
 def _table_in(pattern: re.Pattern[str], sql: str) -> str:
-    """The table that a statement names first in the place of the pattern, if any."""
+    """Return the first table name in a statement that matches the pattern, or an empty text."""
     found = pattern.search(sql)
     return re.sub(r"[\"`\[\]]", "", found.group(1)) if found else ""
 
@@ -417,9 +417,9 @@ Meaning = Literal["write", "time"]
 
 
 class _Enforcement:
-    """One connection of a limited call. ``depth`` is how deep in transactions it was before.
+    """One connection of a limited call; ``depth`` is its number of open ``atomic`` blocks before.
 
-    This class enforces nothing: on a database without a class of its own, use is counted alone.
+    This base class enforces nothing: on a database without a subclass, use is only counted.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper, limits: Limits) -> None:
@@ -429,27 +429,27 @@ class _Enforcement:
         self._needed_rollback = connection.needs_rollback
 
     def before(self, sql: str) -> str:
-        """Hold the connection, which is open, for a statement; returns what to run instead."""
+        """Limit the open connection before a statement runs; return the statement to run."""
         return sql
 
     def allow(self, seconds: float | None) -> None:
-        """Let the database work for so long from now on; ``None``: it is not working for us."""
+        """Set the timeout of the statement that runs next; ``None`` ends the timeout."""
 
     def meaning(self, exc: Exception) -> Meaning | None:
-        """Whether the database refused a write or ran out of time; ``None`` for all else."""
+        """Return whether the error is a rejected write or a timeout; ``None`` for any other."""
         return None
 
     def end(self, *, succeeded: bool) -> None:
-        """Let go of the connection; harmless if it was never held."""
+        """Restore the connection; does nothing if it was never limited."""
 
     def _forget_failures(self) -> None:
-        """A statement that was refused makes no transaction of somebody else worth a rollback."""
+        """Restore ``needs_rollback``: a rejected statement must not roll back an outer block."""
         if self.depth and self.connection.in_atomic_block:
             self.connection.needs_rollback = self._needed_rollback
 
 
 def _driver_error(exc: BaseException, attribute: str) -> object:
-    """A detail of the driver's exception, given that or Django's around it."""
+    """Return an attribute of the driver's exception, which Django's may wrap."""
     for one in (exc, exc.__cause__):
         if getattr(one, attribute, None) is not None:
             return getattr(one, attribute)
@@ -458,49 +458,51 @@ def _driver_error(exc: BaseException, attribute: str) -> object:
 
 # PostgreSQL ---------------------------------------------------------------------------------------
 
-# A read-only transaction, in which the site's own transactions are savepoints. Everything is set
-# for one transaction and nothing for the session, because a pooler between here and the database
-# hands a session to other clients.
+# A read-only transaction, in which the site's own transactions are savepoints. Every option is set
+# for the transaction and never for the session, because a connection pooler shares a session among
+# clients.
 
 IDLE = 0
 POSTGRESQL_MEANINGS: dict[object, Meaning] = {"25006": "write", "57014": "time"}
 
-# One statement, so one round trip. A shorter limit of the site's own stays.
+# One statement, so one round trip. A shorter ``statement_timeout`` of the site is kept.
 HOLD = """
 SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout',
 CASE WHEN current_setting('statement_timeout')::interval BETWEEN '1 ms' AND '{ms} ms'
 THEN current_setting('statement_timeout') ELSE '{ms}' END, true)
 """
 
-# Words with which one of several statements in a string could leave the transaction.
+# Keywords of statements that end the transaction, for strings of several statements.
 LEAVES = re.compile(r"\b(commit|rollback|abort|end|prepare)\b", re.IGNORECASE)
 
 
 class SeveralStatements(ToolError):
-    """A string of several statements, of which one may end the read-only transaction."""
+    """A string has several statements, and one may end the read-only transaction."""
 
     def __init__(self) -> None:
-        super().__init__("Send one statement at a time, without COMMIT, ROLLBACK and the like.")
+        super().__init__(
+            "Send one statement at a time, without transaction commands such as COMMIT."
+        )
 
 
 class _PostgreSQL(_Enforcement):
-    """A connection to PostgreSQL, by either release of its driver."""
+    """A PostgreSQL connection, with psycopg 3 or psycopg2."""
 
     _is_held = False
     _savepoint = ""
     _block: Surrounding | None = None
 
     def before(self, sql: str) -> str:
-        """Make the transaction read-only that the statement is going to run in.
+        """Make the transaction in which the statement will run read-only.
 
-        A transaction of the site's that began within the call ends within it, and so does what was
-        set for it; then the next statement has to begin again.
+        A transaction that the site begins within the call also ends within it, together with the
+        options that were set for it; the next statement then sets them again.
 
         Raises:
-            SeveralStatements: it could leave the transaction and go on.
+            SeveralStatements: the string could end the transaction and continue outside of it.
         """
-        # Text of the ORM has no semicolon. No quoting is parsed here: who gets it wrong lets
-        # "COMMIT; DROP …" through, which has happened to others.
+        # SQL of the ORM has no semicolon. Quotes are deliberately not parsed: a mistake there would
+        # let "COMMIT; DROP …" through, as it has in other projects.
         if ";" in sql.rstrip("; \n\t") and LEAVES.search(sql):
             raise SeveralStatements
         is_idle = self.connection.connection.info.transaction_status == IDLE
@@ -511,12 +513,12 @@ class _PostgreSQL(_Enforcement):
         return sql
 
     def meaning(self, exc: Exception) -> Meaning | None:
-        """By SQLSTATE, since the texts are translated."""
+        """Compare SQLSTATE codes, since the messages are translated."""
         state = _driver_error(exc, "sqlstate") or _driver_error(exc, "pgcode")
         return POSTGRESQL_MEANINGS.get(state)
 
     def end(self, *, succeeded: bool) -> None:
-        """Undo what was set, whatever a statement of the site added to it."""
+        """Undo the options, including any SET of the site, by leaving savepoint and block."""
         if self._savepoint:
             self._leave_savepoint()
         if self._block is not None:
@@ -530,8 +532,8 @@ class _PostgreSQL(_Enforcement):
         self._hold()
 
     def _begin_inside(self) -> None:
-        """Within a transaction of others, which goes on writing after us."""
-        # A statement of the site that knew the name could leave it.
+        """Limit the call with a savepoint, since the outer transaction continues to write."""
+        # Random, so that a statement of the site cannot release it.
         name = f"mcp_django_{secrets.token_hex(8)}"
         self._run(f"SAVEPOINT {name}")
         self._savepoint = name
@@ -542,41 +544,40 @@ class _PostgreSQL(_Enforcement):
         self._is_held = True
 
     def _leave_savepoint(self) -> None:
-        """Roll back, since releasing alone would keep the time limit until the commit."""
+        """Roll back, since a release alone would keep the timeout until the commit."""
         try:
             with self.connection.wrap_database_errors:
                 self._run(f"ROLLBACK TO SAVEPOINT {self._savepoint}")
                 self._run(f"RELEASE SAVEPOINT {self._savepoint}")
         except Error:
-            # The connection is lost, and the transaction around us with it.
+            # The connection is lost, and the outer transaction with it.
             self.connection.needs_rollback = True
         else:
             self._forget_failures()
 
     def _leave_block(self, block: Surrounding, *, succeeded: bool) -> None:
-        """Roll back, which undoes any SET, unless something waits for a commit."""
+        """Roll back, which undoes any SET, unless ``on_commit`` functions wait for the commit."""
         alias = self.connection.alias
         if self.connection.in_atomic_block and not (succeeded and self.connection.run_on_commit):
             transaction.set_rollback(True, using=alias)
         block.__exit__(None, None, None)
 
     def _run(self, sql: str) -> None:
-        """On the driver's own cursor: Django's would refuse after a failure, and count it."""
+        """Run SQL on the driver's cursor: Django's would refuse it after an error, and count it."""
         with closing(self.connection.connection.cursor()) as cursor:
             cursor.execute(sql)
 
 
 # SQLite -------------------------------------------------------------------------------------------
 
-# ``query_only`` and a progress handler, both settings of the connection and unknown to Django.
-# They are switched through the driver's connection, because a Django cursor refuses to run
-# anything after a failed statement, and the connection would then stay read-only for its next
-# user.
+# ``query_only`` and a progress handler are settings of the connection that Django does not know.
+# They are changed on the driver's connection, because a Django cursor runs nothing after a failed
+# statement in a transaction, and the connection would then remain read-only for its next user.
 
-# So many steps of SQLite's machine between two looks at the clock: well under a millisecond.
+# Virtual machine instructions of SQLite between two checks of the time: under a millisecond.
 STEPS = 5000
 SWITCH = "query_only"
-# The low byte is the kind of error, what is above it the variety.
+# By the low byte of the extended result code, which is the primary result code.
 SQLITE_MEANINGS: dict[int, Meaning] = {
     sqlite3.SQLITE_READONLY: "write",
     sqlite3.SQLITE_INTERRUPT: "time",
@@ -584,45 +585,45 @@ SQLITE_MEANINGS: dict[int, Meaning] = {
 
 
 class _SQLite(_Enforcement):
-    """A connection to SQLite."""
+    """An SQLite connection."""
 
     _raw: Any = None
     _was_query_only = 0
     _deadline: float | None = None
 
     def before(self, sql: str) -> str:
-        """Switch ``query_only`` on at the first statement, and at one on another connection.
+        """Enable ``query_only`` at the first statement on each driver connection.
 
         Raises:
-            ToolError: the statement could switch it off.
+            ToolError: the statement could disable it.
         """
-        # Switching it on before every statement would have SQLite prepare all of them anew.
+        # Only once: enabling it before each statement would make SQLite prepare them all again.
         if SWITCH in sql.lower():
-            raise ToolError(f"{SWITCH} is not to be touched by a call that may only read.")
+            raise ToolError(f"A read-only call must not use the pragma {SWITCH}.")
         raw = self.connection.connection
         if raw is not self._raw:
             self._take(raw)
-        # A reader needs no lock for writing, and would not get one.
+        # BEGIN IMMEDIATE takes a write lock, which a reader does not need and cannot get.
         return "BEGIN" if sql.startswith("BEGIN") else sql
 
     def allow(self, seconds: float | None) -> None:
-        """Interrupt the statement that runs after so many seconds."""
+        """Interrupt the running statement after this many seconds."""
         self._deadline = None if seconds is None else time.monotonic() + seconds
 
     def meaning(self, exc: Exception) -> Meaning | None:
-        """By the code of the driver, since texts change."""
+        """Compare the driver's error codes, since the messages change."""
         code = _driver_error(exc, "sqlite_errorcode")
         return SQLITE_MEANINGS.get(code & 0xFF) if isinstance(code, int) else None
 
     def end(self, *, succeeded: bool) -> None:
-        """Switch it off, unless the site had it on."""
+        """Disable ``query_only``, unless the site had enabled it."""
         self._release()
         self._forget_failures()
 
     def _take(self, raw: Any) -> None:
         self._release()
         cursor = raw.cursor()
-        # The site may have its own on the connection.
+        # The site may have set a row factory on the connection.
         cursor.row_factory = None
         self._was_query_only = int(cursor.execute(f"PRAGMA {SWITCH}").fetchone()[0])
         if not self._was_query_only:
@@ -639,13 +640,13 @@ class _SQLite(_Enforcement):
             if not self._was_query_only:
                 raw.execute(f"PRAGMA {SWITCH} = 0")
         except sqlite3.ProgrammingError:
-            # The site closed it meanwhile, and nothing is left to switch off.
+            # The site closed the connection meanwhile.
             return
 
     def _is_late(self) -> bool:
         return self._deadline is not None and time.monotonic() > self._deadline
 
 
-# MySQL and Oracle can be read-only only from the start of a transaction, which nobody can tell
-# apart from the middle of one there; they are counted.
+# MySQL and Oracle can be made read-only only at the start of a transaction, and it cannot be told
+# whether one has started; their use is only counted.
 ENFORCED: dict[str, type[_Enforcement]] = {"postgresql": _PostgreSQL, "sqlite": _SQLite}

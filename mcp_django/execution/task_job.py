@@ -1,6 +1,6 @@
-"""What a worker of the site's task backend imports and calls.
+"""The task function that workers of the site's task backend import and run.
 
-Imported by nothing but ``task_worker`` and those workers, since it needs Django 6 or
+Only ``task_worker`` and those workers import this module, since it needs Django 6 or
 ``django-tasks``.
 """
 
@@ -19,10 +19,10 @@ from mcp_django.conf import get_settings
 from mcp_django.execution import task_runs
 
 
-# A site may have no backend of the name that is taken otherwise.
+# Without ``backend`` the name "default" is used, which may not be configured.
 @task(backend=get_settings().task_backend or "default")
 def run(pk: str, number: int) -> None:
-    """Run a task of ours, unless somebody has or it is not wanted any more."""
+    """Run an MCP task, unless the run was already started or the task cancelled or closed."""
     taken = task_runs.take(pk, number)
     if taken is not None:
         taken.perform()

@@ -1,12 +1,11 @@
-"""Calls that become tasks: which do, when that happens, and what the client is answered.
+"""Calls that run as tasks: which calls, when the task starts, and what the client gets.
 
-At 2026-07-28 the server alone decides, for clients that declare the extension in the very
-request; at 2025-11-25 the client asks for each call; before that there are no tasks (TKD-3,
-TKE-1).
+In revision 2026-07-28 the server decides, for clients that declare the tasks extension in the same
+request; in 2025-11-25 the client requests a task for each call; earlier revisions have no tasks.
 
-A task's row is written and committed first, then handed to ``execution.task_worker``, which
-enqueues it on the site's task backend, where ``execution.task_job`` runs it, or without one runs
-it in threads of this process. If no backend takes it, the row says so.
+The row of a task is written and committed first. Then ``execution.task_worker`` enqueues it on the
+site's task backend, where ``execution.task_job`` runs it, or runs it in a thread of this process
+if no backend is configured. If the task is not accepted, its row is marked as failed.
 """
 
 from __future__ import annotations
@@ -45,31 +44,34 @@ if TYPE_CHECKING:
 # Whether a call becomes a task --------------------------------------------------------------------
 
 Way: TypeAlias = Literal["", "task", "handle"]
-"""A call is answered with its result, with a task, or with a handle for ``get_result``."""
+"""Answer a call with its result, with a task, or with a handle for the tool ``get_result``."""
 
 
 def offers_tasks(offered: Offered) -> bool:
-    """Whether any tool runs as a task, so that the methods of tasks exist."""
+    """Return whether any tool can run as a task, so that the ``tasks/…`` methods exist."""
     return any(tool.task for tool in offered.tools.values())
 
 
 def knows_tasks(incoming: Incoming) -> bool:
-    """Whether the client of an extension's revision declared it in this request."""
+    """Return whether the revision has extensions and the request declares the tasks extension."""
     return incoming.revision.extensions and declares_extension(
         incoming.envelope.client_capabilities, TASKS
     )
 
 
 def _way_of(incoming: Incoming, tool: Tool, *, is_asked_for: bool) -> Way:
-    """How a call is answered.
+    """Return whether a call is answered with its result, a task or a handle.
 
     Raises:
-        MethodNotFound: 2025-11-25, and the client does not do what the tool declares.
-        MissingCapability: the tool is nothing but a task, and the client knows none.
+        MethodNotFound: 2025-11-25, and the client requests a task from a tool without tasks, or no
+            task from one that requires it.
+        MissingCapability: the tool runs only as a task, and the client does not support tasks.
     """
     if not tool.task:
         if is_asked_for and offers_tasks(incoming.server.offered):
-            raise MethodNotFound(f"The tool {tool.name!r} does not run as a task; leave task out.")
+            raise MethodNotFound(
+                f"The tool {tool.name!r} does not run as a task; omit params.task."
+            )
         return ""
     if is_asked_for or knows_tasks(incoming):
         return "task"
@@ -78,15 +80,15 @@ def _way_of(incoming: Incoming, tool: Tool, *, is_asked_for: bool) -> Way:
     if tool.task == "optional":
         return ""
     if incoming.revision.tasks:
-        raise MethodNotFound(f"The tool {tool.name!r} runs as a task alone; send params.task.")
+        raise MethodNotFound(f"The tool {tool.name!r} runs only as a task; send params.task.")
     raise MissingCapability(
-        f"The tool {tool.name!r} runs as a task alone, and needs a client with {TASKS}.",
+        f"The tool {tool.name!r} runs only as a task; the client must declare {TASKS}.",
         data={"requiredCapabilities": required_extension(TASKS)},
     )
 
 
 def support_of(tool: Tool) -> str:
-    """What 2025-11-25 lists: a tool that gives handles can be called without a task too."""
+    """Return ``taskSupport`` for 2025-11-25; with handles, a tool also works without tasks."""
     return "optional" if tool.handle else tool.task
 
 
@@ -94,19 +96,19 @@ def support_of(tool: Tool) -> str:
 
 
 class _Wishes(msgspec.Struct):
-    """What a client of 2025-11-25 asks of its task; ``ttl`` is in milliseconds."""
+    """The ``params.task`` object of 2025-11-25; ``ttl`` is in milliseconds."""
 
     ttl: int | float | None = None
 
 
 class Beginning(CurrentTask):
-    """``ctx.task`` of a call that becomes a task where its function says so."""
+    """``ctx.task`` of a call that becomes a task when its function calls ``begin``."""
 
     def __init__(self, interaction: Interaction) -> None:
         self._interaction = interaction
 
     def begin(self) -> None:
-        """Leave the function, which goes on as a task.
+        """Leave the function, which runs again as a task.
 
         Raises:
             InputRequired: always.
@@ -116,7 +118,7 @@ class Beginning(CurrentTask):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Becoming:
-    """How a call becomes a task."""
+    """How a call becomes a task: as one that the client sees, or as a handle."""
 
     incoming: Incoming
     tool: Tool
@@ -125,16 +127,16 @@ class Becoming:
 
     @property
     def is_promised(self) -> bool:
-        """Whether the client asked for a task, and can read nothing else but an error."""
+        """Whether the client requested a task, so that it accepts only a task or an error."""
         return self.way == "task" and self.incoming.revision.tasks
 
     def prepare(
         self, prepared: Callable[[], Invocation | dict[str, Any]], raw: bytes
     ) -> Invocation | dict[str, Any]:
-        """The call that becomes one: before its function runs, or where that says so.
+        """Return the prepared call, which becomes a task before or while its function runs.
 
         Raises:
-            MCPError: it is refused, and its client reads a task or an error.
+            MCPError: the call is rejected, and its client accepts only a task or an error.
         """
         if not self.is_promised:
             call = prepared()
@@ -142,7 +144,7 @@ class Becoming:
         try:
             call = prepared()
         except TooManyRequests as exc:
-            # As another error it stays one (``THROTTLE_AS``).
+            # Another class, so that ``THROTTLE_AS`` does not make it a result.
             raise RateLimited(exc.message, data=exc.data) from None
         if isinstance(call, dict):
             raise InvalidParams(_text(call))
@@ -169,12 +171,12 @@ class Becoming:
         )
         if self.way == "handle":
             return task_status.handle(row)
-        text = f"{self.tool.name} goes on by itself; its result comes later."
+        text = f"{self.tool.name} runs in the background; its result follows later."
         return task_status.created(row, text=text if self.is_promised else "")
 
 
 def _refuse(excuse: Callable[[Exception], dict[str, Any]], exc: Exception) -> NoReturn:
-    """The failure of a call before its task began, for a client that reads no result of it."""
+    """Raise a tool's error result as a JSON-RPC error, for a client that requested a task."""
     raise InternalError(_text(excuse(exc))) from exc
 
 
@@ -184,12 +186,13 @@ def _text(result: dict[str, Any]) -> str:
 
 
 def becoming_of(incoming: Incoming, tool: Tool, asked_for: msgspec.Raw) -> Becoming | None:
-    """How this call becomes a task, ``None`` for one that does not.
+    """Return how this call becomes a task, ``None`` if it does not.
 
-    ``asked_for`` is the member ``task`` of its parameters, which means something at 2025-11-25.
+    ``asked_for`` is ``params.task`` of the request, which is used only in 2025-11-25.
 
     Raises:
-        MCPError: the client does not do what the tool declares, or cannot.
+        MCPError: the tool runs only as a task, which the client did not request or does not
+            support, or the client requests a task from a tool without tasks.
     """
     is_asked_for = incoming.revision.tasks and bytes(asked_for) != b"null"
     way = _way_of(incoming, tool, is_asked_for=is_asked_for)
@@ -200,16 +203,18 @@ def becoming_of(incoming: Incoming, tool: Tool, asked_for: msgspec.Raw) -> Becom
 
 
 def _ttl(asked_for: msgspec.Raw) -> timedelta | None:
-    """The lifetime that a client asks for; how long it gets at most is not decided here."""
+    """Return the requested lifetime; ``_time_to_live`` limits it."""
     try:
         ttl = msgspec.json.decode(asked_for, type=_Wishes).ttl
         if ttl is not None and ttl <= 0:
-            raise InvalidParams("params.task.ttl must be more than 0 milliseconds.")
+            raise InvalidParams("params.task.ttl must be greater than 0 (milliseconds).")
         return None if ttl is None else timedelta(milliseconds=ttl)
     except msgspec.MsgspecError:
-        raise InvalidParams("params.task must be an object; its ttl, a number.") from None
+        raise InvalidParams(
+            "params.task must be an object, and its ttl a number (milliseconds)."
+        ) from None
     except OverflowError:
-        # More than any task gets.
+        # The maximum applies.
         return timedelta.max
 
 
@@ -225,16 +230,17 @@ def _create_task(
     ttl: timedelta | None = None,
     by_handle: bool = False,
 ) -> Task:
-    """Write a task down and hand it to whoever runs it. Uses the database.
+    """Create the row of a task and enqueue it. Uses the database.
 
-    ``raw`` are the arguments, ``state`` is how far its interaction has come, ``ttl`` what the
-    client asks for; ``by_handle`` its client can answer nothing later.
+    ``raw`` is the JSON of the arguments, ``state`` the encoded state of the interaction, ``ttl``
+    the lifetime that the client requests. With ``by_handle`` the client cannot answer questions
+    later.
 
     Raises:
-        TooManyTasks: the caller has as many that are not over as one may, or their arguments are
-            too long in all.
-        InvalidParams: what the client says of its capabilities is longer than is kept.
-        InternalError: nobody takes it; the row says so too.
+        TooManyTasks: the caller has too many unfinished tasks, or the arguments of the caller's
+            tasks are too long in total.
+        InvalidParams: the client's capabilities are too long to store.
+        InternalError: the task was not accepted, and its row is marked as failed.
     """
     settings, envelope = get_settings(), incoming.envelope
     row = task_rows.create(
@@ -264,10 +270,10 @@ def _create_task(
 
 
 def enqueue(row: Task) -> None:
-    """Hand a task that works to whoever runs it, under the number of its next run.
+    """Enqueue a task that is ``working``, with the number of its next run.
 
     Raises:
-        InternalError: nobody takes it; the task has failed.
+        InternalError: the task was not accepted, and its row is marked as failed.
     """
     try:
         task_worker.enqueue(row.pk, row.run)

@@ -1,11 +1,11 @@
-"""One run of a task, from the lease to the row that says how it ended.
+"""Runs a task: takes its lease, calls the tool and writes the result to the task's row.
 
 The caller may have lost access since the call was made. So each run authorizes the call again,
-and fails with the same message with which a call would have been refused. A run has no
+and fails with the same message with which a call would have been rejected. A run has no
 credential: the caller is restored from the task's row.
 
-One thread of a process renews the leases of all tasks that run here. It begins with the first
-task and ends with the last.
+One thread per process renews the leases of all tasks that run in it. The thread starts with the
+first task and ends with the last.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcp_django")
 
 MAX_MESSAGE = 1000
-# How long a database may be away before what came of a run is lost.
+# How long the database may be unavailable before the outcome of a run is lost.
 PATIENCE_SECONDS = 60
 PAUSE_SECONDS = 0.5
 UNHEARD = (
-    "It has a question, and the client that began it cannot be asked any more; call the tool from "
-    "a client with tasks, or without what makes it ask."
+    "The tool asks the user a question, but the client that started it does not support tasks and "
+    "cannot be asked any more. Use a client with tasks, or arguments that need no question."
 )
-BROKEN = "The task could not be run for a reason that is no fault of the request; it was logged."
+BROKEN = "The task failed because of a server error. The error was logged."
 STOPPED = "The worker that ran this task was stopped."
 
 
 def take(pk: str, run: int) -> Running | None:
-    """A run with its lease; ``None`` where it was taken, or is not wanted any more."""
+    """Take the lease of a run; ``None`` if it was taken before or the run is out of date."""
     row = task_rows.start(pk, run)
     if row is None:
         return None
@@ -88,14 +88,14 @@ def take(pk: str, run: int) -> Running | None:
 
 
 def perform_here(pk: str, run: int) -> None:
-    """Run a task at once, while nobody else looks at it: its lease is not renewed."""
+    """Run a task in this thread, for tests; its lease is not renewed."""
     row = task_rows.start(pk, run)
     if row is not None:
         Running(row).perform()
 
 
 class Running:
-    """A run that this process holds the lease of, and the port by which it reports."""
+    """A run whose lease this process has; also the ``ClientPort`` of its function."""
 
     def __init__(self, row: Task) -> None:
         self.row = row
@@ -104,42 +104,42 @@ class Running:
         self._message: str | None = None
         self._lock = threading.Lock()
 
-    # What its function reports ----------------------------------------------------------------
+    # Reports of the function ------------------------------------------------------------------
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Become the message of the task, which is written once a second at most."""
+        """Set the task's status message, which is written at most once a second."""
         if message is None:
             message = f"{progress:g}" if total is None else f"{progress:g} / {total:g}"
         with self._lock:
             self._message = message[:MAX_MESSAGE]
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
-        """Drop it: tasks have no log messages (TKE-11)."""
+        """Drop the log message, since tasks send none."""
 
     def hang_up(self, seconds: float) -> None:
-        """There is no connection to close."""
+        """Do nothing, since a task has no connection to close."""
 
-    # What its keeper does ---------------------------------------------------------------------
+    # Called by the lease thread ---------------------------------------------------------------
 
     def stop(self) -> None:
-        """Raise ``ctx.cancelled``, and interrupt what can be interrupted."""
+        """Set ``ctx.cancelled``, and interrupt an async function."""
         self.cancellation.cancel()
 
     def tell(self) -> None:
-        """Write down what was reported last, if it was not written yet."""
+        """Write the last status message, unless it was written before."""
         with self._lock:
             message, self._message = self._message, None
         if message is not None:
             task_rows.tell(self.pk, self.run, message)
 
     def let_go(self) -> None:
-        """Hold the lease no more."""
+        """Stop renewing the lease."""
         keeper.let_go(self)
 
     # The run ----------------------------------------------------------------------------------
 
     def perform(self) -> None:
-        """Run the function and write down what came of it, or what it asks."""
+        """Run the function and write its result, its error or its questions to the row."""
         try:
             self._perform()
         except MCPError as exc:
@@ -148,7 +148,7 @@ class Running:
             is_unknown = isinstance(exc, AuthenticationRequired)
             self._fail(UNAUTHORIZED if is_unknown else FORBIDDEN, exc.message)
         except asyncio.CancelledError:
-            # Whoever cancelled it has written that down.
+            # The cancellation is in the row already.
             logger.info("The task %s of %s was cancelled.", self.row.short_id, self.row.tool)
         except Exception:
             logger.exception(
@@ -184,9 +184,13 @@ class Running:
         try:
             encode(result)
         except (TypeError, ValueError) as exc:
-            # The site put it there: half a surrogate pair in a text, an object in a block's meta.
-            logger.exception("The result of the task %s is no JSON.", self.row.short_id)
-            raise InternalError("The result cannot be written as JSON; it was logged.") from exc
+            # From the site's code: a lone surrogate in a text, or an object in a block's meta.
+            logger.exception(
+                "The result of the task %s cannot be encoded as JSON.", self.row.short_id
+            )
+            raise InternalError(
+                "The result of the task cannot be encoded as JSON. The error was logged."
+            ) from exc
         self._insist(lambda: task_rows.finish(self.pk, self.run, result=result, message=""))
 
     def _fail(self, code: int, message: str, data: Any = None) -> None:
@@ -196,13 +200,13 @@ class Running:
         try:
             encode(error)
         except (TypeError, ValueError):
-            # The site put it there; the error is one without it.
-            logger.exception("The data of an error of %s is no JSON.", self.row.tool)
+            # The data is from the site's code; the error is written without it.
+            logger.exception("The data of an error of %s is not valid JSON.", self.row.tool)
             del error["data"]
         self._insist(lambda: task_rows.finish(self.pk, self.run, error=error))
 
     def _insist(self, write: Callable[[], object]) -> None:
-        """Write what cannot be found out again, although the database is away for a moment."""
+        """Write an outcome that must not be lost; retry while the database is unavailable."""
         until = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -210,7 +214,9 @@ class Running:
             except (OperationalError, InterfaceError) as exc:
                 if connections[alias()].in_atomic_block or time.monotonic() > until:
                     raise
-                logger.warning("A task of %s could not be written (%s); again.", self.row.tool, exc)
+                logger.warning(
+                    "A task of %s could not be written (%s); trying again.", self.row.tool, exc
+                )
                 time.sleep(PAUSE_SECONDS)
                 close_old_connections()
             else:
@@ -219,29 +225,29 @@ class Running:
 
 # From the row to the call -------------------------------------------------------------------------
 
-# Of a layer above this one.
+# Imported by name, since this layer may not import the server's.
 ALL_SERVERS = "mcp_django.server.all_servers"
 TRANSPORT = "task"
 
 
 class _RunningTask(CurrentTask):
-    """``ctx.task`` inside a task, where ``begin`` has nothing left to do."""
+    """``ctx.task`` inside a running task, where ``begin`` does nothing."""
 
     def __init__(self, pk: str) -> None:
         self.id = pk
 
 
 def _rebuild(row: Task, cancellation: Cancellation) -> Invocation | dict[str, Any]:
-    """The call of a task, or its result where the arguments do not fit any more.
+    """Return the prepared call of a task, or an error result if it is not valid any more.
 
     Raises:
-        MCPError: the tool is not there any more, not for this caller, or not for this client.
-        AccessRefused: the caller would not be let in any more.
+        MCPError: the server or tool does not exist any more, or not for this caller.
+        AccessRefused: the caller is not authorized any more.
     """
     server = _server_named(row.server)
     principal = _principal_of(row)
     if principal is None:
-        raise AuthenticationRequired("Whoever began this task may not use the site any more.")
+        raise AuthenticationRequired("The caller of this task may not use the site any more.")
     incoming = _incoming(row, server, principal)
     operation = telemetry.begin(incoming)
     incoming.entry.open(incoming)
@@ -267,7 +273,7 @@ def _admitted(
     entry.wants(row.tool)
     server.refresh()
     admit_connection(server, principal)
-    # What it was called when the task was made, perhaps before the last deployment.
+    # The name is from when the task was created, perhaps before the last deployment.
     tool = server.offered.find_tool(row.tool)
     if tool is not None:
         entry.found(tool)
@@ -281,9 +287,9 @@ def _admitted(
     except InvalidArguments as exc:
         entry.wrong(exc.problems)
         return results.tool_error(str(exc))
-    # A yes was taken when the task began, if one was needed by then.
+    # If approval was required when the task was created, the approval was used up then.
     if tool.approval != row.caller.get("approval", "") and gate_of(incoming, tool, raw, arguments):
-        unasked = NotApproved(f"{tool.name} needs approval since this task began; call it again.")
+        unasked = NotApproved(f"{tool.name} requires approval now; call it again.")
         entry.failed(unasked)
         return results.tool_error(str(unasked))
     return Invocation(
@@ -295,17 +301,17 @@ def _admitted(
         conclude=partial(results.tool_result, tool),
         excuse=partial(results.tool_failure, tool, incoming.revision),
         task=_RunningTask(row.pk),
-        # Its time is that of the task, and whoever keeps the lease looks at that.
+        # The time limit is the task's lifetime, which the lease thread checks.
         seconds=row.ttl_ms / 1000,
         entry=entry,
     )
 
 
 def _server_named(name: str) -> Server:
-    """The server of this name, where need be after the URLconf of the site was imported.
+    """Return the server of this name; import the site's URLconf if it is not known yet.
 
     Raises:
-        InternalError: this process has none.
+        InternalError: this process has no such server.
     """
     for look in (lambda: None, lambda: get_resolver().url_patterns):
         look()
@@ -313,7 +319,9 @@ def _server_named(name: str) -> Server:
             if server.name == name:
                 found: Server = server
                 return found
-    raise InternalError(f"This process has no server {name!r}; see that its workers import it.")
+    raise InternalError(
+        f"This process has no server {name!r}; make sure that the workers import it."
+    )
 
 
 def _incoming(row: Task, server: Server, principal: Principal) -> Incoming:
@@ -335,12 +343,12 @@ def _incoming(row: Task, server: Server, principal: Principal) -> Incoming:
 
 
 def _answers(row: Task) -> dict[str, Any]:
-    """What was answered since the last run, by the keys that its function knows."""
+    """Return the answers since the last run, by the keys of the interaction."""
     return {row.keys[key]: one for key, one in row.answers.items() if key in row.keys}
 
 
 def _arguments(tool: Tool, principal: Principal) -> ArgumentSource:
-    """The arguments as this caller has them, where they differ from caller to caller."""
+    """Return the tool's arguments for this caller, if they depend on the caller."""
     for_caller: Callable[[Principal], ArgumentSource] | None = getattr(
         tool.arguments, "for_caller", None
     )
@@ -353,14 +361,14 @@ DETAILS = ("client_name", "issuer", "subject", "audience", "claims", "credential
 
 
 def user_of(principal: Principal) -> Any:
-    """The row of the caller's user, ``None`` for nobody."""
+    """Return the row of the caller's user, ``None`` for an anonymous caller."""
     user = principal.user
-    # What ``request.user`` is lazy about is a row all the same.
+    # The lazy object of ``request.user`` passes ``isinstance`` too.
     return user if user.is_authenticated and isinstance(user, models.Model) else None
 
 
 def details_of(incoming: Incoming) -> dict[str, Any]:
-    """What of a caller has no column."""
+    """Return the caller's attributes that have no column of their own."""
     principal = incoming.principal
     expires = principal.expires_at
     return {
@@ -372,13 +380,13 @@ def details_of(incoming: Incoming) -> dict[str, Any]:
 
 
 def _principal_of(row: Task) -> Principal | None:
-    """The caller as it is now, ``None`` if it would not be let in any more. Uses the database.
+    """Return the caller, ``None`` if no longer authorized. Uses the database.
 
-    That an access token has expired meanwhile ends no task whose client can renew it. That it was
-    revoked does, and so does the end of one that nothing renews.
+    An access token that expired meanwhile does not end a task if the client can refresh the token.
+    A revoked token ends it, and so does an expired one that cannot be refreshed.
     """
     if row.user is None:
-        # A caller of whom there is no row cannot be looked up again.
+        # A caller without a user row cannot be looked up again.
         nobody = anonymous()
         return nobody if row.principal == nobody.key else None
     known = row.caller
@@ -398,14 +406,14 @@ def _principal_of(row: Task) -> Principal | None:
     return refresh(principal)
 
 
-# Questions of a task ------------------------------------------------------------------------------
+# Client requests of a task ------------------------------------------------------------------------
 
 
 class _TaskInteraction(Interaction):
-    """What a task has been told in its earlier runs, and what it asks now.
+    """The answers that a task has from its earlier runs, and the questions that it asks now.
 
-    Between two runs its questions wait in the task's row, and never travel through the client.
-    ``state`` is empty before the first of them, ``answers`` are by the keys of the interaction.
+    Between two runs the state is stored in the task's row and is never sent to the client.
+    ``state`` is empty before the first question, ``answers`` are by the keys of the interaction.
     """
 
     def __init__(
@@ -417,7 +425,7 @@ class _TaskInteraction(Interaction):
         state: str,
         answers: Mapping[str, Any],
     ) -> None:
-        # What is no object is no answer, so its question is asked again.
+        # A valid answer is an object; without one the question is asked again.
         responses = {
             key: msgspec.Raw(encode(one)) for key, one in answers.items() if isinstance(one, dict)
         }
@@ -434,46 +442,46 @@ class _TaskInteraction(Interaction):
 
     @property
     def requests(self) -> Mapping[str, dict[str, Any]]:
-        """The questions, by their keys."""
+        """The open questions by their keys."""
         return self._requests
 
     def _sign(self) -> str:
         return ""
 
     def _malformed(self, question: Question, exc: MalformedAnswer) -> Any:
-        # Whoever sent it has had his answer long since, and a task does not end of it.
+        # The request that sent the answer was answered already, so only the question is repeated.
         self._count_correction(str(exc))
         return Unanswered(question.to_params())
 
 
 # Leases of running tasks --------------------------------------------------------------------------
 
-# The thread also writes the progress that the tasks report, since their own threads may be inside
-# a transaction, and finds out which of them were cancelled.
+# The thread also writes the status messages, since the tasks' own threads may be inside a
+# transaction, and checks which tasks were cancelled.
 
 RENEW_SECONDS = 10
-# How often is looked whether a task was cancelled, and how often its message is written at most.
+# How often cancellation is checked, and how often at most a status message is written.
 LOOK_SECONDS = 1
 
-# What SQLite says to everybody while one task goes on in a transaction.
+# Appended to the warning on SQLite, whose other writers wait for a task in a transaction.
 LOCKED = " If a task runs in a transaction, declare its tool with atomic=False."
 
 
 class Held(Protocol):
-    """A run whose lease is held."""
+    """A run whose lease is renewed."""
 
     pk: str
     run: int
 
     def stop(self) -> None:
-        """Nobody wants it any more; in the thread of the keeper."""
+        """Cancel the run; called in the lease thread."""
 
     def tell(self) -> None:
-        """Write down what it reported; in the thread of the keeper."""
+        """Write the last status message; called in the lease thread."""
 
 
 class Keeper:
-    """The leases of one process."""
+    """Renews the leases of the runs of one process."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, int], Held] = {}
@@ -482,7 +490,7 @@ class Keeper:
         self._thread: threading.Thread | None = None
 
     def hold(self, held: Held) -> None:
-        """Keep the lease of a run, which has just been taken."""
+        """Renew the lease of a run from now on."""
         with self._lock:
             self._held[held.pk, held.run] = held
             if self._thread is None:
@@ -490,7 +498,7 @@ class Keeper:
                 self._thread.start()
 
     def let_go(self, held: Held) -> None:
-        """Keep it no more; harmless where nobody does."""
+        """Stop renewing the lease of a run; does nothing if it is not renewed."""
         with self._lock:
             self._held.pop((held.pk, held.run), None)
             if not self._held:
@@ -516,7 +524,7 @@ class Keeper:
             return bool(self._held)
 
     def _look(self, *, renew: bool) -> bool:
-        """Whether the database could be asked; if not, it is again, at once and with patience."""
+        """Check the runs and renew their leases if due; return whether that succeeded."""
         with self._lock:
             held = list(self._held.values())
         try:
@@ -535,8 +543,8 @@ class Keeper:
             connections.close_all()
             return False
         except Exception:
-            # Without it every task here would be taken for lost.
-            logger.exception("The keeper of leases stumbled; it goes on.")
+            # If this thread ended, all tasks of the process would lose their leases.
+            logger.exception("The renewal of leases failed; trying again.")
             return False
         return True
 

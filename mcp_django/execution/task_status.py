@@ -1,7 +1,7 @@
-"""A task as clients see it: its status and result in wire shape, and the tool ``get_result``.
+"""The wire form of a task: its status and result, and the tool ``get_result``.
 
-The shape is the richest one; ``protocol/shapes.py`` cuts it to a revision. A caller who may no
-longer call the tool of a task may not read its result either.
+The form has the members of all revisions; ``protocol/shapes.py`` reduces it to one revision. A
+caller who may no longer call the tool of a task may not read its result either.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CANCELLED_MESSAGE = "The task was cancelled."
 
 
 class TaskFailed(MCPError):
-    """The JSON-RPC error that a task ended with, as its call would have met it."""
+    """The JSON-RPC error with which the call of a task ended."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         super().__init__(error["message"], data=error.get("data"))
@@ -45,7 +45,7 @@ class TaskFailed(MCPError):
 
 
 def task(row: Task) -> dict[str, Any]:
-    """The task alone: its status, and for how long it is good."""
+    """Return the status and the lifetime of a task, without its result."""
     described: dict[str, Any] = {"taskId": row.pk, "status": row.status}
     if row.status_message:
         described["statusMessage"] = row.status_message
@@ -59,14 +59,14 @@ def task(row: Task) -> dict[str, Any]:
 
 
 def created(row: Task, *, text: str = "") -> dict[str, Any]:
-    """The result of a call that became a task; ``text`` is for a model that is not to wait."""
+    """Return the result of a call that became a task; ``text`` is the immediate model response."""
     meta = {"_meta": {MODEL_IMMEDIATE_RESPONSE: text}} if text else {}
-    # A worker may have been faster; whoever is told of a task finds that out by looking.
+    # The worker may already have finished; clients poll for the current status.
     return {"resultType": "task", **task(row), "status": task_rows.WORKING, **meta}
 
 
 def detailed(row: Task) -> dict[str, Any]:
-    """The task with what belongs to its status: questions, result or error."""
+    """Return a task with what belongs to its status: open questions, result or error."""
     described = task(row)
     if row.status == task_rows.INPUT_REQUIRED:
         described["inputRequests"] = row.questions
@@ -78,10 +78,10 @@ def detailed(row: Task) -> dict[str, Any]:
 
 
 def outcome(row: Task, server: Server, revision: Revision) -> dict[str, Any]:
-    """What the call of a task that is over would have been answered with, naming the task.
+    """Return the result of the call of an ended task, with the task's id in ``_meta``.
 
     Raises:
-        MCPError: the call met an error, or was cancelled.
+        MCPError: the call ended with an error or was cancelled.
     """
     if row.status == task_rows.CANCELLED:
         raise InternalError(row.status_message or CANCELLED_MESSAGE)
@@ -96,14 +96,14 @@ def outcome(row: Task, server: Server, revision: Revision) -> dict[str, Any]:
 
 
 def related(task_id: str) -> dict[str, Any]:
-    """What every message about a task has in its ``_meta`` at 2025-11-25 (TKD-8)."""
+    """Return the ``_meta`` of every 2025-11-25 message that relates to a task."""
     return {RELATED_TASK: {"taskId": task_id}}
 
 
 def handle(row: Task) -> dict[str, Any]:
-    """The result of a call that became a task, for a client that knows of none."""
+    """Return the result of a call that became a task, for a client without tasks."""
     text = (
-        f"{row.tool} has been started and goes on by itself. To get its result, call the tool "
+        f"{row.tool} has been started and runs in the background. To get its result, call the tool "
         f"get_result with the handle {row.pk}."
     )
     structured = {"handle": row.pk, "status": task_rows.WORKING}
@@ -111,9 +111,9 @@ def handle(row: Task) -> dict[str, Any]:
 
 
 def _moment(row: Task, value: datetime) -> str:
-    """A time of the database in ISO 8601, in UTC."""
+    """Return a time from the database in ISO 8601, in UTC."""
     if timezone.is_naive(value):
-        # A site without time zones has the time of its zone, except in SQLite.
+        # With ``USE_TZ = False`` it is in the site's time zone, but on SQLite in UTC.
         is_utc = connections[row._state.db or "default"].vendor == "sqlite"
         value = timezone.make_aware(value, UTC if is_utc else timezone.get_default_timezone())
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -125,13 +125,14 @@ def _moment(row: Task, value: datetime) -> str:
 def may_read(
     offered: Offered, principal: Principal, row: Task | None, *, verdicts: Verdicts | None = None
 ) -> bool:
-    """Whether the caller may use the tool of a task of his; what is switched off, nobody may.
+    """Return whether the caller may read the result of the task, which belongs to the caller.
 
-    A tool that has left the code has no permission to ask for, and its results stay readable. A
-    task that there is not (``None``) takes as long as one that he may not read.
+    The caller must be allowed to use its tool, which must not be disabled. If the tool was
+    removed from the code, its permissions are unknown and its results remain readable. A task
+    that does not exist (``None``) takes as long as one that the caller may not read.
 
     Raises:
-        AccessRefused: a credential with more scopes may.
+        AccessRefused: a credential with more scopes would be authorized.
     """
     tool = offered.find_tool(row.tool) if row is not None else None
     may_use = admit(principal, tool, among=offered.tools.values(), verdicts=verdicts)
@@ -141,7 +142,7 @@ def may_read(
 
 
 def unreadable(offered: Offered, principal: Principal) -> list[str]:
-    """The names of tools, former ones too, whose results the caller may not read."""
+    """Return the names of tools, including aliases, whose results the caller may not read."""
     return [
         name
         for one in (offered.available or offered).tools.values()
@@ -153,13 +154,13 @@ def unreadable(offered: Offered, principal: Principal) -> list[str]:
 # ``get_result``: results for clients without tasks ------------------------------------------------
 
 NAME = "get_result"
-# Hosts give a call up after a minute, or sooner.
+# Hosts abandon a call after a minute or sooner.
 WAIT_SECONDS = 10
 LOOK_SECONDS = 0.5
 
 
 class _Stored(ToolResult):
-    """What a tool has answered, as it is in the row of its task."""
+    """A tool result that is stored in the row of its task."""
 
     _wire: Mapping[str, Any]
 
@@ -168,19 +169,19 @@ class _Stored(ToolResult):
         object.__setattr__(self, "_wire", wire)
 
     def to_wire(self) -> dict[str, Any]:
-        """The result, as the tool gave it."""
+        """Return the stored result."""
         return dict(self._wire)
 
 
 async def get_result(ctx: Context, handle: str) -> ToolResult:
-    """Get the result of a call that goes on by itself and has given a handle.
+    """Get the result of a call that runs in the background and returned a handle.
 
-    It waits some seconds for the result. If there is none by then it says so; call it again.
+    Waits some seconds for the result. If the call is still working then, call this tool again.
     """
     deadline = time.monotonic() + WAIT_SECONDS
     while not (row := await _look(ctx, handle)).is_terminal:
         if row.status == task_rows.INPUT_REQUIRED:
-            raise ToolError(f"{row.tool} asks its user something, which has no way to them here.")
+            raise ToolError(f"{row.tool} asks the user a question, which this client cannot show.")
         if time.monotonic() >= deadline:
             said = f": {row.status_message}" if row.status_message else "."
             return ToolResult(f"Still working{said}\nCall {NAME} with the same handle again.")
@@ -192,7 +193,7 @@ async def get_result(ctx: Context, handle: str) -> ToolResult:
 
 async def _look(ctx: Context, handle: str) -> Task:
     if task_worker.is_here():
-        # In the transaction of the test, which no other thread can look into.
+        # In this thread: other threads cannot see the data of the test's transaction.
         return await sync_to_async(_row)(ctx, handle)
     return await in_thread(_row, ctx, handle)
 
@@ -202,13 +203,13 @@ def _row(ctx: Context, handle: str) -> Task:
     is_readable = may_read(ctx.server.offered, ctx.principal, row)
     if row is None or not is_readable:
         raise ToolError(
-            "There is no such handle, or its time is over; call the tool that gave it again."
+            "This handle does not exist or has expired; call the tool that returned it again."
         )
     return row
 
 
 def offer(collection: Collection) -> None:
-    """Have the tool on a server, once.
+    """Register the tool ``get_result`` on a server, unless it is registered.
 
     Raises:
         AlreadyRegistered: the site has another tool of this name.
@@ -218,6 +219,6 @@ def offer(collection: Collection) -> None:
         collection.add(declare.tool(get_result, {"title": "Get a result", "read_only": True}))
     elif known.callable is not get_result:
         raise AlreadyRegistered(
-            f"A tool with handle=True needs the name {NAME!r} for the tool that answers handles; "
-            f"give the one from {known.origin} another name."
+            f"A tool with handle=True reserves the name {NAME!r} for the tool that returns results "
+            f"by handle; give the tool from {known.origin} another name."
         )

@@ -1,7 +1,7 @@
-"""Whoever runs tasks: Django's task backend of the site's choice, or threads of this process.
+"""Enqueues tasks: on the Django task backend that the site chose, or on threads of this process.
 
-Nothing of a task is in what is handed over but the id of its row and the number of its run, so a
-backend that delivers twice, late or never does no harm.
+Only the id of the task's row and the number of the run are enqueued, so a backend that delivers a
+message twice, late or never does no harm.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _is_here = ContextVar("mcp_django_tasks_here", default=False)
 
 
 class NotTaken(MCPDjangoError):
-    """Nobody takes the task now."""
+    """The task was not accepted by its backend or the thread pool."""
 
 
 def enqueue(pk: str, run: int) -> None:
-    """Have a task run, soon and elsewhere.
+    """Enqueue a run of a task, which starts soon in another thread or process.
 
     Raises:
-        NotTaken: the backend does not take it.
+        NotTaken: the backend or the thread pool did not accept it.
     """
     if _is_here.get():
         task_runs.perform_here(pk, run)
@@ -43,18 +43,18 @@ def enqueue(pk: str, run: int) -> None:
         _take(pk, run)
         return
     try:
-        # The package is optional, and so is Django's own module before 6.0.
+        # Imported here, since it needs Django 6 or the optional package ``django-tasks``.
         from mcp_django.execution import task_job
 
         task_job.run.using(backend=alias).enqueue(pk, run)
     except Exception as exc:
-        logger.exception("The task backend %r did not take a task.", alias)
-        raise NotTaken("The task could not be started: its backend does not take it.") from exc
+        logger.exception("The task backend %r did not accept a task.", alias)
+        raise NotTaken("The task could not be started: its backend did not accept it.") from exc
 
 
 @contextmanager
 def running_here() -> Iterator[None]:
-    """Run what is enqueued meanwhile at once, where that is done: tests see what they wrote."""
+    """Run tasks immediately in the thread that enqueues them, for tests in one transaction."""
     token = _is_here.set(True)
     try:
         yield
@@ -63,22 +63,23 @@ def running_here() -> Iterator[None]:
 
 
 def is_here() -> bool:
-    """Whether tasks run where they are enqueued."""
+    """Return whether tasks run immediately where they are enqueued."""
     return _is_here.get()
 
 
 def _take(pk: str, run: int) -> None:
-    """Run a task in a thread of this process, which ends with it and takes along what it is at.
+    """Run a task in a thread of this process.
 
-    What waits for one holds its lease already: if the process ends, it is closed as failed.
+    The task has its lease while it waits for the thread. If the process ends, waiting and running
+    tasks are closed as failed when their leases expire.
 
     Raises:
-        NotTaken: too many of this caller wait for one, or too many in all.
+        NotTaken: too many tasks of this caller, or of all callers, wait for a thread.
     """
     taken = task_runs.take(pk, run)
     if taken is None:
         return
-    # All clients of a user have one share; in a key his name ends where a client's begins.
+    # All clients of a user share one limit: the key is the user's part, before "@".
     caller, _, _ = taken.row.principal.partition("@")
     try:
         pool("task").submit(partial(_perform, taken), key=caller)
@@ -93,16 +94,16 @@ def _perform(taken: task_runs.Running) -> None:
     try:
         with_request_signals(taken.perform)
     except BaseException:
-        logger.exception("The task %s could not be ended.", taken.row.short_id)
+        logger.exception("The outcome of the task %s could not be written.", taken.row.short_id)
 
 
 def framework() -> str | None:
-    """The module that has the site's task backends, ``None`` where there is none."""
+    """Return the name of the installed task framework's module, ``None`` if there is none."""
     names = ("django.tasks", "django_tasks")
     return next((name for name in names if find_spec(name) is not None), None)
 
 
 def backends() -> Any:
-    """The task backends of the site, ``None`` where there is no such thing."""
+    """Return the site's ``task_backends``, ``None`` if no task framework is installed."""
     name = framework()
     return None if name is None else import_module(name).task_backends

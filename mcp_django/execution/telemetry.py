@@ -1,15 +1,15 @@
-"""OpenTelemetry: a span and a measurement for every request, where its API is installed.
+"""OpenTelemetry: a span and a duration metric for every request, if its API is installed.
 
 ``execution.pipeline`` begins the ``Operation`` of a request, its handler notes the component that
-it found, ``observed`` and ``aobserved`` run the function inside of it and end it. Names follow
-the semantic conventions for the Model Context Protocol
+it found, and ``observed`` and ``aobserved`` run the function inside the span and end it. Names
+follow the semantic conventions for the Model Context Protocol
 (open-telemetry/semantic-conventions-genai, docs/gen-ai/mcp.md).
 
-Text that a client makes up never becomes the name of a span or an attribute of a measurement:
-methods, components, revisions and transports are all countable.
+Text that a client invents never becomes a span name or a metric attribute, so the cardinality is
+bounded: there are only so many methods, components, revisions and transports.
 
-Only ``execution.otel`` imports the API, at the first request; without it ``begin`` is one look at
-a cache.
+Only ``execution.otel`` imports the API, at the first request. Without the API, ``begin`` costs one
+cache lookup.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _NETWORK: Mapping[str, Mapping[str, str]] = {
 
 @lru_cache(maxsize=1024)
 def _common_attributes(method: str, version: str, transport: str) -> Mapping[str, str]:
-    """What spans and measurements both have; the same object for the same request."""
+    """Return the attributes that a span and its metric share, cached."""
     found = {"mcp.method.name": method, **_NETWORK.get(transport, {})}
     if version:
         found["mcp.protocol.version"] = version
@@ -66,14 +66,15 @@ def _common_attributes(method: str, version: str, transport: str) -> Mapping[str
 
 
 def _known_method(method: str) -> str:
-    """The method, or one word for all that nobody defines."""
+    """Return the method, or ``OTHER`` if the specification does not define it."""
     return method if method in REQUESTS or method in _KNOWN else OTHER
 
 
 def _identity(request_id: RequestId | None, session: str) -> dict[str, str]:
-    """Which request it is, for the span alone.
+    """Return the span attributes that identify the request and its session.
 
-    A session is told by its digest, as in the call log: its id is for its client alone.
+    ``session`` is the digest of the session id, as in the call log: the id itself is a secret of
+    the client.
     """
     found = {}
     if request_id is not None:
@@ -84,7 +85,7 @@ def _identity(request_id: RequestId | None, session: str) -> dict[str, str]:
 
 
 def _of_component(component: Component) -> dict[str, str]:
-    """What a tool or a prompt is called; resources, of which templates make any number, are not."""
+    """Return the name of a tool or prompt; nothing for resources, whose number is unbounded."""
     if component.kind == "tool":
         return {"gen_ai.tool.name": component.key}
     if component.kind == "prompt":
@@ -93,7 +94,7 @@ def _of_component(component: Component) -> dict[str, str]:
 
 
 def _uri_of(component: Component, uri: str, *, is_logged: bool) -> str:
-    """The URI of a resource; of a template the template itself, unless its arguments are logged."""
+    """Return the resource's URI if arguments are logged, otherwise its key or URI template."""
     if is_logged and not call_record.has_secrets(component):
         return clip(one_line(uri[: MAX_URI + 1]), limit=MAX_URI)
     return component.key
@@ -103,7 +104,7 @@ def _uri_of(component: Component, uri: str, *, is_logged: bool) -> str:
 
 
 def instruments() -> Instruments | None:
-    """The tracer and the histograms; ``None`` without the API, or with ``TELEMETRY`` off."""
+    """Return the tracer and histograms; ``None`` without the API or if ``TELEMETRY`` is false."""
     return _found() if get_settings().telemetry else None
 
 
@@ -125,10 +126,11 @@ CANCELLED = "cancelled"
 
 
 class Operation:
-    """A request or a notification of a client, as a span and a measurement.
+    """A request or notification of a client, recorded as a span and a duration metric.
 
-    It is not part of a reference cycle, so one that is abandoned ends itself when its last
-    reference is gone, as an ``Entry`` of the call log does. ``own`` is said of its span alone.
+    It is not part of a reference cycle, so if it is abandoned, ``__del__`` ends it when the last
+    reference is gone, like an ``Entry`` of the call log. ``own`` are the attributes of the span
+    that the metric does not get.
     """
 
     __slots__ = (
@@ -161,28 +163,28 @@ class Operation:
         self.logs_arguments = logs_arguments
         self.cause = ""
         self.span: Span = instruments.begin(method, {**common, **own}, received=trace)
-        # Taken by whoever ends it: several threads may want to.
+        # Several threads may end the operation; the one that pops this ends it.
         self._ends: list[None] = [None]
 
     def active(self) -> AbstractContextManager[None]:
-        """Make its span the parent of what is begun here."""
+        """Return a context manager in which the span is the parent of new spans."""
         return self.span.active()
 
     @property
     def trace_id(self) -> str:
-        """The trace that it belongs to, or nothing."""
+        """The trace id of the span; empty without a trace."""
         return self.span.trace_id
 
-    # What becomes known -------------------------------------------------------------------------
+    # Notes of the handlers ----------------------------------------------------------------------
 
     def agreed(self, version: str, session: str = "") -> None:
-        """A session has begun with this revision."""
+        """Note the revision and the session that the handshake negotiated."""
         more = {"mcp.protocol.version": version}
         self._measured = {**self._measured, **more}
         self.span.set({**more, **_identity(None, session)})
 
     def found(self, component: Component, uri: str) -> None:
-        """The request is for this component."""
+        """Note the component that the request is for."""
         self._component = component
         named = _of_component(component)
         if named:
@@ -197,7 +199,7 @@ class Operation:
         self.span.set(named)
 
     def admitted(self, given: bytes | Mapping[str, Any]) -> None:
-        """The caller may, with these arguments."""
+        """Note the arguments of an authorized call, if they are logged."""
         component = self._component
         if component is None or component.kind != "tool" or not self._logs(component):
             return
@@ -209,14 +211,14 @@ class Operation:
         wanted = component.log_arguments
         return self.logs_arguments if wanted is None else wanted
 
-    # How it ends --------------------------------------------------------------------------------
+    # End ----------------------------------------------------------------------------------------
 
     def failed(self, exc: Exception) -> None:
-        """The component's function raised this; what is made of it is not known yet."""
+        """Note the exception of the component's function, before it is converted to a result."""
         self.cause = call_record.failure(exc).reason
 
     def returned(self, result: Mapping[str, Any], *, is_stateless: bool = True) -> None:
-        """It came to a result; questions of a session are none, the same request goes on."""
+        """End with a result; in a session, a question is not the end of its request."""
         if result.get("resultType") == "input_required" and not is_stateless:
             return
         if result.get("isError"):
@@ -225,19 +227,19 @@ class Operation:
             self._end()
 
     def raised(self, exc: BaseException) -> None:
-        """It came to an error; what that says may have an argument in it, so it is named alone."""
+        """End with an error, recorded by code or type, since its text may contain arguments."""
         if isinstance(exc, asyncio.CancelledError):
             self._end(CANCELLED)
             return
         meaning = call_record.before(exc)
         revision = REVISIONS.get(self._measured.get("mcp.protocol.version", ""))
         known = None if meaning.code is None else str(code_in(revision, meaning.code))
-        # Whoever is refused over HTTP gets a status, and no error of JSON-RPC.
+        # A caller who is rejected over HTTP gets a status code and no JSON-RPC error.
         code = known if isinstance(exc, MCPError) else None
         self._end(known or type(exc).__name__, self.cause or meaning.reason, code=code or "")
 
     def forget(self) -> None:
-        """Say nothing of it: the request begins again elsewhere."""
+        """Discard the operation, since the request is handled again elsewhere."""
         self._ends.clear()
 
     def _end(self, error: str = "", description: str = "", *, code: str = "") -> None:
@@ -257,21 +259,21 @@ class Operation:
         self._instruments.measure(seconds, {**self._measured, **found}, self.span)
 
     def __del__(self) -> None:
-        # One whose span could not be begun has none.
+        # The attribute is missing if the span could not be started.
         if getattr(self, "_ends", None):
             self._end(CANCELLED)
 
-    # What it asks -------------------------------------------------------------------------------
+    # Client requests ----------------------------------------------------------------------------
 
     def ask(self, method: str, request_id: str) -> _Question:
-        """A question to the client has been sent in its course."""
+        """Begin the span of a request to the client, as a child of this one."""
         kept = ("network.transport", "network.protocol.name", "mcp.protocol.version")
         common = {key: self._measured[key] for key in kept if key in self._measured}
         return _Question(self._instruments, self.span, method, request_id, common)
 
 
 class _Question:
-    """One request of ours to the client, from when it is sent to its answer."""
+    """The span and metric of one request to the client, from sending it to its answer."""
 
     def __init__(
         self,
@@ -289,11 +291,11 @@ class _Question:
         self._span = instruments.begin(name, own, kind="client", within=parent)
 
     def carried(self) -> dict[str, str]:
-        """What goes into its ``_meta``."""
+        """Return the trace context for the ``_meta`` of the request."""
         return self._span.carried()
 
     def end(self, error: str = "") -> None:
-        """It was answered, or will not be."""
+        """End the span, with or without an answer."""
         found = {"error.type": error} if error else {}
         if found:
             self._span.set(found)
@@ -302,18 +304,18 @@ class _Question:
         self._instruments.measure(seconds, {**self._measured, **found}, self._span, kind="client")
 
 
-# Questions to the client --------------------------------------------------------------------------
+# Client requests: elicitation, sampling, roots ----------------------------------------------------
 
-# JSON-RPC 2.0, section 5.1; and what clients answer whose user said no to sampling.
+# Error codes: JSON-RPC 2.0, section 5.1, and what clients answer if the user rejects sampling.
 RESERVED = range(-32768, -31999)
 REJECTED = -1
 UNANSWERED = "timeout"
 
 
 class _Asking:
-    """Questions that are under way, by the ids of their requests.
+    """The open requests to the client, by request id.
 
-    Each is a span, and carries the trace in its ``_meta``.
+    Each has a span, and the trace context in its ``_meta``.
     """
 
     def __init__(self, operation: Operation | None) -> None:
@@ -321,7 +323,7 @@ class _Asking:
         self._open: dict[str, _Question] = {}
 
     def sent(self, request_id: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters as they are sent."""
+        """Begin the span of a request; return its parameters with the trace context."""
         if self._operation is None:
             return dict(params)
         question = self._open[request_id] = self._operation.ask(method, request_id)
@@ -331,14 +333,14 @@ class _Asking:
         return {**params, "_meta": {**params.get("_meta", {}), **carried}}
 
     def answered(self, answers: Mapping[str, Mapping[str, Any]]) -> None:
-        """All that can come has come."""
+        """End the spans of all open requests; those without an answer timed out."""
         for request_id in tuple(self._open):
             question = self._open.pop(request_id)
             answer = answers.get(request_id)
             question.end(UNANSWERED if answer is None else _error_of(answer))
 
     def end(self) -> None:
-        """Nobody waits any more."""
+        """End all open spans as cancelled."""
         while self._open:
             self._open.popitem()[1].end(CANCELLED)
 
@@ -348,13 +350,13 @@ def _error_of(answer: Mapping[str, Any]) -> str:
     if not isinstance(error, Mapping):
         return ""
     code = error.get("code")
-    # A client may make up any number; those that somebody has defined are few.
+    # A client may invent any number, so only defined codes are used as attributes.
     return str(code) if code == REJECTED or code in RESERVED else OTHER
 
 
 @contextmanager
 def asking(operation: Operation | None) -> Iterator[_Asking]:
-    """Around questions; without an operation they travel as they are."""
+    """Yield the tracker of client requests; without an operation it changes nothing."""
     found = _Asking(operation)
     try:
         yield found
@@ -362,15 +364,15 @@ def asking(operation: Operation | None) -> Iterator[_Asking]:
         found.end()
 
 
-# Where operations begin ---------------------------------------------------------------------------
+# Begin and end ------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
 
 def begin(incoming: Incoming) -> Operation | None:
-    """The operation of a request that is about to be dispatched; ``None`` where nobody listens."""
+    """Begin the operation of a request; ``None`` if there is nothing to record or propagate."""
     found = instruments()
-    # Without an SDK there is nothing but the trace of the client to be passed on.
+    # Without an SDK an operation is only needed to propagate the client's trace context.
     if found is None or (not incoming.envelope.trace and found.is_idle):
         return None
     request, row = incoming.request, getattr(incoming.session, "row", None)
@@ -397,10 +399,12 @@ def _add_address(operation: Operation, incoming: Incoming) -> None:
 
 
 def initialize(request: Request, work: Callable[[Operation | None], T], *, transport: str) -> T:
-    """What the work gives, which is told when a revision is agreed on.
+    """Run the handshake in an operation and return its result.
+
+    ``work`` gets the operation, to note the negotiated revision.
 
     Raises:
-        MCPError: the work did.
+        MCPError: the handshake failed.
     """
     found = instruments()
     if found is None:
@@ -426,7 +430,7 @@ def initialize(request: Request, work: Callable[[Operation | None], T], *, trans
 def notified(
     message: Notification, *, version: str, transport: str, session: str = ""
 ) -> Iterator[None]:
-    """Around what a notification of the client does."""
+    """Run the block in the operation of a notification from the client."""
     found = instruments()
     if found is None:
         yield
@@ -449,7 +453,7 @@ def notified(
 
 
 def session_ended(seconds: float, *, version: str, transport: str) -> None:
-    """Count a session that its client has ended, or left."""
+    """Record the duration of a session that the client ended or abandoned."""
     found = instruments()
     if found is not None:
         measured = dict(_common_attributes("", version, transport))

@@ -1,14 +1,15 @@
-"""The threads of a process: pool *work* runs the site's functions, *task* tasks, *desk* short work.
+"""Thread pools of a process, and the transactions around a component's function.
 
-So a list or a sign-in never waits behind a slow tool. A full work pool queues a bounded number of
-calls for a bounded time and then refuses them as busy. One caller has at most half of its threads
-and half of its queue, all anonymous callers together count as one, and waiting callers take
-turns.
+The pool "work" (tool threads) runs the site's functions, "task" runs tasks, and "desk" (short-task
+threads) runs short database work, so a list or a sign-in never waits behind a slow tool. A full
+pool queues a bounded number of calls for a bounded time and then rejects them as busy. One caller
+gets at most half of the tool threads and half of the queue, all anonymous callers count as one
+caller, and waiting callers take turns.
 
-A process makes its pools when it first needs them; a process that was forked begins with none.
-The threads start as they are needed and end with the process, which waits at most
-``DRAIN_SECONDS`` for running work. WSGI servers, which have threads of their own, use the pools
-for little. A test that changes the sizes in ``MCP_DJANGO`` gets new pools.
+A process creates a pool when it first needs it; a forked process begins with none. The threads
+start on demand and end with the process, which waits at most ``DRAIN_SECONDS`` for running work.
+Under WSGI servers, which have threads of their own, the pools are used little. A test that changes
+the sizes in ``MCP_DJANGO`` gets new pools.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ logger = logging.getLogger("mcp_django")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Transports whose process has one client, which has all threads.
+# Transports with one client per process, which may use all threads.
 LOCAL = frozenset({"stdio", "memory"})
 DESK_THREADS = 2
-# Many clients come back at once after a restart; what they ask for first is short.
+# After a restart many clients reconnect together, with short requests first.
 DESK_QUEUE = 1024
-# Each holds its row and a lease.
+# Each queued task has a row and a lease.
 TASK_QUEUE = 1000
 
 
 class BoundedPool:
-    """A pool of threads with a bounded queue before it.
+    """A thread pool with a bounded queue and limits per caller.
 
-    ``share`` is how many threads one caller may have at once, half of all unless it is said, and
-    ``queue_share`` how many of his calls may wait. A caller is a ``key``; what has none is the
-    process's own and counts as nobody's.
+    ``share`` is how many threads one caller may use simultaneously, by default half of all, and
+    ``queue_share`` is how many calls of one caller may wait. ``key`` identifies the caller. Work
+    without a key is the process's own, and no caller's limits apply to it.
     """
 
     def __init__(
@@ -76,22 +77,22 @@ class BoundedPool:
         self.queue_share = max(1, queue // 2)
         self._threads = threads
         self._room = threads + queue
-        # By caller, whoever is next at the front.
+        # By caller, in the order of their turns.
         self._waiting: OrderedDict[str | None, deque[_Job]] = OrderedDict()
         self._running: Counter[str | None] = Counter()
         self._queued = self._taken = self._idle = self._started = 0
         self._is_closed = False
-        # Over the lock of the queue: threads wait for what they may begin.
+        # Its lock protects the queue; threads wait on it for a job that may begin.
         self._ready = threading.Condition(threading.Lock())
 
-    # What callers do --------------------------------------------------------------------------
+    # For callers ------------------------------------------------------------------------------
 
     async def run(self, function: Callable[[], T], *, key: str | None = None) -> T:
-        """Run a function in a thread with the context variables of whoever asks.
+        """Run a function in a thread, with the current context variables, and return its result.
 
         Raises:
-            Busy: the caller's share or the whole is taken, or stayed so for too long; nothing has
-                run.
+            Busy: the pool or the caller's share of it is full, or no thread became free within
+                ``queue_seconds``; the function has not run.
         """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[T] = loop.create_future()
@@ -105,14 +106,14 @@ class BoundedPool:
             timer.cancel()
             job.is_given_up = True
             if not job.is_taken:
-                # What has not begun need not.
+                # The caller was cancelled, and the job has not begun.
                 self._withdraw(job)
 
     def submit(self, function: Callable[[], T], *, key: str | None = None) -> Future[T]:
-        """Queue a function without waiting; a future that is cancelled in time never begins.
+        """Queue a function and return its future; if cancelled before it begins, it never runs.
 
         Raises:
-            Busy: the caller's share of the queue, or the whole, is full.
+            Busy: the pool or the caller's share of it is full.
         """
         future: Future[T] = Future()
         job = _Job(self, key, partial(_begin, future, function), partial(_settle, future))
@@ -121,7 +122,7 @@ class BoundedPool:
         return future
 
     def close(self, *, seconds: float | None = None) -> bool:
-        """Take nothing more and let the threads end, which is waited for; whether they have."""
+        """Accept no more work and wait for the threads to end; return whether they have."""
         with self._ready:
             self._is_closed = True
             self._ready.notify_all()
@@ -151,13 +152,13 @@ class BoundedPool:
         return job
 
     def _start(self) -> None:
-        # Daemons: what they wait for keeps no process alive.
+        # Daemon threads, so that a blocked function does not keep the process alive.
         name = f"mcp-{self.name}_{self._started}"
         self._started += 1
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def _next(self) -> _Job | None:
-        """The next job that may begin: the first of the first caller with a thread to spare."""
+        """Take the first job of the first caller whose share of threads is not used up."""
         for key, mine in self._waiting.items():
             if key is None or self._running[key] < self.share:
                 job = mine.popleft()
@@ -177,7 +178,7 @@ class BoundedPool:
             del self._running[key]
 
     def _withdraw(self, job: _Job) -> bool:
-        """Take a job out of the queue; ``False`` where a thread has it already."""
+        """Remove a job from the queue; return ``False`` if a thread has taken it already."""
         with self._ready:
             mine = self._waiting.get(job.key)
             if job.is_taken or mine is None:
@@ -212,7 +213,7 @@ class BoundedPool:
             except _WaitsAs as exc:
                 caller = exc.key
             except BaseException:
-                logger.exception("What came of the work of a thread could not be told.")
+                logger.exception("The result of a job could not be delivered to its caller.")
             finally:
                 _here.job = None
                 with self._ready:
@@ -255,16 +256,16 @@ class BoundedPool:
             self._leave(job.key)
             self._running[key] += 1
             job.key = key
-            # One of those whom it was counted with may have waited for that.
+            # A job with the previous key may have waited for this thread's place.
             if self._queued:
                 self._ready.notify()
 
 
 class _Job:
-    """One function that waits for a thread or has one.
+    """One function that waits for a thread or runs in one.
 
-    ``is_taken`` is set once, under the lock of the pool: by the thread that takes it, or by whoever
-    withdraws it. ``is_given_up`` once nobody waits for it any more.
+    ``is_taken`` is set under the lock of the pool: by the thread that takes the job, or when the
+    job is withdrawn. ``is_given_up`` is set when its caller does not wait any more.
     """
 
     __slots__ = ("answer", "function", "is_given_up", "is_taken", "key", "pool")
@@ -283,21 +284,21 @@ class _Job:
         self.is_taken = self.is_given_up = False
 
     def run(self) -> None:
-        """Run it, and tell whoever waits what came of it."""
+        """Run the function, and deliver its result or exception to the caller."""
         try:
             result = self.function()
         except _WaitsAs:
             raise
-        except BaseException as exc:  # noqa: BLE001 - handed to whoever waits for it
+        except BaseException as exc:  # noqa: BLE001 - delivered to the caller
             self.answer(None, exc)
         else:
             self.answer(result, None)
 
 
 class _WaitsAs(BaseException):
-    """What a thread is at has to wait with the others of its caller, and to begin once more.
+    """Raised to put the job of this thread back into the queue, to begin again for its caller.
 
-    No exception for the site's code to catch.
+    A ``BaseException``, so that the site's code does not catch it.
     """
 
     def __init__(self, key: str) -> None:
@@ -312,11 +313,11 @@ _here = _Here()
 
 
 def count_for(key: str) -> None:
-    """Count what this thread is at for this caller, whoever it was begun for.
+    """Count the current job of this thread for this caller, instead of for its previous key.
 
-    Who calls is often known only after a thread has looked. Where the caller has as many threads as
-    one may, this does not return: the work waits for one of them and begins anew, so whoever calls
-    this has changed nothing yet. Nothing outside of a pool.
+    The caller is often known only after a query in a thread. If the caller's share of threads is
+    used up, this does not return: the job is queued again and later begins anew, so it must not
+    have changed anything before this call. Outside of a pool this does nothing.
     """
     job = _here.job
     if job is not None and job.key is not None:
@@ -324,7 +325,7 @@ def count_for(key: str) -> None:
 
 
 def _begin(future: Future[Any], function: Callable[[], Any]) -> Any:
-    # It runs already where it was put back.
+    # The future is running already if the job was put back into the queue.
     return function() if future.running() or future.set_running_or_notify_cancel() else None
 
 
@@ -338,7 +339,7 @@ def _settle(future: Future[Any], result: Any, exc: BaseException | None) -> None
 
 
 class _Arrivals:
-    """What threads have done for one loop, which is woken once for all of it."""
+    """Results from threads for one event loop, which is woken once for many of them."""
 
     _every: WeakKeyDictionary[asyncio.AbstractEventLoop, _Arrivals] = WeakKeyDictionary()
 
@@ -349,14 +350,14 @@ class _Arrivals:
 
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> _Arrivals:
-        """Those of a loop; to be asked on it."""
+        """Return the instance of an event loop; call this on that loop."""
         found = cls._every.get(loop)
         if found is None:
             found = cls._every[loop] = cls(loop)
         return found
 
     def post(self, waiter: asyncio.Future[Any], result: Any, exc: BaseException | None) -> None:
-        """Hand over what came of a job, from its thread."""
+        """Queue the result or exception of a job, from its thread, and wake the loop."""
         with self._lock:
             is_first = not self._done
             self._done.append((waiter, result, exc))
@@ -370,7 +371,7 @@ class _Arrivals:
             if waiter.done():
                 continue
             if isinstance(exc, StopIteration):
-                # No future holds one.
+                # A future cannot have a ``StopIteration`` as its exception.
                 waiter.set_exception(RuntimeError(f"The function raised {exc!r}."))
             elif exc is not None:
                 waiter.set_exception(exc)
@@ -382,16 +383,16 @@ def _wake(loop: asyncio.AbstractEventLoop, deliver: Callable[[], None]) -> None:
     try:
         loop.call_soon_threadsafe(deliver)
     except RuntimeError:
-        # The loop is closed, and with it went whoever waited.
-        logger.debug("What a thread has done came too late for its loop.")
+        # The loop is closed, so no caller waits any more.
+        logger.debug("The event loop was closed before the result of a job arrived.")
 
 
 def pool(name: Literal["work", "desk", "task"]) -> BoundedPool:
-    """One of the pools of this process, made at first use."""
+    """Return a pool of this process, which is created at first use."""
     found = _pools.get(name)
     if found is not None:
         return found
-    # Two pools of one name would be twice as many threads as there may be.
+    # Locked, since a second pool of the same name would double the number of threads.
     with _making:
         return _pools.get(name) or _pools.setdefault(name, _make(name))
 
@@ -408,7 +409,7 @@ def _sizes(name: str) -> dict[str, Any]:
     settings = get_settings()
     sizes: dict[str, dict[str, Any]] = {
         "work": {"threads": settings.threads, "queue": settings.queue},
-        # What is short holds nobody up: turns are taken, and nobody is kept to one thread.
+        # Short work delays other callers little, so one caller may use all of these threads.
         "desk": {"threads": DESK_THREADS, "queue": DESK_QUEUE, "share": DESK_THREADS},
         "task": {"threads": settings.task_threads, "queue": TASK_QUEUE},
     }
@@ -416,9 +417,9 @@ def _sizes(name: str) -> dict[str, Any]:
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:
-    """A test that changes the sizes gets pools of these, and so does the next without them."""
+    """Discard pools whose sizes a test has changed or restored in the settings."""
     for name, one in list(_pools.items()) if setting == "MCP_DJANGO" else ():
-        # Settings that mean nothing say no sizes.
+        # Invalid settings have no sizes.
         with suppress(ImproperlyConfigured):
             if one.sizes != _sizes(name):
                 _pools.pop(name).close(seconds=0)
@@ -428,7 +429,7 @@ setting_changed.connect(_forget, dispatch_uid="mcp_django.pools")
 
 
 def _begin_anew() -> None:
-    """In a process that was forked: the threads stayed behind, and a lock may be held for ever."""
+    """Reset the pools after a fork: threads are not copied, and a copied lock may be locked."""
     global _making  # noqa: PLW0603
     _pools.clear()
     _making = threading.Lock()
@@ -441,14 +442,14 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _finish() -> None:
-    """Let calls come to their end, for a while; no process waits for a task."""
+    """Wait at most ``DRAIN_SECONDS`` for the calls in each pool; tasks are not waited for."""
     for name, one in list(_pools.items()):
         if name != "task":
             one.close(seconds=get_settings().drain_seconds)
 
 
 def with_request_signals(function: Callable[[], T], **details: Any) -> T:
-    """Run a function between the signals by which Django tends a thread's connections."""
+    """Run a function between request signals, so that Django closes stale connections."""
     request_started.send(sender=BoundedPool, **details)
     try:
         return function()
@@ -457,10 +458,10 @@ def with_request_signals(function: Callable[[], T], **details: Any) -> T:
 
 
 class LeasedThread(Executor):
-    """One thread of the work pool for one async call, taken when first needed.
+    """An executor with one tool thread for one async call, taken when first needed.
 
-    An async function that never touches the ORM pays nothing. ``around`` makes what surrounds all
-    that the thread does for the call, in the thread itself; ``key`` is whose call it is.
+    An async function that does not use the ORM takes no thread. ``around`` returns the context
+    manager in which the thread does all its work for the call; ``key`` identifies the caller.
     """
 
     def __init__(
@@ -477,10 +478,10 @@ class LeasedThread(Executor):
         self._thread: Future[None] | None = None
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue one call for the leased thread.
+        """Queue one function for the leased thread.
 
         Raises:
-            Busy: the work pool is full, or the caller's share of it.
+            Busy: the tool threads' pool or the caller's share of it is full.
         """
         future: Future[T] = Future()
         if self._thread is None:
@@ -494,8 +495,8 @@ class LeasedThread(Executor):
             with self._around(), all_left():
                 self._serve()
         except LeftOpen:
-            # The call that did it has its answer already.
-            logger.exception("The thread of an async call was tidied up.")
+            # The call has been answered already.
+            logger.exception("A transaction that an async call left open was rolled back.")
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
@@ -504,7 +505,7 @@ class LeasedThread(Executor):
                 continue
             try:
                 future.set_result(function())
-            except BaseException as exc:  # noqa: BLE001 - handed to whoever waits for it
+            except BaseException as exc:  # noqa: BLE001 - delivered to the caller
                 future.set_exception(exc)
 
     async def __aenter__(self) -> Self:
@@ -517,28 +518,28 @@ class LeasedThread(Executor):
 
 # Transactions around a component ------------------------------------------------------------------
 
-# The runtime opens them, not the mount: they enclose the developer's function alone, so a
-# ``ToolError`` rolls back and rows of this package are written outside.
+# They are opened here and not by the mount, so that they enclose only the component's function: a
+# ``ToolError`` rolls back, and the rows of this package are written outside.
 
 
 class LeftOpen(Exception):
-    """The site's function entered a transaction and did not leave it: a bug like any other."""
+    """The component's function entered a transaction and did not leave it, which is a bug."""
 
 
 class Surrounding(transaction.Atomic):
-    """A transaction that the runtime opens below whatever the site's function enters later."""
+    """A transaction that this package opens around those of the component's function."""
 
     is_surrounding = True
 
     def __init__(self, using: str) -> None:
         super().__init__(using, savepoint=True, durable=False)
-        # The function may enter a durable block, as it may without us.
+        # Otherwise Django would not let the function enter a durable block inside.
         self._from_testcase = True
 
 
 @contextmanager
 def around(component: Component) -> Iterator[None]:
-    """Open what the component declares; inside a transaction it is a savepoint."""
+    """Open the transactions that the component needs; nested ones are savepoints."""
     with ExitStack() as stack:
         for alias in _aliases(component):
             stack.enter_context(transaction.atomic(using=alias))
@@ -548,13 +549,13 @@ def around(component: Component) -> Iterator[None]:
 
 @contextmanager
 def all_left() -> Iterator[None]:
-    """Roll back what is entered inside and never left.
+    """Roll back every transaction that is entered in the block and not left.
 
     Django keeps a connection that is in a transaction, so the next call in this thread would
-    write into it, and nothing would be committed any more.
+    write into that transaction, and nothing would be committed any more.
 
     Raises:
-        LeftOpen: there was something to roll back, and nothing else had failed.
+        LeftOpen: a transaction was rolled back, and the block did not raise another exception.
     """
     before = {one.alias: len(one.atomic_blocks) for one in connections.all(initialized_only=True)}
     failure = LeftOpen("left a transaction open, which was rolled back")
@@ -565,7 +566,7 @@ def all_left() -> Iterator[None]:
         for connection in connections.all(initialized_only=True):
             while len(connection.atomic_blocks) > before.get(connection.alias, 0):
                 if isinstance(connection.atomic_blocks[-1], Surrounding):
-                    # Not the function's: whoever entered it leaves it, later.
+                    # Not the function's: this package leaves it later.
                     break
                 found = True
                 connection.atomic_blocks[-1].__exit__(LeftOpen, failure, None)
@@ -574,15 +575,15 @@ def all_left() -> Iterator[None]:
 
 
 def _aliases(component: Component) -> list[str]:
-    """The databases to open a transaction on; an async function gets none automatically.
+    """Return the databases to open a transaction on; none for an async function.
 
-    A function that asks gets one, since it runs again: what it wrote before its question must not
-    be written twice.
+    A function that asks the client gets one on the default database, since it runs again after the
+    answer: what it wrote before its question must not be written twice.
     """
     if component.function.is_async or component.atomic is False:
         return []
     found = [alias for alias in connections if connections[alias].settings_dict["ATOMIC_REQUESTS"]]
-    # ``ctx.task.begin()`` is left like a question, and what was written before it is not to stay.
+    # After ``ctx.task.begin()`` too the function runs again, and its writes must be rolled back.
     runs_again = component.function.asks or getattr(component, "ask", "") == "before"
     wanted = runs_again if component.atomic is None else component.atomic
     if wanted and DEFAULT_DB_ALIAS not in found and _has_database(component):
@@ -591,19 +592,19 @@ def _aliases(component: Component) -> list[str]:
 
 
 def _has_database(component: Component) -> bool:
-    """Whether there is a database to open the transaction on that nobody has asked for by name."""
+    """Return whether the default database is configured, or required by ``atomic=True``."""
     engine = connections[DEFAULT_DB_ALIAS].settings_dict["ENGINE"]
     return bool(component.atomic) or engine != "django.db.backends.dummy"
 
 
 def after_commit(function: Callable[[], Any], *, using: str | None = None) -> None:
-    """Run a function once the current transaction is committed, at once outside of one.
+    """Run a function after the current transaction commits, or immediately outside of one.
 
-    ``transaction.on_commit`` alone would open a connection to find out, which an event loop may
-    not do.
+    ``transaction.on_commit`` alone would open a connection to check for a transaction, which is
+    not allowed on an event loop.
     """
 
-    # Not a partial object: Django logs the name of what failed, and that has none.
+    # Not a ``partial``: Django logs the name of a failed function, and a ``partial`` has none.
     def work() -> None:
         if _held_back.waiting is None:
             function()
@@ -618,7 +619,7 @@ def after_commit(function: Callable[[], Any], *, using: str | None = None) -> No
 
 
 class _HeldBack(threading.local):
-    """What waits until this thread may write again; ``None``: it may."""
+    """Functions that wait until this thread may write again; ``None`` if it may write now."""
 
     waiting: list[tuple[Callable[[], Any], str | None]] | None = None
 
@@ -627,12 +628,12 @@ _held_back = _HeldBack()
 
 
 def hold_back() -> None:
-    """Let what is to happen after a commit wait, since it may write rows of ours."""
+    """Defer ``after_commit`` functions during a read-only call, since they may write rows."""
     _held_back.waiting = []
 
 
 def let_go(*, succeeded: bool) -> None:
-    """Do what was held back, or forget it."""
+    """Run the deferred functions if the call succeeded, or else discard them."""
     waiting, _held_back.waiting = _held_back.waiting, None
     for function, using in waiting or () if succeeded else ():
         after_commit(function, using=using)
@@ -640,17 +641,17 @@ def let_go(*, succeeded: bool) -> None:
 
 # Short database work from the event loop ----------------------------------------------------------
 
-# How long a desk that is busy is left alone.
+# The pause before another attempt, if all threads are busy or the database is unavailable.
 PATIENCE_SECONDS = 0.5
 
 
 async def at_desk(work: Callable[[], T]) -> T:
-    """Run a short piece of database work in a thread; a busy desk is asked again."""
+    """Run short database work in a short-task thread; retry while all of them are busy."""
     return await asked_until_free(lambda: pool("desk").run(partial(with_request_signals, work)))
 
 
 async def asked_until_free(ask: Callable[[], Awaitable[T]]) -> T:
-    """What a function says that needs a thread, as soon as there is a free one."""
+    """Await a function that needs a thread, and retry while it raises ``Busy``."""
     while True:
         try:
             return await ask()
@@ -659,20 +660,20 @@ async def asked_until_free(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 async def insist_at_desk(work: Callable[[], T]) -> T:
-    """``at_desk`` for what has to be stored: as long as the database is away, it is tried again.
+    """Run ``at_desk`` for a write that must not be lost; retry while the database is unavailable.
 
-    The work may have been done although it failed, so it has to bear repetition.
+    The work may have been done although it failed, so it must be idempotent.
     """
     while True:
         try:
             return await at_desk(work)
         except (OperationalError, InterfaceError) as exc:
-            logger.warning("The database could not be written to (%s); it is tried again.", exc)
+            logger.warning("The database could not be written to (%s); trying again.", exc)
             await asyncio.sleep(PATIENCE_SECONDS)
 
 
 def on_loop(function: Callable[[], object]) -> Callable[[], None]:
-    """The function, for any thread, called on the loop that runs now."""
+    """Return a function for any thread that calls this one on the running event loop."""
     loop = asyncio.get_running_loop()
 
     def call() -> None:

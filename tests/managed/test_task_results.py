@@ -56,7 +56,7 @@ def test_they_are_not_there_until_it_is_on_again() -> None:
 @pytest.mark.parametrize(
     ("decided", "said"),
     [
-        ({"approval": "staff"}, "sell needs approval since this task began; call it again."),
+        ({"approval": "staff"}, "sell requires approval now; call it again."),
         ({"groups": ["sellers"]}, "No tool named 'sell'"),
         ({"is_enabled": False}, "No tool named 'sell'"),
         ({"description": "Sell it."}, "Sold to Eve."),

@@ -562,7 +562,7 @@ def test_a_client_without_tasks_gets_a_handle(worker: Worker) -> None:
     assert got["structuredContent"] == {"done": True}
     unknown = call(server, "get_result", arguments={"handle": "x"}, capabilities={})
     assert unknown["isError"]
-    assert "no such handle" in text_of(unknown)
+    assert "handle does not exist" in text_of(unknown)
     call(server, "work", arguments={"ask": True}, capabilities=FORM)
     row = worker.run()
     assert row.result["isError"]
@@ -588,7 +588,7 @@ def test_a_handle_is_for_those_who_may_use_its_tool(worker: Worker) -> None:
     type(user).objects.update(is_superuser=False)
     got = call(server, "get_result", **given)
     assert got["isError"]
-    assert "no such handle" in text_of(got)
+    assert "handle does not exist" in text_of(got)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -116,7 +116,7 @@ def test_before_there_are_no_tasks(version: str, db: None) -> None:
     assert added["content"][0]["text"] == '{"total": 3}'
     only = client.call_tool("only", check=False)
     assert only.is_error
-    assert "runs as a task alone" in only.text
+    assert "runs only as a task" in only.text
     handle = Task.objects.get(pk=client.call_tool("started").text.rpartition(" ")[2].rstrip("."))
     assert handle.status == "completed"
     assert refused(client, "tasks/get", taskId=handle.pk).code == METHOD_NOT_FOUND

@@ -1,4 +1,4 @@
-"""What runs as a task alone is begun, looked at, answered and read in the end."""
+"""What runs only as a task is begun, looked at, answered and read in the end."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_task_that_fell_says_so(trying: Trying, client: Any, revision: str) ->
 
 def test_a_revision_without_tasks_is_refused_in_words(trying: Trying, client: Any) -> None:
     response = trying.run(client, "copy", {"arg.text": "it"}, revision="2025-06-18")
-    assert "runs as a task alone" in text_of(response)
+    assert "runs only as a task" in text_of(response)
 
 
 def test_a_task_that_was_cancelled_or_is_gone_is_no_error(trying: Trying) -> None:

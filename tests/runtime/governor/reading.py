@@ -14,8 +14,8 @@ from mcp_django.test import CallResult
 from tests.servers import open_to_all, real_client
 
 TOLD = (
-    "tool 'write_name' may only read, and tried to change something. Nothing was changed; this is "
-    "a mistake of the server, and it was logged."
+    "tool 'write_name' may only read data, but tried to write. Nothing was changed. This is a "
+    "server error. The error was logged."
 )
 # It never ends by itself, on either database, before its first row or after it.
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"

@@ -34,8 +34,8 @@ TOO_MANY_STATEMENTS = (
     "Ask for fewer objects at a time."
 )
 TOO_LONG = (
-    "The database needs longer for this call than it gets, which is 0.05 seconds at most. "
-    "Filter more narrowly, or ask for less at a time."
+    "This call needs more than 0.05 seconds of database time, which is the limit. "
+    "Use more specific filters, or ask for less at a time."
 )
 
 

@@ -38,7 +38,7 @@ def test_a_statement_cannot_switch_it_off() -> None:
                 fetch(sql)
             return write_name()
 
-        assert "not to be touched" in read(escape).text
+        assert "must not use the pragma" in read(escape).text
         assert "may only read" in read(swallow).text
         assert still_writes()
 

@@ -104,7 +104,7 @@ async def test_every_end_of_a_call_leaves_its_thread_as_it_was(thread: BoundedPo
         "write_later": "may only read",
         "write_in_portions": "read more than 20 rows",
         "read_rows": "read more than 20 rows",
-        "read_long": "needs longer",
+        "read_long": "seconds of database time",
         "count_names": "21",
     }
     for name, part in answers.items():
