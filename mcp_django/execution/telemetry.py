@@ -94,7 +94,7 @@ def _of_component(component: Component) -> dict[str, str]:
 
 
 def _uri_of(component: Component, uri: str, *, is_logged: bool) -> str:
-    """Return the resource's URI if arguments are logged, otherwise its key or URI template."""
+    """Return the resource's URI if its arguments may be logged, else its key or template."""
     if is_logged and not call_record.has_secrets(component):
         return clip(one_line(uri[: MAX_URI + 1]), limit=MAX_URI)
     return component.key
