@@ -124,12 +124,12 @@ def test_a_tool_that_asks_is_tried_in_the_admin(
     page = visitor.page
     deeds.open_trial(visitor, "staff", "close_notice")
     page.fill("[name='arg.number']", str(number))
-    visitor.press("Go on")
+    visitor.press("Continue")
     visitor.press("Yes, run it")
     assert f"Close notice {number}" in page.locator(".mcp-question").inner_text()
     page.get_by_label("confirmed").select_option("Yes")
     page.get_by_label("Accept").check()
-    visitor.press("Go on")
+    visitor.press("Continue")
     page.locator(".mcp-done").wait_for()
     with Wire(site.clients.url, token=site.clients.token) as guest:
         assert guest.read_json("notices://PKP")["notices"] == []

@@ -1,8 +1,8 @@
-"""Try it: a form for each component, its answer, and whatever it asks on the way.
+"""The playground *Try it*: a form for each component, its result, and its client requests.
 
-It is a client of the server like any other, in this process (transports.memory): policy, limits,
-approvals and the call log hold for it. Nothing of it is kept between two pages but under a
-signature in the form, and the pictures of an answer for some minutes.
+It is a client of the server like any other, in this process (``transports.memory``): policy,
+limits, approvals and the call log apply to it. Between two pages it stores nothing except signed
+data in the form, and the attachments of a result for some minutes.
 """
 
 from __future__ import annotations

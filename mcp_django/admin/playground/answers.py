@@ -1,6 +1,6 @@
 """The result of a playground call as the page shows it: parts, attachments and raw messages.
 
-Text of a component is never shown as markup, and is cut where it is long.
+Text of a component is never rendered as markup, and long text is truncated.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from mcp_django.storage.databases import after, rows
 
 Wire = Mapping[str, Any]
 
-# More than a person reads; the rest is in the download.
+# Characters of a text that the page shows; the download has all of it.
 MAX_SHOWN = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part: text, an image, a sound, a file or a link.
+    """One part of a result: text, image, audio, file or link.
 
-    ``source`` is where its content is and ``trial`` leads to the form for what it names.
+    ``source`` is the URL of its content, and ``trial`` the URL of the form for its resource.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Progress, or a log message."""
+    """A progress notification or a log message."""
 
     kind: str
     text: str
@@ -62,7 +62,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of a round."""
+    """The outcome of a round, as the template shows it."""
 
     refusal: str = ""
     error: Wire = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Answer:
 
 
 def answer_of(trial: Trial, came: Round, keeper: Keeper) -> Answer:
-    """The answer in a round that asks nothing more."""
+    """Return the answer of a round without further client requests."""
     error, result = came.response.get("error") or {}, came.result
     structured = result.get("structuredContent")
     return Answer(
@@ -91,7 +91,7 @@ def answer_of(trial: Trial, came: Round, keeper: Keeper) -> Answer:
 
 
 def note_of(message: Wire) -> Note:
-    """A notification in words."""
+    """Return a notification as text."""
     params = message.get("params") or {}
     if message.get("method") == "notifications/progress":
         total = f" / {params['total']:g}" if "total" in params else ""
@@ -104,7 +104,7 @@ def note_of(message: Wire) -> Note:
 
 
 def _indented(value: Any) -> str:
-    """A JSON value to be read."""
+    """Return a JSON value as indented text."""
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
@@ -167,7 +167,7 @@ def _media(media_type: str, encoded: Any, keeper: Keeper, **details: Any) -> Par
 
 
 def _readable(text: str, media_type: str) -> str:
-    """JSON indented; anything else as it is."""
+    """Return JSON text indented, and other text unchanged."""
     if not media_type.partition(";")[0].strip().endswith("json"):
         return text
     try:
@@ -177,7 +177,7 @@ def _readable(text: str, media_type: str) -> str:
 
 
 def _link_to(trial: Trial, uri: str) -> str:
-    """A link to the form for a resource of this server, empty for what no server here has."""
+    """Return the URL of the form for a resource, empty if this server does not have it."""
     try:
         scheme = urlsplit(uri).scheme
     except ValueError:
@@ -189,16 +189,16 @@ def _link_to(trial: Trial, uri: str) -> str:
 
 # Attachments at their own addresses ---------------------------------------------------------------
 
-# Images, audio and long texts of an answer. A strict content security policy shows no ``data:``
-# URLs, so the page links to them: for ten minutes, for the user and the session that the answer
-# was for. They are served as downloads, in a sandbox and with a type of which browsers run
-# nothing, whatever type the component states.
+# Images, audio and long texts of a result. A strict content security policy blocks ``data:`` URLs,
+# so the page links to them: for ten minutes, and only for the user and session that got the
+# result. They are served as downloads, in a sandbox and with a media type that browsers do not
+# execute, whatever type the component declares.
 
 SECONDS = 600
 MAX_BYTES = 10 * 1024 * 1024
 MAX_COUNT = 30
 PREFIX = "attachment/"
-# What browsers show and do not run.
+# Media types that browsers display but do not execute.
 IMAGES = frozenset(
     {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"}
 )
@@ -217,7 +217,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class Keeper:
-    """Keeps what one answer has beside its text, as far as that goes."""
+    """Stores the attachments of one answer, up to ``MAX_COUNT`` and ``MAX_BYTES``."""
 
     def __init__(self, visit: Visit, name: str) -> None:
         self._visit = visit
@@ -225,7 +225,7 @@ class Keeper:
         self._count = self._size = 0
 
     def keep_encoded(self, encoded: object, media_type: str) -> tuple[str, int]:
-        """The address of what is given in base64, and its size; no address for what is too much."""
+        """Store base64 content; return its URL, empty above the limits, and its size."""
         try:
             content = base64.b64decode(str(encoded))
         except (ValueError, binascii.Error):
@@ -233,7 +233,7 @@ class Keeper:
         return self.keep(content, media_type), len(content)
 
     def keep(self, content: bytes, media_type: str) -> str:
-        """The address of some content, empty for what is too much."""
+        """Store content and return its URL, empty above the limits."""
         self._count += 1
         self._size += len(content)
         if self._count > MAX_COUNT or self._size > MAX_BYTES:
@@ -251,16 +251,16 @@ class Keeper:
 
 
 def safe_type(media_type: str) -> str:
-    """The type to answer with: one that nothing is run of."""
+    """Return the media type to serve: one that browsers do not execute."""
     kind = media_type.partition(";")[0].strip().lower()
     return kind if kind in IMAGES | SOUNDS | {PLAIN} else UNKNOWN
 
 
 def serve(visit: Visit, code: str) -> HttpResponse:
-    """One attachment of an answer that this user got in this session.
+    """Serve one attachment of an answer to the user and session that got the answer.
 
     Raises:
-        Http404: it is over, belongs to somebody else or never was.
+        Http404: it has expired, belongs to another user or session, or does not exist.
     """
     found = rows(Attachment).filter(code=code, owner=owner_of(visit.request), expires_at__gt=Now())
     row = found.first()
@@ -279,14 +279,14 @@ def _extension(kind: str) -> str:
 
 MAX_TEXT = 2000
 MAX_MEMBERS = 200
-# Deeper than any answer in good faith.
+# Deeper than any legitimate result.
 MAX_DEPTH = 80
 HIDDEN = "•••"
 
 
 def _shown_params(trial: Trial, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a request as they are shown: without secrets, and cut where it is long."""
-    # Cut first: what is not shown needs no look.
+    """Return the parameters of a request for display: truncated, with secrets masked."""
+    # Truncate first: only what is shown has to be checked for secrets.
     shown: dict[str, Any] = shortened(params)
     if isinstance(arguments := shown.get("arguments"), Mapping):
         shown["arguments"] = _masked(arguments, (), _hides(trial))
@@ -294,7 +294,7 @@ def _shown_params(trial: Trial, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_secrets(trial: Trial, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments for a form that is filled in anew: who typed a secret types it again."""
+    """Return arguments for a refilled form without secrets, which must be entered again."""
     found: dict[str, Any] = _without(values, (), _hides(trial))
     return found
 
@@ -316,7 +316,7 @@ def _without(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
 
 
 def _masked(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
-    """A value without its secrets."""
+    """Return a value with its secrets masked."""
     if path and hides(path):
         return HIDDEN
     if isinstance(value, Mapping):
@@ -327,13 +327,13 @@ def _masked(value: Any, path: Path, hides: Callable[[Path], bool]) -> Any:
 
 
 def shown_arguments(trial: Trial, params: Mapping[str, Any]) -> str:
-    """The arguments of a request as somebody confirms them."""
+    """Return the arguments of a request as text for the confirmation page."""
     shown = _shown_params(trial, params)
     return _indented(shown.get("arguments", {}))
 
 
 def shown_exchanges(trial: Trial, exchanges: Iterable[tuple[Any, Any]]) -> list[list[str]]:
-    """Requests with their responses as text."""
+    """Return requests with their responses as text."""
     return [
         [
             _indented({**request, "params": _shown_params(trial, request["params"])}),
@@ -344,7 +344,7 @@ def shown_exchanges(trial: Trial, exchanges: Iterable[tuple[Any, Any]]) -> list[
 
 
 def shortened(value: Any, depth: int = 0) -> Any:
-    """A JSON value with long texts and lists cut."""
+    """Return a JSON value with long texts, lists and objects truncated."""
     if isinstance(value, str) and len(value) > MAX_TEXT:
         return f"{value[:MAX_TEXT]}… ({len(value)})"
     if depth > MAX_DEPTH:

@@ -1,7 +1,7 @@
-"""``SchemaForm``: a Django form for the arguments of a component, made from its JSON Schema.
+"""``SchemaForm``: a Django form for the arguments of a component, built from its JSON Schema.
 
-An argument that is left out, ``null`` and empty text are three things. Where an empty field could
-mean several of them, a second field beside it says which.
+An omitted argument, ``null`` and an empty string are three different values. Where an empty field
+could mean several of them, a second field next to it selects one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from mcp_django.schema.structure import Schema
 
 LEAVE, NULL, EMPTY = "leave", "null", "empty"
 BLANK = object()
-"""Stands for a field that was left empty, where empty text is a value that can be typed."""
-# A choice is marked, so that no value of the site's is taken for one of the words above.
+"""The value of an empty field; an empty string can be a value that was entered."""
+# The prefix of option values, so that a value of the schema never equals a word above.
 MARK = "="
 MAX_FILE_BYTES = 5 * 1024 * 1024
 WIDGETS: Mapping[str, tuple[Callable[..., forms.Widget], dict[str, Any]]] = {
@@ -45,39 +45,39 @@ WIDGETS: Mapping[str, tuple[Callable[..., forms.Widget], dict[str, Any]]] = {
 
 
 class TextInput(forms.CharField):
-    """Text as it was typed, with one kind of line ends."""
+    """A text field that keeps whitespace and normalizes line endings."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(strip=False, required=False, **options)
 
     def to_python(self, value: Any) -> str:
-        """Browsers end the lines of a text area in two characters."""
+        """Return the text with LF line endings; browsers submit CRLF."""
         text = super().to_python(value) or ""
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 class ParsedInput(TextInput):
-    """Text that stands for something else."""
+    """A text field whose text is parsed."""
 
     def __init__(self, read: Callable[[str], Any], **options: Any) -> None:
         super().__init__(**options)
         self._read = read
 
     def clean(self, value: Any) -> Any:
-        """What the text stands for, ``BLANK`` without any.
+        """Return the parsed value, or ``BLANK`` without text.
 
         Raises:
-            ValidationError: it stands for nothing of the kind.
+            ValidationError: the text cannot be parsed.
         """
         text = super().clean(value)
         return self._read(text) if text.strip() else BLANK
 
 
 class FileInput(forms.FileField):
-    """A file as text in base64."""
+    """A file field whose value is base64 text."""
 
     def clean(self, data: Any, initial: Any = None) -> Any:
-        """The content of the file, or empty text without one.
+        """Return the content of the file as base64, or an empty string without a file.
 
         Raises:
             ValidationError: it is too large.
@@ -86,12 +86,12 @@ class FileInput(forms.FileField):
         if not uploaded:
             return ""
         if uploaded.size > MAX_FILE_BYTES:
-            raise ValidationError(_("The file is too large to be sent from here."))
+            raise ValidationError(_("The file is too large to be sent from this page."))
         return base64.b64encode(uploaded.read()).decode()
 
 
 def _input_for(shape: Shape, *, meanings: tuple[str, ...] = ()) -> forms.Field:
-    """The field for a shape; ``meanings`` are those that a choice has beside its values."""
+    """Return the form field for a shape; ``meanings`` are additional options of a choice."""
     if shape.kind in ("choice", "boolean"):
         return forms.ChoiceField(required=False, choices=[*_words(meanings), *_options_of(shape)])
     if shape.kind == "choices":
@@ -112,32 +112,32 @@ def _input_for(shape: Shape, *, meanings: tuple[str, ...] = ()) -> forms.Field:
 
 
 def _options_of(shape: Shape) -> list[tuple[str, Any]]:
-    """The options of a choice, marked."""
+    """Return the options of a choice, with ``MARK`` before each value."""
     if shape.kind == "boolean":
         return [(f"{MARK}true", _("Yes")), (f"{MARK}false", _("No"))]
     return [(_option_of(value), title) for value, title in shape.choices]
 
 
 def _option_of(value: Any) -> str:
-    """How a value is written as an option."""
+    """Return a value as the value of an HTML option."""
     return MARK + (value if isinstance(value, str) else json.dumps(value))
 
 
 def _chosen_value(shape: Shape, option: str) -> Any:
-    """The value of an option."""
+    """Return the value that an option stands for."""
     if shape.kind == "boolean":
         return option == f"{MARK}true"
     return next(value for value, _title in shape.choices if _option_of(value) == option)
 
 
 def _words(meanings: tuple[str, ...]) -> list[tuple[str, Any]]:
-    # Without one the first value would be chosen by whoever looks at nothing.
+    # Without an additional option, browsers would preselect the first value.
     words = {LEAVE: _("(left out)"), NULL: _("(null)")}
     return [(one, words[one]) for one in meanings] or [("", _("(choose)"))]
 
 
 class _Typed(forms.TextInput):
-    """An input of a type that browsers have a control for."""
+    """An input with an HTML type, such as ``date``."""
 
     def __init__(self, input_type: str, **attrs: Any) -> None:
         super().__init__(attrs={"class": "mcp-typed", **attrs})
@@ -155,7 +155,7 @@ def _widget(shape: Shape) -> forms.Widget:
         return _Typed("number", **_number_limits(shape))
     types = {"date": "date", "datetime": "datetime-local", "time": "time"}
     types |= {"email": "email", "uri": "url"}
-    # Browsers leave out seconds unless they are asked for them.
+    # Browsers leave out seconds without this attribute.
     step = {"step": "1"} if shape.kind in ("datetime", "time") else {}
     return _Typed(types.get(shape.kind, "text"), **step)
 
@@ -185,7 +185,7 @@ def _number_limits(shape: Shape) -> dict[str, Any]:
 
 
 def _typed(shape: Shape, value: Any) -> Any:
-    """A value as the field for its shape shows it."""
+    """Return a value as the field for its shape shows it."""
     if shape.kind in ("choice", "boolean"):
         return _option_of(value)
     if shape.kind == "choices" and isinstance(value, list):
@@ -215,7 +215,7 @@ def _local(text: str) -> str:
 # ``Control``: one argument of a form --------------------------------------------------------------
 
 LEFT_OUT = object()
-"""Stands for an argument that is not sent."""
+"""The value of an argument that is not sent."""
 MEANINGS: Mapping[str, Any] = {LEAVE: _("leave it out"), NULL: _("send null")}
 EMPTY_ONES: Mapping[str, Any] = {
     "lines": _("send an empty list"),
@@ -227,7 +227,7 @@ REQUIRED = _("This argument is required.")
 
 @dataclass(frozen=True)
 class Control:
-    """A named member of an object, as one field of a form or, for an object, several."""
+    """A property of an object, as one form field or, for a nested object, several."""
 
     name: str
     shape: Shape
@@ -236,22 +236,22 @@ class Control:
 
     @property
     def key(self) -> str:
-        """The name of its field; a dot stands between an object and its member."""
+        """The name of its field; a dot separates an object and its property."""
         return f"{self.prefix}.{self.name.replace('~', '~0').replace('.', '~1')}"
 
     @property
     def empty_key(self) -> str:
-        """The name of the field that says what empty means."""
+        """The name of the field that selects what an empty field means."""
         return f"{self.key}:empty"
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """The title or the name of the argument."""
         return str(self.shape.schema.get("title") or self.name)
 
     @cached_property
     def members(self) -> list[Control]:
-        """The controls of an object's members; none for anything else."""
+        """The controls of the properties of a nested object; empty for other shapes."""
         required = self.shape.schema.get("required", ())
         return [
             Control(name, shape, is_required=name in required, prefix=self.key)
@@ -260,7 +260,7 @@ class Control:
 
     @property
     def meanings(self) -> tuple[str, ...]:
-        """What an empty field may mean, the first unless something else is chosen."""
+        """What an empty field can mean; the first is the default."""
         found: tuple[str, ...] = () if self.is_required else (LEAVE,)
         found += (NULL,) if self.shape.is_nullable else ()
         if self.shape.is_text or self.shape.kind in EMPTY_ONES:
@@ -269,13 +269,13 @@ class Control:
 
     @property
     def asks_about_empty(self) -> bool:
-        """Whether it has a field for that; a choice has its meanings among its options."""
+        """Whether it has a field for the meaning; a choice has the meanings as options."""
         return not self.is_choice and len(self.meanings) > 1
 
     # Fields -----------------------------------------------------------------------------------
 
     def fields(self) -> dict[str, forms.Field]:
-        """The fields by name."""
+        """Return the form fields by name."""
         found: dict[str, forms.Field] = {}
         for member in self.members:
             found |= member.fields()
@@ -295,7 +295,7 @@ class Control:
 
     @property
     def help_text(self) -> str:
-        """What the author says of it, and what may be typed."""
+        """The description in the schema, and the hint."""
         said, hint = str(self.shape.schema.get("description", "")).strip(), self.hint
         if said and hint and said[-1] not in ".!?:;":
             said += "."
@@ -303,7 +303,7 @@ class Control:
 
     @property
     def hint(self) -> str:
-        """The rules that can be said in words."""
+        """The constraints of the schema in words."""
         schema, words = self.shape.schema, []
         if self.shape.kind == "lines":
             words.append(gettext("One per line."))
@@ -322,7 +322,7 @@ class Control:
 
     @property
     def shown_schema(self) -> str:
-        """The schema of what has to be written as JSON, empty for the rest."""
+        """The schema of an argument that is entered as JSON, empty for others."""
         if self.shape.kind not in ("json", "whole"):
             return ""
         return json.dumps(self.shape.schema, ensure_ascii=False, indent=2)
@@ -330,10 +330,10 @@ class Control:
     # Values -----------------------------------------------------------------------------------
 
     def read(self, cleaned: Mapping[str, Any]) -> Any:
-        """The value that was entered, or ``LEFT_OUT``.
+        """Return the value that was entered, or ``LEFT_OUT``.
 
         Raises:
-            ValidationError: it may not be left empty; by the name of the field.
+            ValidationError: it may not be empty; the error has the name of the field.
         """
         if self.members:
             return self._read_members(cleaned)
@@ -366,7 +366,7 @@ class Control:
         return [_chosen_value(self.shape, option) for option in value]
 
     def _meant(self, cleaned: Mapping[str, Any]) -> Any:
-        """What an empty field means."""
+        """Return the value that an empty field means."""
         if not self.meanings:
             raise ValidationError({self.key: REQUIRED})
         chosen = cleaned.get(self.empty_key) if self.asks_about_empty else None
@@ -385,7 +385,7 @@ class Control:
         return found
 
     def initial(self, value: Any) -> dict[str, Any]:
-        """A value as its fields show it; for one that is there and empty, that it is."""
+        """Return the initial data of the fields for a value, with the meaning of an empty one."""
         if self.members and isinstance(value, dict):
             found: dict[str, Any] = {} if value else {self.empty_key: EMPTY}
             for member in self.members:
@@ -403,14 +403,14 @@ class Control:
 
     @property
     def is_choice(self) -> bool:
-        """Whether it has options, marked as such."""
+        """Whether it has options, whose values begin with ``MARK``."""
         return self.shape.kind in ("choice", "boolean")
 
 
 def _read_controls(
     controls: list[Control], cleaned: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values of controls by their names, and what is wrong by the names of fields."""
+    """Return the values of controls by argument name, and the errors by field name."""
     found: dict[str, Any] = {}
     problems: dict[str, Any] = {}
     for control in controls:
@@ -427,13 +427,13 @@ def _read_controls(
 # Forms --------------------------------------------------------------------------------------------
 
 SUGGESTED = ":suggested"
-# Django itself refuses a page with more fields than that many.
+# Django rejects requests with more than DATA_UPLOAD_MAX_NUMBER_FIELDS fields, 1000 by default.
 MAX_CONTROLS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A control as the template shows it: its field, or the rows of its members."""
+    """A control as the template shows it: its field, or the rows of its properties."""
 
     control: Control
     field: BoundField | None = None
@@ -444,12 +444,12 @@ class Row:
 
 
 class SchemaForm(forms.Form):
-    """A form whose ``values`` are those of an object of this schema.
+    """A form whose ``values`` are an object of this schema.
 
-    ``given`` are values to begin with; ``leave`` names members that are none of the form's
-    affair; ``is_prefilled`` puts defaults into the fields. ``is_whole`` takes the object as JSON
-    altogether; one that ``is_unfinished`` is shown again without complaints. ``completed`` names
-    members that suggestions can be had for, and ``suggestions`` those that were found.
+    ``given`` are initial values; ``leave`` names properties without a field; ``is_prefilled`` uses
+    the defaults of the schema as initial values. With ``is_whole`` the object is entered as JSON;
+    with ``is_unfinished`` the form is shown again without validation. ``completed`` names the
+    properties with completion, and ``suggestions`` has those that were found.
     """
 
     def __init__(
@@ -507,7 +507,7 @@ class SchemaForm(forms.Form):
         return f"{control.key}{SUGGESTED}"
 
     def full_clean(self) -> None:
-        """Check what was entered, unless the form is not finished and is only shown again."""
+        """Validate the form, unless it is unfinished and only shown again."""
         if not self.is_unfinished:
             super().full_clean()
             return
@@ -515,7 +515,7 @@ class SchemaForm(forms.Form):
         self.cleaned_data: dict[str, Any] = {}
 
     def clean(self) -> dict[str, Any]:
-        """Read the values; what is missing is said beside its field."""
+        """Read the values, and add errors to their fields."""
         cleaned = dict(self.cleaned_data)
         found, problems = _read_controls(self.controls, cleaned)
         for key, errors in problems.items():
@@ -532,10 +532,10 @@ class SchemaForm(forms.Form):
         try:
             encode(self.values)
         except (ValueError, TypeError, OverflowError, RecursionError):
-            raise ValidationError(_("These arguments cannot be written as JSON.")) from None
+            raise ValidationError(_("These arguments cannot be encoded as JSON.")) from None
 
     def typed_text(self, name: str) -> str:
-        """What stands in the field of a member now, read or not."""
+        """Return the text that was entered for a property, valid or not."""
         control = next((one for one in self.controls if one.name == name), None)
         entered = str(self.data.get(control.key, "")) if control is not None else ""
         if control is None or not control.is_choice:
@@ -544,7 +544,7 @@ class SchemaForm(forms.Form):
         return title_of(_chosen_value(control.shape, entered)) if entered in known else ""
 
     def rows(self) -> Iterator[Row]:
-        """What the template shows, in the order of the schema."""
+        """Yield the rows for the template, in the order of the schema."""
         for control in self.controls:
             yield self._row(control)
 
@@ -561,7 +561,7 @@ class SchemaForm(forms.Form):
 
 
 def _folded(data: QueryDict) -> QueryDict:
-    """What was entered, with the suggestions that were taken in the fields that they are for."""
+    """Return the data with the chosen suggestions moved to their fields."""
     entered = data.copy()
     for key in data:
         if key.endswith(SUGGESTED):
@@ -572,7 +572,7 @@ def _folded(data: QueryDict) -> QueryDict:
 
 
 def _controls_of(schema: Schema, *, prefix: str, leave: Sequence[str] = ()) -> list[Control]:
-    """The controls for the members of an object, in its order."""
+    """Return the controls for the properties of an object, in the order of the schema."""
     properties = schema.get("properties")
     required = schema.get("required", ())
     return [
@@ -583,7 +583,7 @@ def _controls_of(schema: Schema, *, prefix: str, leave: Sequence[str] = ()) -> l
 
 
 def _has_controls(schema: Schema, controls: list[Control]) -> bool:
-    """Whether the members are all that can be sent, and not too many."""
+    """Return whether fields can express the whole schema, and are not too many."""
     if any(schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf", "$ref")):
         return False
     others = schema.get("additionalProperties", "properties" not in schema)

@@ -1,7 +1,7 @@
-"""The playground's page *Try it*: choose, enter, confirm, run, and what each step shows next.
+"""The playground's page *Try it*: choose, enter, confirm, run, and the next page of each step.
 
-A GET chooses; whatever runs is a POST. Each step checks permissions again, whatever the page
-before it showed.
+A GET request only chooses a component; running it takes a POST. Each step checks permissions
+again, whatever the previous page showed.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ WHOLE = "json"
 
 @page("try", title=gettext_lazy("Try it"), permission="try_components")
 def try_it(visit: Visit) -> HttpResponseBase:
-    """The page of a server, and the attachments of its answers.
+    """Serve the playground of a server, and the attachments of its answers.
 
     Raises:
-        Http404: there is nothing at that address.
-        PermissionDenied: another user was named, and that takes a permission of its own.
+        Http404: the path does not exist.
+        PermissionDenied: another user was named without the permission ``try_as_another``.
     """
     if visit.rest.startswith(answers.PREFIX):
         return answers.serve(visit, visit.rest.removeprefix(answers.PREFIX))
@@ -95,7 +95,7 @@ def _post(visit: Visit) -> HttpResponseBase:
     return _from_state(visit)
 
 
-# What comes from the form of a component ----------------------------------------------------------
+# Submissions of the form of a component -----------------------------------------------------------
 
 
 def _from_form(visit: Visit, deed: Callable[[Trial], HttpResponseBase]) -> HttpResponseBase:
@@ -112,7 +112,7 @@ def _from_form(visit: Visit, deed: Callable[[Trial], HttpResponseBase]) -> HttpR
 
 
 def _run(trial: Trial) -> HttpResponseBase:
-    """Run what only reads; ask once more about the rest."""
+    """Run a component that only reads; show the confirmation page for any other."""
     form = _form(trial, is_sent=True)
     request = _request(trial, form)
     if request is None:
@@ -124,7 +124,7 @@ def _run(trial: Trial) -> HttpResponseBase:
 
 
 def _preview(trial: Trial) -> HttpResponseBase:
-    """Run dry what can be run dry."""
+    """Run the component as a dry run, if it supports that."""
     form = _form(trial, is_sent=True)
     request = _request(trial, form)
     if request is None or not trial.has_preview:
@@ -134,7 +134,7 @@ def _preview(trial: Trial) -> HttpResponseBase:
 
 
 def _suggest(trial: Trial) -> HttpResponseBase:
-    """The same form with suggestions for one argument."""
+    """Show the same form with suggestions for one argument."""
     post = trial.visit.request.POST
     name = post.get("suggest", "")
     if name not in trial.completed:
@@ -158,7 +158,7 @@ def _suggest(trial: Trial) -> HttpResponseBase:
 DEEDS: Mapping[str, Callable[[Trial], HttpResponseBase]] = {"run": _run, "preview": _preview}
 
 
-# What comes with a state --------------------------------------------------------------------------
+# Submissions with a signed state ------------------------------------------------------------------
 
 
 def _from_state(visit: Visit) -> HttpResponseBase:
@@ -187,11 +187,11 @@ def _with_state(trial: Trial, state: State) -> HttpResponseBase:
     if state.step == FOLLOW:
         return _follow(trial, state)
     asked = questions_of(state.questions, trial.visit.request.POST)
-    # All of them are looked at, so that each says what is wrong with it.
+    # All of them are validated, so that each shows its errors.
     unanswered = [one for one in asked if not one.is_answered()]
     if unanswered:
         return screens.asking(trial, state, asked)
-    # The last answer makes the call go on to what it writes, so it is given once as well.
+    # After the last answer the call continues to its writes, so it is accepted only once.
     if trial.may_write and not _is_first_time(state):
         return _was_run(trial)
     given = [*state.answers, {one.key: one.answer() for one in asked}]
@@ -213,17 +213,17 @@ def _first(trial: Trial, request: Request) -> Step:
 
 
 def _was_run(trial: Trial) -> HttpResponseBase:
-    problem = _("This was run already; begin again.")
+    problem = _("This call was already run; start again.")
     return screens.choosing(trial.visit, trial.caller, {}, problem=problem, status=400)
 
 
 def _is_first_time(state: State) -> bool:
-    """Whether this confirmation was not used before, in any process; it is used now."""
+    """Use up the confirmation; return whether no process has used it before."""
     return databases.take(f"try:{state.nonce}", seconds=get_settings().question_timeout)
 
 
 def _go(trial: Trial, step: Step, form: SchemaForm | None = None) -> HttpResponseBase:
-    """Send the request, and show what came of it or what is asked."""
+    """Send the request, and show its result or its client requests."""
     if step.is_first and (trial.caller.acting or (trial.may_write and not step.is_dry)):
         record(trial)
     came: Round = Runner(trial, answers=step.answers, state=step.request_state).run(step.request)
@@ -240,11 +240,11 @@ def _refilled(trial: Trial, step: Step) -> SchemaForm:
     return _form(trial, given=step.for_real[1].get("arguments", trial.values))
 
 
-# What is shared -----------------------------------------------------------------------------------
+# Helpers of all submissions -----------------------------------------------------------------------
 
 
 def _door(visit: Visit, caller: Caller) -> str:
-    """Why the caller does not get into the server, empty if he does."""
+    """Return why the server rejects the caller, or an empty string."""
     try:
         visit.server.refresh(is_list=True)
         admit_connection(visit.server, caller.principal)
@@ -254,11 +254,11 @@ def _door(visit: Visit, caller: Caller) -> str:
 
 
 def _gone() -> str:
-    return _("There is nothing of that name that this user may use.")
+    return _("There is no component with this name that this user may use.")
 
 
 def _trial(visit: Visit, caller: Caller, chosen: Mapping[str, str]) -> Trial | None:
-    """What is tried; what the caller may not see looks as if it were not there."""
+    """Return the chosen trial, or ``None`` if the component is missing or not visible."""
     found = find(visit.server.offered, chosen.get("kind", ""), chosen.get("key", ""))
     if found is None or not visible(caller.principal, found[1]):
         return None
@@ -297,7 +297,7 @@ def _form(
 
 
 def _request(trial: Trial, form: SchemaForm) -> Request | None:
-    """The request that was entered; without one the form says why."""
+    """Return the request that was entered, or ``None`` with errors in the form."""
     if not form.is_valid():
         return None
     try:
@@ -314,7 +314,7 @@ OVER = ("completed", "failed", "cancelled")
 
 
 def _task_of(came: Round) -> Wire:
-    """The task that a call became, empty if it was answered as calls are."""
+    """Return the task that a call became, empty if the call returned a result."""
     if came.result.get("resultType") == "task":
         return came.result
     found = came.result.get("task")
@@ -322,17 +322,17 @@ def _task_of(came: Round) -> Wire:
 
 
 def _begun(trial: Trial, step: Step, came: Round) -> HttpResponseBase:
-    """The task of a call that was sent just now."""
+    """Show the task of a call that was just sent."""
     history = [*step.history, *shown_exchanges(trial, came.exchanges)]
     return _shown(trial, _task_of(came), history)
 
 
 def _follow(trial: Trial, state: State) -> HttpResponseBase:
-    """Give the answers that were entered, if any, and look at the task again."""
+    """Send the entered answers, if any, and poll the task."""
     params, history = dict(state.params), list(state.history)
     if state.questions and trial.visit.request.POST.get("do") == "answer":
         asked = questions_of(state.questions, trial.visit.request.POST)
-        # All of them are looked at, so that each says what is wrong with it.
+        # All of them are validated, so that each shows its errors.
         if [one for one in asked if not one.is_answered()]:
             return screens.asking(trial, state, asked)
         given = {**params, "inputResponses": {one.key: one.answer() for one in asked}}
@@ -344,7 +344,7 @@ def _follow(trial: Trial, state: State) -> HttpResponseBase:
         return screens.task(trial, {}, came, history=history)
     task = came.result
     if task.get("status") in OVER and trial.revision.tasks:
-        # The handshake revision tells the outcome by a method of its own.
+        # In the handshake revision, a separate method returns the result.
         came = Runner(trial).run(("tasks/result", params))
         history += shown_exchanges(trial, came.exchanges)
         return screens.task(trial, task, came, history=history, url=_url_of(trial, task))
@@ -368,7 +368,7 @@ def _shown(
 
 
 def _outcome(task: Wire, came: Round) -> Round:
-    """What the call would have been answered with."""
+    """Return the round with the response that the call would have had without a task."""
     response = {name: task[name] for name in ("result", "error") if name in task}
     refusal = "" if response else str(task.get("statusMessage") or "")
     request, _ = came.exchanges[-1]
@@ -376,7 +376,7 @@ def _outcome(task: Wire, came: Round) -> Round:
 
 
 def _url_of(trial: Trial, task: Wire) -> str:
-    """The page of the task, for who may see it."""
+    """Return the URL of the task's page, empty if the user may not view it."""
     user: Any = trial.visit.request.user
     if not user.has_perm("mcp_django.view_task"):
         return ""

@@ -1,7 +1,7 @@
-"""``Trial``: one component of one server, one caller and one revision, as the address names them.
+"""``Trial``: a component of a server with a caller and a revision, as the URL names them.
 
-Also who the caller is, how a request is made from what was entered and sent as a client would
-send it, and what the admin's history says of it.
+This module also determines the caller, builds a request from the form, sends it as a client would,
+and writes the entry in the admin history.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ Request = tuple[str, dict[str, Any]]
 
 
 def request_for(trial: Trial, values: Mapping[str, Any]) -> Request:
-    """The method that uses the component, and its parameters.
+    """Return the method that uses the component, and its parameters.
 
     Raises:
-        ValidationError: there is no such URI.
+        ValidationError: the URI template cannot be expanded with the values.
     """
     component = trial.component
     if isinstance(component, Tool):
@@ -68,7 +68,7 @@ def request_for(trial: Trial, values: Mapping[str, Any]) -> Request:
 
 
 def completion_request(trial: Trial, name: str, typed: str, others: Mapping[str, str]) -> Request:
-    """The request for suggestions for one argument."""
+    """Return the request for suggestions for one argument."""
     is_prompt = isinstance(trial.component, Prompt)
     ref = {"type": "ref/prompt", "name": trial.component.name}
     if not is_prompt:
@@ -80,7 +80,7 @@ def completion_request(trial: Trial, name: str, typed: str, others: Mapping[str,
 
 
 def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Arguments as prompts and templates have them: text on the wire."""
+    """Return arguments as text, which is how prompts and templates take them."""
     return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in values.items()
@@ -101,14 +101,14 @@ AS_ANOTHER = "mcp_django.try_as_another"
 
 
 class NoSuchUser(Exception):
-    """There is none that may be tried as; the text is for the page."""
+    """The user does not exist, or may not be used as caller; the text is for the page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who calls, and who really does: ``acting`` is empty for oneself.
+    """The user who calls; ``acting`` is the signed-in user if that is another one, else empty.
 
-    To be another user than the one who is signed in takes the permission ``try_as_another``.
+    Calling as another user than the signed-in one requires the permission ``try_as_another``.
     """
 
     principal: Principal
@@ -117,11 +117,12 @@ class Caller:
 
 
 def caller_for(request: HttpRequest, username: str) -> Caller:
-    """The caller of this name; oneself without one.
+    """Return the caller with this name, or the signed-in user without a name.
 
     Raises:
-        PermissionDenied: somebody else was named without the permission for that.
-        NoSuchUser: nobody, nobody that is let in, or somebody who may more than that.
+        PermissionDenied: another user was named without the permission for that.
+        NoSuchUser: the user does not exist, is inactive, or is a superuser and the signed-in
+            user is not.
     """
     me: Any = request.user
     my_name = me.get_username()
@@ -130,14 +131,14 @@ def caller_for(request: HttpRequest, username: str) -> Caller:
     if not may_act_as_others(request):
         raise PermissionDenied
     user = user_named(username)
-    # An administrator and nobody look alike: whoever has a single permission learns of no other.
+    # The same error as for a missing user, so that it does not reveal who is a superuser.
     if user is None or not user.is_active or (user.is_superuser and not me.is_superuser):
-        raise NoSuchUser(gettext("There is no user “%s” to try as.") % username)
+        raise NoSuchUser(gettext("There is no user “%s” whom you may run calls as.") % username)
     return Caller(principal=principal_for(user), name=user.get_username(), acting=my_name)
 
 
 def may_act_as_others(request: HttpRequest) -> bool:
-    """Whether whoever is signed in may try as another user."""
+    """Return whether the signed-in user may run calls as another user."""
     user: Any = request.user
     return bool(user.has_perm(AS_ANOTHER))
 
@@ -150,7 +151,7 @@ KINDS: Mapping[str, str] = {
     "template": "resource template",
     "prompt": "prompt",
 }
-"""As links name them, and as the specification does."""
+"""The kinds by their names in links, with the names of the specification."""
 TITLES: Mapping[str, Any] = {
     "tool": _("Tools"),
     "resource": _("Resources"),
@@ -162,7 +163,7 @@ PREVIEW = "preview"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What is tried, by whom, and in which revision; ``values`` are known from a link already."""
+    """A component with its caller and revision; ``values`` are template variables of the link."""
 
     visit: Visit
     caller: Caller
@@ -173,17 +174,17 @@ class Trial:
 
     @property
     def key(self) -> str:
-        """What links name the component by."""
+        """The key of the component, as links name it."""
         return self.component.key
 
     @property
     def url(self) -> str:
-        """A link to this form."""
+        """The URL of this form."""
         return url_for(self.visit, self.caller, self.revision, kind=self.kind, key=self.key)
 
     @property
     def schema(self) -> Schema:
-        """The schema of what may be entered."""
+        """The schema of the arguments."""
         component = self.component
         if isinstance(component, Tool):
             for_caller = getattr(component.arguments, "for_caller", None)
@@ -197,7 +198,7 @@ class Trial:
 
     @property
     def form_schema(self) -> Schema:
-        """The same for a form, whose fields do not show the secrets that are typed into them."""
+        """The same schema for a form, with secrets as write-only properties."""
         schema = self.schema
         members = {
             name: {**member, "writeOnly": True}
@@ -211,20 +212,20 @@ class Trial:
 
     @property
     def may_write(self) -> bool:
-        """Whether running it is asked about once more."""
+        """Whether running it requires a confirmation."""
         return isinstance(self.component, Tool) and self.component.read_only is not True
 
     @property
     def is_task(self) -> bool:
-        """Whether it runs as a task alone; what may or may not is run as any other is."""
+        """Whether it can only run as a task; a tool with optional task support runs without one."""
         component = self.component
         return isinstance(component, Tool) and component.task == "required" and not component.handle
 
     @property
     def has_preview(self) -> bool:
-        """Whether it can be run dry, as the write tools of models can.
+        """Whether it supports a dry run, as the write tools of models do.
 
-        What others mean by an argument of that name is not known, and may well write.
+        Other tools can have an argument of this name with another meaning, and may write.
         """
         component = self.component
         is_known = isinstance(component, Tool) and component.dry_run is not None
@@ -232,7 +233,7 @@ class Trial:
 
     @property
     def completed(self) -> list[str]:
-        """The arguments that the server has suggestions for."""
+        """The names of the arguments that the server has completions for."""
         known = self.visit.server.offered.completions
         kind = KINDS[self.kind]
         names = self.schema.get("properties", {})
@@ -240,7 +241,7 @@ class Trial:
 
 
 def _of_variables(template: ResourceTemplate) -> Schema:
-    """The variables of a template, which alone are in its URI."""
+    """Return the schema of the variables of a template, the only arguments in its URI."""
     schema = template.arguments.json_schema
     known = schema.get("properties", {})
     properties = {name: known.get(name, {"type": "string"}) for name in template.template.variables}
@@ -250,7 +251,7 @@ def _of_variables(template: ResourceTemplate) -> Schema:
 
 
 def find(offered: Offered, kind: str, key: str) -> tuple[str, Component, dict[str, str]] | None:
-    """The component that a link names; a URI is that of a resource or fits a template."""
+    """Return the component of a link; a URI may be a resource's or match a template."""
     if kind not in KINDS:
         return None
     found = offered.tables[KINDS[kind]].get(key)
@@ -266,7 +267,7 @@ def find(offered: Offered, kind: str, key: str) -> tuple[str, Component, dict[st
 
 
 def shown_components(offered: Offered, caller: Caller, sought: str) -> dict[str, list[Component]]:
-    """What the caller may see by kind, of what has the sought text in its name or title."""
+    """Return the visible components by kind whose key, name or title contains the text."""
     text = sought.casefold()
     return {
         kind: sorted(
@@ -283,14 +284,14 @@ def shown_components(offered: Offered, caller: Caller, sought: str) -> dict[str,
 
 
 def revision_named(versions: tuple[str, ...], name: str) -> Revision:
-    """A served revision; the newest without handshake, or the first, for any other name."""
+    """Return a supported revision by name, else the latest, else the server's first one."""
     if name in versions and name in REVISIONS:
         return REVISIONS[name]
     return LATEST if LATEST.version in versions else REVISIONS[versions[0]]
 
 
 def url_for(visit: Visit, caller: Caller, revision: Revision, **query: str) -> str:
-    """A link to this page that keeps who tries and in which revision."""
+    """Return a URL of this page that keeps the caller and the revision."""
     if caller.acting:
         query["user"] = caller.name
     if revision is not LATEST:
@@ -299,38 +300,38 @@ def url_for(visit: Visit, caller: Caller, revision: Revision, **query: str) -> s
 
 
 def base_url(visit: Visit) -> str:
-    """Where the page is."""
+    """Return the URL of this page without a query."""
     site = getattr(visit.request, "current_app", None)
     return reverse("admin:mcp_django_server_try", args=[visit.row.pk], current_app=site)
 
 
 def entered(request: HttpRequest) -> dict[str, str]:
-    """What a link says."""
+    """Return the query parameters of a link."""
     return {name: request.GET.get(name, "") for name in ("kind", "key", "user", "revision", "q")}
 
 
 # One round: request and response ------------------------------------------------------------------
 
-# A client of 2026-07-28 sends the answers with its request. One of a handshake revision is asked
-# while its request runs, so what it said in earlier rounds is said again, and the function runs
-# from its beginning as it does in every round.
+# A client of 2026-07-28 sends its answers with the request. In a handshake revision the server
+# sends requests to the client while the call runs, so the answers of earlier rounds are repeated,
+# and the function runs from the beginning, as it does in every round.
 
 Wire = dict[str, Any]
 
 CLIENT = {"name": "mcp_django.admin", "title": "Try it", "version": __version__}
-# A page is no place for more.
+# The number of notifications that a page shows.
 MAX_NOTES = 200
 
 
 @dataclass(slots=True)
 class Notes:
-    """Progress and log messages of a running call, the first ones of many."""
+    """The first ``MAX_NOTES`` progress and log messages of a running call."""
 
     kept: list[Wire] = field(default_factory=list)
     dropped: int = 0
 
     def post(self, message: Any, *, key: Hashable = None) -> None:
-        """Keep a notification."""
+        """Keep a notification, or count it as dropped."""
         if len(self.kept) < MAX_NOTES:
             self.kept.append(message)
         else:
@@ -339,7 +340,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What came of a request; ``refusal`` says why it was not even looked at."""
+    """The outcome of a request; ``refusal`` says why the server rejected it before handling."""
 
     exchanges: Sequence[tuple[Wire, Wire]]
     notes: Notes
@@ -352,19 +353,19 @@ class Round:
 
     @property
     def result(self) -> Wire:
-        """The result in it, empty if it is an error."""
+        """The result in the last response, empty if that is an error."""
         found: Wire = self.response.get("result", {})
         return found
 
     @property
     def questions(self) -> Wire:
-        """What is asked, by key."""
+        """The pending client requests, by key."""
         asks = self.result.get("resultType") == "input_required"
         return dict(self.result.get("inputRequests", {})) if asks else {}
 
 
 class Runner:
-    """Sends requests of a trial; ``answers`` are those of the user, round by round."""
+    """Sends requests of a trial; ``answers`` are those of the user, by round."""
 
     def __init__(
         self, trial: Trial, *, answers: Sequence[Mapping[str, Any]] = (), state: str = ""
@@ -384,7 +385,7 @@ class Runner:
         )
 
     def run(self, request: Request) -> Round:
-        """Send a request and wait for what comes of it."""
+        """Send a request and return its outcome."""
         refusal = ""
         try:
             if not self._trial.revision.stateless:
@@ -443,7 +444,7 @@ class Runner:
         self._exchanges.append((message, response))
 
     def _answer(self, questions: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What was said in this round of an earlier run, if it was asked the same."""
+        """Return the answers of this round in an earlier run, if the requests are the same."""
         if not self._left or set(self._left[0]) != set(questions):
             self._left = []
             return None
@@ -457,7 +458,7 @@ class Runner:
 
 
 def record(trial: Trial) -> None:
-    """Leave an entry in the history of the server before something runs; values are not in it.
+    """Write an entry without values to the admin history of the server, before something runs.
 
     There is one for each call that may write and is not a preview, and for each call as another
     user.

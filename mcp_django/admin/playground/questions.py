@@ -27,31 +27,31 @@ ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 ACTIONS: Mapping[str, tuple[tuple[str, Any], ...]] = {
     FORM: ((ACCEPT, _("Accept")), (DECLINE, _("Decline")), (CANCEL, _("Cancel"))),
     PAGE: (
-        (ACCEPT, _("I have done it, go on")),
+        (ACCEPT, _("Done, continue")),
         (DECLINE, _("Decline")),
         (CANCEL, _("Cancel")),
     ),
     SAMPLING: ((ACCEPT, _("Answer as the model")), (DECLINE, _("Refuse"))),
     ROOTS: ((ACCEPT, _("Answer")), (DECLINE, _("Refuse"))),
 }
-# Clients refuse these by an error, for which the specification has this code.
+# Clients refuse these with an error, for which the specification has this code.
 REFUSED: Wire = {"error": {"code": -1, "message": "The user refused."}}
 
 
 class _ActionForm(forms.Form):
-    """What is done with a question, and the text of an answer that is text."""
+    """The action for a client request, and the text of a text answer."""
 
     def __init__(self, kind: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["action"] = forms.ChoiceField(
-            label=_("What do you do?"),
+            label=_("Action"),
             choices=ACTIONS[kind],
             initial=ACCEPT,
             widget=forms.RadioSelect,
         )
         if kind == SAMPLING:
             self.fields["text"] = TextInput(
-                label=_("What the model says"),
+                label=_("Response of the model"),
                 widget=forms.Textarea({"class": "vLargeTextField mcp-growing", "rows": 4}),
             )
         if kind == ROOTS:
@@ -64,7 +64,7 @@ class _ActionForm(forms.Form):
 
 @dataclass(slots=True)
 class Question:
-    """One question with its forms, as the template shows it."""
+    """One client request with its forms, as the template shows it."""
 
     key: str
     kind: str
@@ -74,12 +74,12 @@ class Question:
 
     @property
     def message(self) -> str:
-        """What the server says to the person."""
+        """The message of the server to the user."""
         return str(self.params.get("message", ""))
 
     @property
     def url(self) -> str:
-        """The page to visit, or a path of this site; empty if it is neither."""
+        """The HTTP(S) URL to visit, or a path of this site; empty for anything else."""
         url = self.shown_url
         is_path = url.startswith("/") and not url.startswith(("//", "/\\"))
         try:
@@ -89,12 +89,12 @@ class Question:
 
     @property
     def shown_url(self) -> str:
-        """The address as text."""
+        """The URL as text."""
         return str(self.params.get("url", ""))
 
     @property
     def said(self) -> list[tuple[str, str]]:
-        """What the model is asked to go on with: who said it, and what."""
+        """The system prompt and messages of a sampling request, as pairs of role and text."""
         found = []
         if system := self.params.get("systemPrompt"):
             found.append(("system", str(system)))
@@ -105,14 +105,14 @@ class Question:
         return found
 
     def is_answered(self) -> bool:
-        """Whether what was entered is an answer; else its forms say why."""
+        """Return whether the entered answer is valid; otherwise its forms have errors."""
         is_valid = self.action.is_valid()
         if not is_valid or self.action.cleaned_data["action"] != ACCEPT or self.form is None:
             return is_valid
         return self.form.is_valid()
 
     def answer(self) -> Wire:
-        """The answer as a client sends it."""
+        """Return the answer as a client sends it."""
         entered = self.action.cleaned_data
         action = entered["action"]
         if self.kind in (FORM, PAGE):
@@ -135,9 +135,9 @@ class Question:
 
 
 def questions_of(asked: Mapping[str, Any], data: QueryDict | None = None) -> list[Question]:
-    """The questions with their forms, filled in with what was sent.
+    """Return the client requests with their forms, bound to the submitted data.
 
-    A bound form of what was declined is not looked at, so it may be incomplete.
+    The form of a declined request is not validated, so it may be incomplete.
     """
     found = []
     for number, (key, one) in enumerate(asked.items()):
@@ -158,7 +158,7 @@ def questions_of(asked: Mapping[str, Any], data: QueryDict | None = None) -> lis
 
 
 def _kind_of(method: str, params: Wire) -> str:
-    """What sort of answer is wanted."""
+    """Return the kind of answer that a request expects."""
     if method == "elicitation/create":
         return PAGE if params.get("mode") == "url" else FORM
     return SAMPLING if method == "sampling/createMessage" else ROOTS
@@ -183,23 +183,23 @@ CONFIRM, ASK, FOLLOW = "confirm", "ask", "follow"
 
 
 class BadState(Exception):
-    """The state is not of this site, user or session, or too old; the text is for the page."""
+    """The state was changed, expired, or is of another session; the text is for the page."""
 
 
 class TooLarge(Exception):
-    """What would have to be remembered does not fit into a form."""
+    """The state is too large for a form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A request that waits for a yes or for answers, or a task that goes on.
+    """A request that waits for confirmation or for answers, or a task that is running.
 
-    The server keeps nothing between two pages, so the form carries what the next page has to know.
-    What was shown to be confirmed is what runs, and a question is answered for the call that asked
-    it.
+    The server stores nothing between two pages, so the form contains what the next page needs.
+    The confirmed call is the one that was shown, and answers belong to the call that requested
+    them.
 
-    The state holds for one user in one session, for as long as a question may be answered, and no
-    longer. It is not encrypted: it holds what the same user entered or was shown.
+    The state is valid for one user in one session, as long as a client request may be answered. It
+    is not encrypted: it contains what the same user entered or was shown.
     """
 
     owner: str
@@ -214,27 +214,27 @@ class State:
     request_state: str = ""
     questions: Mapping[str, Any] = field(default_factory=dict)
     answers: list[Mapping[str, Any]] = field(default_factory=list)
-    """Of the user, round by round."""
+    """The answers of the user, by round."""
     history: list[Any] = field(default_factory=list)
-    """The exchanges of earlier rounds, cut for being shown."""
+    """The messages of earlier rounds, truncated for display."""
     nonce: str = field(default_factory=new_code)
 
     def sign(self) -> str:
-        """The state as text that this site alone can have written.
+        """Return the state as signed text.
 
         Raises:
-            TooLarge: it would not come back.
+            TooLarge: Django would reject a form with it.
         """
         signed = signing.dumps(asdict(self), salt=SALT, serializer=_Exact, compress=True)
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        # The answers to be entered have to fit beside it.
+        # The next request also contains the answers.
         if len(signed) > min(MAX_BYTES, (limit or 2 * MAX_BYTES) // 2):
             raise TooLarge
         return signed
 
 
 class _Exact:
-    """JSON in which no number changes on its way."""
+    """A serializer with plain JSON, which keeps numbers exact."""
 
     def dumps(self, obj: Any) -> bytes:
         return json.dumps(obj, separators=(",", ":")).encode("latin-1")
@@ -244,10 +244,10 @@ class _Exact:
 
 
 def read_state(request: HttpRequest, server: str) -> State:
-    """The state in a form that was sent.
+    """Return the state in a submitted form.
 
     Raises:
-        BadState: it is none for this page, user and session.
+        BadState: it is not valid for this page, user and session.
     """
     seconds = get_settings().question_timeout
     try:
@@ -258,17 +258,17 @@ def read_state(request: HttpRequest, server: str) -> State:
             max_age=timedelta(seconds=seconds),
         )
     except signing.SignatureExpired:
-        raise BadState(gettext("This page was open for too long; begin again.")) from None
+        raise BadState(gettext("This page has expired; start again.")) from None
     except (signing.BadSignature, ValueError):
-        raise BadState(gettext("This page was changed on its way; begin again.")) from None
+        raise BadState(gettext("The data of this page is not valid; start again.")) from None
     state = State(**plain)
     if state.owner != owner_of(request) or state.server != server:
-        raise BadState(gettext("This page belongs to another session; begin again."))
+        raise BadState(gettext("This page belongs to another session; start again."))
     return state
 
 
 def owner_of(request: HttpRequest) -> str:
-    """What names the user and the session of a request, and tells nothing about them."""
+    """Return a keyed hash that identifies the user and session without revealing them."""
     user: Any = request.user
     key = getattr(getattr(request, "session", None), "session_key", None)
     named = json.dumps([str(user.pk), key])

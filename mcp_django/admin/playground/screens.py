@@ -1,4 +1,4 @@
-"""The templates of the playground's steps, and the context that each is given."""
+"""The responses of the playground's steps: their templates and contexts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from mcp_django.admin.playground.questions import ASK, FOLLOW, Question, State, 
 from mcp_django.models import Task
 
 FOLDER = "admin/mcp_django"
-# Of each kind; more are found by their names.
+# The number of components listed per kind; others can be found by search.
 MAX_LISTED = 100
 
 
@@ -48,7 +48,7 @@ def choosing(
     problem: str = "",
     status: int = 200,
 ) -> HttpResponseBase:
-    """What there is to try, for this caller; nothing of it if there is a problem at the door."""
+    """Show the components that the caller can use; none of them with a problem."""
     revision = revision_named(visit.server.protocol_versions, chosen.get("revision", ""))
     found = {} if problem else shown_components(visit.server.offered, caller, chosen.get("q", ""))
     groups = [
@@ -80,7 +80,7 @@ def choosing(
 def form(
     trial: Trial, entered: SchemaForm, *, came: Round | None = None, suggested: str = ""
 ) -> HttpResponseBase:
-    """The form of a component; ``came`` of suggestions, if some were asked for."""
+    """Show the form of a component; ``came`` is the round that requested suggestions, if any."""
     context = {**_about(trial), "form": entered, "suggested": suggested}
     if came is not None:
         context["raw"] = shown_exchanges(trial, came.exchanges)
@@ -89,7 +89,7 @@ def form(
 
 
 def confirming(trial: Trial, state: State) -> HttpResponseBase:
-    """What is about to run, to be looked at once more."""
+    """Show the request that is about to run, for confirmation."""
     context = {
         **_about(trial),
         **_signed(state),
@@ -107,7 +107,7 @@ def asking(
     *,
     url: str = "",
 ) -> HttpResponseBase:
-    """What is asked, as a second form; ``url`` is the page of the task that asks."""
+    """Show client requests as a second form; ``url`` is the page of the task, if it is one."""
     context = {
         "is_of_task": state.step == FOLLOW,
         "task_url": url,
@@ -124,7 +124,7 @@ def asking(
 def answered(
     trial: Trial, step: Step, came: Round, *, form: SchemaForm, state: State | None
 ) -> HttpResponseBase:
-    """What came of it, above the form for another run."""
+    """Show the answer above the form for another run."""
     context = {
         **_about(trial),
         "answer": answer_of(trial, came, Keeper(trial.visit, trial.component.name)),
@@ -146,7 +146,7 @@ def task(
     state: State | None = None,
     url: str = "",
 ) -> HttpResponseBase:
-    """How far a task is; ``came`` is what came of it in the end, or of looking at it."""
+    """Show the status of a task; ``came`` is its final outcome, or that of a failed poll."""
     context = {
         **_about(trial),
         "task": found,
@@ -166,14 +166,14 @@ def _signed(state: State) -> dict[str, Any]:
     except TooLarge:
         return {
             "too_large": _(
-                "This is too large to be kept in a page until you answer; use a client, or "
-                "“manage.py mcp call”."
+                "This request is too large to be kept in the page until you answer. Use a client "
+                "or “manage.py mcp call”."
             )
         }
 
 
 def _about(trial: Trial) -> dict[str, Any]:
-    """What every page of a component shows."""
+    """Return the context that every page of a component has."""
     visit = trial.visit
     is_json = visit.request.GET.get("as") == "json"
     return {
@@ -203,13 +203,13 @@ def _shown(
 
 # ``Step``: a request and its next state -----------------------------------------------------------
 
-# Rounds whose messages are still shown.
+# The number of rounds whose messages are shown.
 MAX_HISTORY = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A request, with what was answered so far and the messages of earlier rounds."""
+    """A request with its answers so far and the messages of earlier rounds."""
 
     request: Request
     answers: Sequence[Mapping[str, Any]] = ()
@@ -217,16 +217,16 @@ class Step:
     history: Sequence[Any] = ()
     is_first: bool = True
     has_preview: bool = False
-    """Whether an argument of that name is the one of the write tools of models."""
+    """Whether the argument ``preview`` is the one of the write tools of models."""
 
     @property
     def is_dry(self) -> bool:
-        """Whether it takes back what it does."""
+        """Whether the call is a dry run, which is rolled back."""
         return self.has_preview and self._arguments.get(PREVIEW) is True
 
     @property
     def for_real(self) -> Request:
-        """The same request, not dry."""
+        """The same request without the dry run."""
         method, params = self.request
         if not self.is_dry:
             return method, params
@@ -240,13 +240,13 @@ class Step:
 
 
 def dry_run(request: Request) -> Request:
-    """The same request, taking back what it does."""
+    """Return the same request as a dry run."""
     method, params = request
     return method, {**params, "arguments": {**params["arguments"], PREVIEW: True}}
 
 
 def waits(trial: Trial, request: Request, step: str, **details: Any) -> State:
-    """The state of a request that waits for a yes, or for answers."""
+    """Return the state of a request that waits for confirmation or answers."""
     method, params = request
     return State(
         owner=owner_of(trial.visit.request),
@@ -263,7 +263,7 @@ def waits(trial: Trial, request: Request, step: str, **details: Any) -> State:
 
 
 def asks(trial: Trial, step: Step, came: Round) -> State:
-    """The state of a request that was asked something."""
+    """Return the state of a request with pending client requests."""
     history = [*step.history, *shown_exchanges(trial, came.exchanges)]
     return waits(
         trial,

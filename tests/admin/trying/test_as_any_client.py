@@ -84,7 +84,7 @@ def test_a_write_to_a_model_runs_dry_first(desk_of_groups: Trying) -> None:
     assert "Dry run" in page
     data = {"do": "preview", "arg.name": "Night shift"}
     response = desk_of_groups.post(client, "create_group", data)
-    assert "Answer of the dry run" in text_of(response)
+    assert "Result of the dry run" in text_of(response)
     assert not Group.objects.exists()
     response = desk_of_groups.go_on(client, response, do="confirmed")
     assert "Night shift" in text(response)

@@ -211,7 +211,7 @@ def test_an_attachment_is_for_one_user_in_one_session_and_for_a_while(trying: Tr
 def test_a_resource_is_read(trying: Trying) -> None:
     client = staff()
     page = trying.get(client, kind="resource", key="desk://about")
-    assert "There is nothing to fill in." in text_of(page)
+    assert "There are no arguments." in text_of(page)
     response = trying.run(client, "desk://about", kind="resource")
     assert response.context["answer"].parts[0].text == '{\n  "desk": 1\n}'
     response = trying.run(client, "desk://logo", kind="resource")

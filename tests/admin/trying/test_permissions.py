@@ -105,7 +105,7 @@ def test_nobody_and_an_administrator_look_alike(trying: Trying) -> None:
         for name in ("boss", "gone", "nobody")
     }
     assert len(pages) == 1
-    assert "There is no user “NAME” to try as." in pages.pop()
+    assert "There is no user “NAME” whom you may run calls as." in pages.pop()
     response = trying.run(client, "later", {"arg.a": "1"}, user="boss")
     assert "answer" not in response.context
 
@@ -121,7 +121,7 @@ def test_a_confirmed_run_goes_on_as_the_user_that_was_chosen(trying: Trying) -> 
     client = other_tester()
     data = {"do": "run", "arg.name": "Ops"}
     response = trying.post(client, "add_group", data, user="ada")
-    assert "in fact staff" in text_of(response)
+    assert "by staff" in text_of(response)
     get_user_model().objects.filter(username="ada").update(is_active=False)
     assert trying.go_on(client, response, do="confirmed").status_code == 400
     get_user_model().objects.filter(username="ada").update(is_active=True)

@@ -89,7 +89,7 @@ def test_a_page_is_opened_elsewhere(trying: Trying, client: Any) -> None:
         '<a href="https://pay.example/form?a=1&amp;b=2" target="_blank" rel="noopener noreferrer">'
         in html
     )
-    assert "I have done it, go on" in html
+    assert "Done, continue" in html
     assert text(trying.go_on(client, response, **answer())) == "was there"
 
 

@@ -70,7 +70,7 @@ def test_a_task_is_begun_and_its_answer_is_read(trying: Trying, client: Any, rev
     response = trying.run(client, "copy", {"arg.text": "it"}, revision=revision)
     page = text_of(response)
     assert "Status working" in page
-    assert "goes on by itself" in page
+    assert "continues even if you leave" in page
     assert not has_inline_code(response)
     # Who may not see tasks is not sent to one.
     assert "/admin/mcp_django/task/" not in response.content.decode()
@@ -85,9 +85,9 @@ def test_a_task_asks_as_often_as_it_likes(trying: Trying, client: Any) -> None:
     response = trying.run(client, "paint")
     response = trying.go_on(client, response, do="look")
     assert "Which color?" in text_of(response)
-    assert "It runs as a task, which waits" in text_of(response)
+    assert "runs as a task, which waits" in text_of(response)
     wrong = trying.go_on(client, response, do="answer")
-    assert "What do you do?" in text_of(wrong)
+    assert "Action" in text_of(wrong)
     response = trying.go_on(client, response, **answered("red"))
     assert "Which paper?" in text_of(response)
     response = trying.go_on(client, response, **answered("gray"))
@@ -100,11 +100,11 @@ def test_the_handshake_revision_is_told_where_the_questions_are(
 ) -> None:
     response = trying.run(client, "paint", revision="2025-11-25")
     response = trying.go_on(client, response, do="look")
-    assert "Try it in 2026-07-28" in text_of(response)
+    assert "use revision 2026-07-28" in text_of(response)
 
 
 def test_what_may_run_as_a_task_is_run_at_once(trying: Trying, client: Any) -> None:
-    assert "here it is run at once" in text_of(trying.get(client, kind="tool", key="look"))
+    assert "runs without one here" in text_of(trying.get(client, kind="tool", key="look"))
     response = trying.run(client, "look")
     assert response.context["answer"].parts[0].text == "task: False"
     assert not Task.objects.exists()
