@@ -1,8 +1,8 @@
 """Base classes of this package's ``ModelAdmin`` classes, for the core app and the OAuth app.
 
 They derive from the class that ``MCP_DJANGO["ADMIN_BASE_CLASS"]`` names, so that the theme of a
-site applies to the pages of this package too. Where that setting is wrong they derive from
-Django's ``ModelAdmin``, and a system check reports it.
+site applies to the pages of this package too. If that setting is wrong, they derive from Django's
+``ModelAdmin``, and a system check reports it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from mcp_django.conf import get_settings
 
 
 def import_base_class() -> type[Any]:
-    """The class that ``ADMIN_BASE_CLASS`` names.
+    """Return the class that ``ADMIN_BASE_CLASS`` names.
 
     Raises:
         ImproperlyConfigured: it cannot be imported, or is not a subclass of ``ModelAdmin``.
     """
     name = get_settings().admin_base_class
-    named = f"MCP_DJANGO['ADMIN_BASE_CLASS'] names {name!r}"
+    named = f"MCP_DJANGO['ADMIN_BASE_CLASS'] is {name!r}"
     try:
         found = import_string(name)
     except ImportError as exc:
-        raise ImproperlyConfigured(f"{named}, and {exc}.") from exc
+        raise ImproperlyConfigured(f"{named}, which cannot be imported: {exc}.") from exc
     if not (isinstance(found, type) and issubclass(found, admin.ModelAdmin)):
         raise ImproperlyConfigured(f"{named}, which is not a subclass of ModelAdmin.")
     return found
@@ -48,24 +48,24 @@ def import_base_class() -> type[Any]:
 if TYPE_CHECKING:
     _Themed = admin.ModelAdmin[Any]
 else:
-    # A theme brings a class of its own, which its templates and widgets come with. Where the
-    # settings are wrong a check says so, and this module must not fail before it.
+    # A theme has its own ``ModelAdmin`` class for its templates and widgets. A system check reports
+    # a wrong setting, so this module must not fail before it.
     _Themed = admin.ModelAdmin
     with suppress(ImproperlyConfigured):
         _Themed = import_base_class()
 
 
 class Base(_Themed):
-    """A class of the site's admin to which nothing that stands in an address is an error."""
+    """A ``ModelAdmin`` that never fails with a server error because of the URL or the query."""
 
     linked_lookups: ClassVar[tuple[str, ...]] = ()
-    """What pages of ours ask the list for beside its filters."""
+    """The lookups that links of this package use in addition to the list filters."""
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
-        """Whether the list may be asked so: by its filters, its dates and our own links alone.
+        """Return whether a lookup is that of a filter, the date hierarchy or our own links.
 
-        Django lets every column be asked for, and a yes or no to enough questions says what is in
-        one that is not shown.
+        Django allows lookups on every column, and enough queries would reveal the value of one
+        that is not shown.
         """
         filters = [one for one in self.list_filter if isinstance(one, str)]
         known = (*filters, *filter(None, [self.date_hierarchy]))
@@ -76,15 +76,15 @@ class Base(_Themed):
         )
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Nothing: no link of ours fills in a form, and Django takes any value for a good one."""
+        """Return nothing: no link prefills a form, and Django does not validate these values."""
         return {}
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None
     ) -> HttpResponse:
-        """The history of a row; the permission is checked before the row is looked up.
+        """Show the history of a row; the permission is checked before the row is fetched.
 
-        Django looks it up first: a redirect or a 403 then tells any staff user which keys exist.
+        Django fetches it first: a redirect or a 403 then tells any staff user which keys exist.
 
         Raises:
             PermissionDenied: the user may not view such rows, whether the row exists or not.
@@ -94,41 +94,41 @@ class Base(_Themed):
         return super().history_view(request, object_id, extra_context)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
-        """The row of this key, or ``None``; no key has a NUL, and PostgreSQL knows none."""
+        """Return the row with this key, or ``None``; PostgreSQL rejects a key with a NUL."""
         return None if "\0" in object_id else super().get_object(request, object_id, from_field)
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """The list as it was asked for.
+        """Return the change list for the query.
 
         Raises:
-            IncorrectLookupParameters: nothing can be asked for so; Django then shows the whole.
+            IncorrectLookupParameters: the query is not valid; Django then shows the whole list.
         """
         for values in request.GET.lists():
             if "\0" in "".join((values[0], *values[1])):
-                raise IncorrectLookupParameters("A NUL is in no row.")
+                raise IncorrectLookupParameters("The query contains a NUL character.")
         key = self.model._meta.pk
         for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME):
             try:
                 key.run_validators(key.to_python(chosen))
             except ValidationError:
-                raise IncorrectLookupParameters(f"No row has the key {chosen!r}.") from None
+                raise IncorrectLookupParameters(f"{chosen!r} is not a valid key.") from None
             if "\0" in chosen:
-                raise IncorrectLookupParameters("A NUL is in no key.")
+                raise IncorrectLookupParameters("A key contains a NUL character.")
         try:
             return super().get_changelist_instance(request)
-        except OverflowError:  # a year of its dates, which Django takes for one
-            raise IncorrectLookupParameters("No database has such a number.") from None
+        except OverflowError:  # a year that Django accepts, in the date hierarchy
+            raise IncorrectLookupParameters("A number is too large for the database.") from None
 
 
-REFUSED = gettext_lazy("Name a user who may do nothing that you may not do yourself.")
+REFUSED = gettext_lazy("Choose a user who has no more permissions and groups than you have.")
 
 
 def may_give_access(by: Any, user: Any) -> bool:
-    """Whether somebody may let others act as a user: by a token, an identity or a client.
+    """Return whether ``by`` may let others act as ``user``: by a token, an identity or a client.
 
-    Nobody gives away what he himself may not do. So the user has no permission that he lacks, is in
-    no group that he is not in, since components can be for groups, and is a superuser only if he is
-    one. What an inactive user may do is not known, so only a superuser prepares that.
+    Users cannot delegate more access than they have. So ``user`` may not have a permission or a
+    group that ``by`` lacks (components can require groups), and may be a superuser only if ``by``
+    is one. The permissions of an inactive user are unknown, so only a superuser may delegate them.
     """
     if by.is_superuser or by.pk == user.pk:
         return True
@@ -138,30 +138,31 @@ def may_give_access(by: Any, user: Any) -> bool:
 
 
 def _groups(user: Any) -> set[Any]:
-    # A user model may do without.
+    # A custom user model may not have groups.
     return set(user.groups.values_list("pk", flat=True)) if hasattr(user, "groups") else set()
 
 
 class ActingAdmin(Base):
-    """Rows by which somebody else acts as a user, whom the field ``acts_as`` names.
+    """Rows that let others act as a user, who is in the field ``acts_as``.
 
-    They are written by whoever may give access to that user, and to the one who was there before.
+    To write a row, the requesting user must be allowed to give access to that user, and to the
+    previous one.
     """
 
     acts_as: ClassVar[str]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Whoever may change such rows, and may give access to the user of this one."""
+        """Return whether the user may change such rows, and give access to the row's user."""
         user = getattr(obj, self.acts_as, None)
         return super().has_change_permission(request, obj) and (
             user is None or may_give_access(request.user, user)
         )
 
     def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """The form, with the requesting user, and without the names of users it may not view.
+        """Return the form class with the requesting user, which hides names of other users.
 
-        Django renders the name of a user next to any submitted key, and has another message for an
-        unknown key. Counting up would list all user names and who has more permissions.
+        Django renders the name of a user next to any submitted key, and has a different message for
+        an unknown key. Trying all keys would reveal all user names, and who has more permissions.
         """
         base = super().get_form(request, obj, *args, **kwargs)
         known = {"by": request.user, "acts_as": self.acts_as}
@@ -190,13 +191,13 @@ def _hide_other_labels(widget: Any, known: Any) -> None:
 
 
 class _ActingForm:
-    """Refuses a user whom those who fill the form in may not give access to."""
+    """A form mixin that rejects a user to whom the requesting user may not give access."""
 
     by: Any
     acts_as: str
 
     def clean(self) -> Any:
-        cleaned = super().clean()  # type: ignore[misc]  # that of a model's form
+        cleaned = super().clean()  # type: ignore[misc]  # of a ModelForm
         user = self.cleaned_data.get(self.acts_as)  # type: ignore[attr-defined]
         if user is not None and not may_give_access(self.by, user):
             self.add_error(self.acts_as, REFUSED)  # type: ignore[attr-defined]
@@ -204,52 +205,52 @@ class _ActingForm:
 
 
 class ReadOnlyAdmin(Base):
-    """Rows that are written by the package alone, to be looked at."""
+    """Rows that only the package writes; read-only in the admin."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody writes them by hand."""
+        """Return false: rows cannot be added by hand."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nor changes them."""
+        """Return false: rows cannot be changed by hand."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nor takes one away."""
+        """Return false: rows cannot be deleted by hand."""
         return False
 
 
-# Rows that are ended, never deleted ---------------------------------------------------------------
+# Rows that can be ended, but not deleted ----------------------------------------------------------
 
 
 class EndingAdmin(Base):
-    """A list whose rows can be ended by whoever may delete them.
+    """Rows that users with the delete permission can end: revoke, cancel or terminate.
 
-    The package writes these rows, and the admin ends them. Django's own deletion is switched off,
-    since it would not end what is still open in other processes.
+    The package writes these rows, and the admin ends them. Django's own deletion is disabled, since
+    it would not end what is still open in other processes.
 
-    A class below it says with ``word`` what that is called, and does it in ``end``.
+    A subclass names the action in ``word`` and implements it in ``end``.
     """
 
     change_form_template = "admin/mcp_django/ending_change_form.html"
     word: ClassVar[str]
-    """As it is in the address: ``revoke``."""
+    """The name of the action in URLs, such as ``revoke``."""
     word_label: ClassVar[Any]
     question: ClassVar[Any]
-    """What somebody is asked who is about to do it."""
+    """The text of the confirmation page."""
     done: ClassVar[Any]
-    """What the history says afterwards."""
+    """The message of the admin history."""
 
     @abstractmethod
     def end(self, request: HttpRequest, rows: Sequence[Any]) -> None:
-        """End these, in every process."""
+        """End the rows, in every process."""
 
     @abstractmethod
     def is_over(self, row: Any) -> bool:
-        """Whether there is nothing left to end."""
+        """Return whether there is nothing left to end."""
 
     def end_and_log(self, request: HttpRequest, rows: Sequence[Any]) -> int:
-        """End those that are not over, with a line in the history of each; how many there were."""
+        """End the rows that are not over, log it in the history of each, and return how many."""
         live = [row for row in rows if not self.is_over(row)]
         if live:
             user: Any = request.user
@@ -257,19 +258,19 @@ class EndingAdmin(Base):
             self.end(request, live)
         return len(live)
 
-    # Who may ----------------------------------------------------------------------------------
+    # Permissions ------------------------------------------------------------------------------
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody edits what somebody was given."""
+        """Return false: rows can be ended but not edited."""
         return False
 
     def has_end_permission(self, request: HttpRequest) -> bool:
-        """Whoever may delete them may end them."""
+        """Return whether the user may view and delete rows, which allows ending them."""
         return self.has_view_permission(request) and self.has_delete_permission(request)
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        """Without Django's own deletion, which tells nobody."""
-        # Django 6.1 says where they are to be offered, and takes the omission for an old signature.
+        """Return the actions without Django's deletion, which notifies no other process."""
+        # Django 6.1 passes a location; it deprecates overrides that do not pass it on.
         where = {} if action_location is None else {"action_location": action_location}
         actions: dict[str, Any] = super().get_actions(request, **where)
         actions.pop("delete_selected", None)
@@ -278,13 +279,13 @@ class EndingAdmin(Base):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None
     ) -> HttpResponse:
-        """Nobody deletes one by itself; it goes with its user, and with its age."""
+        """Reject the request: a row is only deleted with its user, or because of its age."""
         raise PermissionDenied
 
     # Pages ------------------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
-        """With the page that asks."""
+        """Add the URL of the confirmation page."""
         view = self.admin_site.admin_view(self.end_view)
         name = f"{self.opts.app_label}_{self.opts.model_name}_{self.word}"
         return [path(f"<path:object_id>/{self.word}/", view, name=name), *super().get_urls()]
@@ -296,7 +297,7 @@ class EndingAdmin(Base):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """The row, with the button that leads to the question."""
+        """Show the row, with a button that leads to the confirmation page."""
         row = self.get_object(request, unquote(object_id))
         extra = {"show_delete": False, **(extra_context or {})}
         if row is not None and self.has_end_permission(request) and not self.is_over(row):
@@ -305,12 +306,12 @@ class EndingAdmin(Base):
         return super().change_view(request, object_id, form_url, extra)
 
     def end_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        """Ask, and end it once that was answered with a POST."""
+        """Show the confirmation page; a POST ends the row."""
         if not self.has_end_permission(request):
             raise PermissionDenied
         row = self.get_object(request, unquote(object_id))
         if row is None:
-            self.message_user(request, _("It is not there any more."), messages.WARNING)
+            self.message_user(request, _("This object does not exist any more."), messages.WARNING)
             return HttpResponseRedirect(self._address("changelist"))
         if request.method == "POST":
             if self.end_and_log(request, [row]):

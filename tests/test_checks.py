@@ -191,7 +191,7 @@ def run_wrong_site(place: Path, values: str, *command: str) -> subprocess.Comple
         ("{'LIMITS': {'row': 5}, 'PAGE_SIZE': 'many'}", ["['LIMITS']['row']", "['PAGE_SIZE']"]),
         ("{'OAUTH': {'APP_REDIRECTS': 5}}", ["['OAUTH']['APP_REDIRECTS']"]),
         ("{'SCOPES': ['read']}", ["MCP_DJANGO['SCOPES']"]),
-        ("{'ADMIN_BASE_CLASS': 'theme.Admin'}", ["names 'theme.Admin', and No module"]),
+        ("{'ADMIN_BASE_CLASS': 'theme.Admin'}", ["'theme.Admin', which cannot be imported: No"]),
         ("{'ADMIN_BASE_CLASS': 'os.path.join'}", ["which is not a subclass of ModelAdmin"]),
         ("{'ADMIN_BASE_CLASS': '.Admin'}", ["'.Admin' is not a dotted path"]),
         ("{'AUTH': ['..auth.Backend']}", ["'..auth.Backend' is not a dotted path"]),

@@ -1,4 +1,4 @@
-"""What the site's admin shows of this package."""
+"""The MCP section of the admin. Importing this package registers its ``ModelAdmin`` classes."""
 
 from __future__ import annotations
 

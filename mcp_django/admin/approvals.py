@@ -1,4 +1,4 @@
-"""Calls that wait for a person, and what became of those that did."""
+"""Approvals in the admin: the pending and past ones, and the page that grants or refuses one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DECIDE = "mcp_django_approval_decide"
 
 @admin.register(Approval)
 class ApprovalAdmin(ReadOnlyAdmin):
-    """The calls, those that wait first; a decision is written down and nothing else is changed."""
+    """Approvals, pending ones first; only the decision and its reason can be written."""
 
     change_form_template = "admin/mcp_django/approval_change_form.html"
     list_display = [
@@ -32,7 +32,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
     ]
     list_filter = ["state", "by", "server", "created_at"]
     search_fields = ["component", "user_name", "client"]
-    # Counting all that ever waited for each page is not worth it.
+    # Counting the whole table for each page is too expensive.
     show_full_result_count = False
     actions = ["grant_selected", "refuse_selected"]
     fields = [
@@ -41,7 +41,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
     ]
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
-        """Those that wait, and then the rest, the newest first."""
+        """Order by pending first, then newest first."""
         is_decided = Case(
             When(state=Approval.State.PENDING, then=Value(0)),
             default=Value(1),
@@ -49,32 +49,32 @@ class ApprovalAdmin(ReadOnlyAdmin):
         )
         return [is_decided.asc(), "-pk"]
 
-    # Who may ----------------------------------------------------------------------------------
+    # Permissions ------------------------------------------------------------------------------
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Who decides has to see what about."""
+        """Return whether the user may view the rows; users who may decide may also view them."""
         may_view: bool = super().has_view_permission(request, obj)
         return may_view or self.has_decide_permission(request)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """Likewise."""
+        """Return whether the user may open the section; users who may decide may open it."""
         may: bool = super().has_module_permission(request)
         return may or self.has_decide_permission(request)
 
     def has_decide_permission(self, request: HttpRequest) -> bool:
-        """Whether the user may decide about calls of others."""
+        """Return whether the user may decide about calls of other users."""
         return request.user.has_perm(PERMISSION)
 
-    # Several at once --------------------------------------------------------------------------
+    # Actions ----------------------------------------------------------------------------------
 
     @admin.action(description=_("Grant the selected calls"), permissions=["decide"])
     def grant_selected(self, request: HttpRequest, queryset: QuerySet[Approval]) -> None:
-        """Say yes to each, once."""
+        """Grant each selected call, for one use."""
         self._decide_all(request, queryset, is_granted=True)
 
     @admin.action(description=_("Refuse the selected calls"), permissions=["decide"])
     def refuse_selected(self, request: HttpRequest, queryset: QuerySet[Approval]) -> None:
-        """Say no to each."""
+        """Refuse each selected call."""
         self._decide_all(request, queryset, is_granted=False)
 
     def _decide_all(
@@ -86,27 +86,31 @@ class ApprovalAdmin(ReadOnlyAdmin):
             for row in found
         )
         if done:
-            text = ngettext("%(n)d call was decided.", "%(n)d calls were decided.", done)
+            text = ngettext(
+                "The decision was saved for %(n)d call.",
+                "The decision was saved for %(n)d calls.",
+                done,
+            )
             self.message_user(request, text % {"n": done}, messages.SUCCESS)
         if left := len(found) - done:
             text = ngettext(
-                "%(n)d was left: decided before, too late, or not for you to decide.",
-                "%(n)d were left: decided before, too late, or not for you to decide.",
+                "%(n)d call was skipped: already decided, expired, or you may not decide it.",
+                "%(n)d calls were skipped: already decided, expired, or you may not decide them.",
                 left,
             )
             self.message_user(request, text % {"n": left}, messages.WARNING)
 
-    # One --------------------------------------------------------------------------------------
+    # The page of one approval -----------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
-        """With the page on which one is decided."""
+        """Add the URL of the page that grants or refuses one call."""
         view = self.admin_site.admin_view(self.decide_view)
         return [path("<path:object_id>/decide/", view, name=DECIDE), *super().get_urls()]
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """The row, with the button that leads to the decision."""
+        """Show the row, with a button that leads to the decision page."""
         row = self.get_object(request, unquote(object_id))
         extra = {**(extra_context or {})}
         if row is not None and may_decide(row, request.user) and approval_rows.is_open(row):
@@ -114,12 +118,12 @@ class ApprovalAdmin(ReadOnlyAdmin):
         return super().change_view(request, object_id, form_url, extra)
 
     def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
-        """Show what is to be decided, and decide it by a POST."""
+        """Show the call to decide about; a POST grants or refuses it."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         row = self.get_object(request, unquote(object_id))
         if row is None:
-            # As Django answers for a row that is gone: a message, and the start page.
+            # As Django responds for a missing row: with a message, and a redirect to the index.
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         if not may_decide(row, request.user):
             raise PermissionDenied
@@ -127,7 +131,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
             return self._decided(request, row)
         context = {
             **self.admin_site.each_context(request),
-            "title": _now("Decide about %(tool)s") % {"tool": row.component},
+            "title": _now("Grant or refuse %(tool)s") % {"tool": row.component},
             "opts": self.opts,
             "row": row,
             "arguments": lines(row.arguments),
@@ -143,9 +147,9 @@ class ApprovalAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         reason = request.POST.get("reason", "").strip()
         if decide(row, request.user, is_granted=verdict == "grant", reason=reason):
-            text, level = _now("The call was decided."), messages.SUCCESS
+            text, level = _now("The decision was saved."), messages.SUCCESS
         else:
-            text, level = _now("This was decided before, or it is too late."), messages.WARNING
+            text, level = _now("This call was already decided, or has expired."), messages.WARNING
         self.message_user(request, text, level)
         return HttpResponseRedirect(self._url("mcp_django_approval_change", row))
 

@@ -1,8 +1,8 @@
-"""What several screens share: server pages, links, forms and filters, *Update from code*.
+"""Code that several admin pages share: server pages, links, forms, filters, *Update from code*.
 
-A page of one server registers itself with ``page``. A page of the slug ``try`` is at
-``…/mcp_django/server/PK/try/`` and everything below, is reversed as
-``admin:mcp_django_server_try``, and has a button on the page of its server.
+``page`` registers a page of each server. A page with the slug ``try`` is served at
+``…/mcp_django/server/PK/try/`` and at all paths below it, is reversed as
+``admin:mcp_django_server_try``, and has a button on the change page of its server.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from mcp_django.server import MCPServer, all_servers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """A request for a page of one server, by somebody who has its permission.
+    """A request for a page of one server, from a user who has the page's permission.
 
-    ``rest`` is what follows the slug in the path, without slashes around it; ``context`` is what
-    every page of the admin site has, with ``title``, ``opts`` and ``row`` of this one.
+    ``rest`` is the path after the slug, without leading and trailing slashes; ``context`` is the
+    template context of every admin page, with the ``title``, ``opts`` and ``row`` of this one.
     """
 
     request: HttpRequest
@@ -60,7 +60,7 @@ View = Callable[[Visit], HttpResponseBase]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page of each server; ``permission`` is a codename of this app, as ``view_call``."""
+    """A page of each server; ``permission`` is a codename of this app, such as ``view_call``."""
 
     slug: str
     title: Any
@@ -69,11 +69,11 @@ class Page:
 
 
 PAGES: dict[str, Page] = {}
-"""By slug, in the order of their buttons."""
+"""The registered pages by slug, in the order of their buttons."""
 
 
 def page(slug: str, *, title: Any, permission: str) -> Callable[[View], View]:
-    """Make a function a page of each server."""
+    """Register the decorated view as a page of each server."""
 
     def decorator(view: View) -> View:
         PAGES[slug] = Page(slug=slug, title=title, permission=permission, view=view)
@@ -86,7 +86,7 @@ def page(slug: str, *, title: Any, permission: str) -> Callable[[View], View]:
 
 
 def linked(model: str, pk: Any, text: str) -> SafeString | str:
-    """The text, and the way to the row if there is one."""
+    """Return the text, linked to the change page of the row if there is one."""
     if pk is None:
         return text
     url = reverse(f"admin:mcp_django_{model}_change", args=[quote(pk)])
@@ -95,7 +95,7 @@ def linked(model: str, pk: Any, text: str) -> SafeString | str:
 
 # Forms that detect concurrent edits ---------------------------------------------------------------
 
-# What says who may do what; a model has some of these columns.
+# The columns that control access; each model has some of them.
 COLUMNS = ("is_enabled", "groups", "permissions", "scopes", "rate", "approval", "options")
 
 if TYPE_CHECKING:
@@ -106,16 +106,17 @@ else:
 
 
 class MeanwhileForm(ModelForm):
-    """A form that is refused once when its row was narrowed otherwise since it was opened.
+    """A model form that detects concurrent changes of the access columns (optimistic locking).
 
-    A form sends every field, also those that its user never touched. One that was opened before a
-    tool was switched off would switch it on again.
+    A form submits every field, including those that its user did not change. Without this check, a
+    form that was opened before a tool was disabled would enable it again. The first save fails with
+    an error; saving again replaces the other change.
 
-    ``meanwhile`` is not among the fieldsets: the templates of the forms put it at their top.
+    ``meanwhile`` is not in the fieldsets: the form templates render it at the top.
     """
 
     is_kept = True
-    """Whether what it says is to be saved, and not only looked at."""
+    """Whether valid data is saved; false for a preview."""
 
     meanwhile = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
 
@@ -125,32 +126,32 @@ class MeanwhileForm(ModelForm):
         self.fields["meanwhile"].initial = self._now
 
     def clean(self) -> Any:
-        """See that nobody was faster."""
+        """Add an error if the access columns have changed since the form was opened."""
         cleaned = super().clean() or self.cleaned_data
         seen = cleaned.get("meanwhile")
         if self.is_kept and self.instance.pk is not None and seen and seen != self._now:
-            # Whoever saves once more has read this.
+            # The error is shown once; the next save replaces the other change.
             self.data = self.data.copy()  # type: ignore[attr-defined]
             self.data[self.add_prefix("meanwhile")] = self._now  # type: ignore[index]
             message = gettext(
-                "Somebody else has changed meanwhile who may use this, and nothing of yours was "
-                "saved. Look at it in another tab, and take over what you need. If you save again, "
-                "yours replaces it."
+                "Another user changed the access settings while you were editing, so your changes "
+                "were not saved. Check the current values in another tab. If you save again, your "
+                "values replace them."
             )
             self.add_error(None, message)
         return cleaned
 
 
 def _mark_of(row: Any) -> str:
-    """What a row says of who may do what, as a text to compare."""
+    """Return a digest of the access columns of a row."""
     said = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
     return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
 # Filters and paginator of the call log ------------------------------------------------------------
 
-# The call log can have millions of rows, so no filter asks the database which values there are,
-# and the paginator counts only the newest rows.
+# The call log can have millions of rows, so no filter queries the database for its choices, and
+# the paginator counts only the newest rows.
 
 if TYPE_CHECKING:
     Pages = Paginator[Call]
@@ -160,7 +161,7 @@ else:
 MAX_COUNTED = 10_000
 LAST_CHARACTER = "\U0010ffff"
 PREFIXED = ("component", "user_name", "client")
-"""The columns that a search looks into by their beginning."""
+"""The columns that a prefix search looks in."""
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 KINDS = {
     "tool": _("tool"),
@@ -177,11 +178,11 @@ RANGES = {
 
 
 class CappedPaginator(Pages):
-    """Pages of the newest rows; a million of them is not counted."""
+    """A paginator over the newest ``MAX_COUNTED`` rows, which does not count the whole table."""
 
     @cached_property
     def count(self) -> int:
-        """How many there are, or that there are too many."""
+        """The number of rows, at most ``MAX_COUNTED``."""
         newest: Any = self.object_list
         return min(int(newest.order_by()[: MAX_COUNTED + 1].count()), MAX_COUNTED)
 
@@ -192,61 +193,62 @@ class CappedPaginator(Pages):
 
 
 class _ExactFilter(admin.SimpleListFilter):
-    """One value of a column, of those that are known without asking for them."""
+    """A filter by the exact value of a column, whose choices need no query."""
 
     parameter_name = ""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The rows with this value."""
+        """Filter by the chosen value."""
         value = self.value()
         return queryset if value is None else queryset.filter(**{self.parameter_name: value})
 
 
 class ServerFilter(_ExactFilter):
-    """One server of the site."""
+    """A filter by server."""
 
     title = _("server")
     parameter_name = "server__exact"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """Those that there are; the one that is asked for may be gone."""
+        """Return the registered servers, and the chosen one even if it no longer exists."""
         names = [one.name for one in all_servers()]
         asked = request.GET.get(self.parameter_name)
         return [(name, name) for name in dict.fromkeys([*names, *([asked] if asked else [])])]
 
 
 class KindFilter(_ExactFilter):
-    """One kind of component."""
+    """A filter by kind of component."""
 
     title = _("kind")
     parameter_name = "kind__exact"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """Every kind."""
+        """Return all kinds."""
         return list(KINDS.items())
 
 
 class TimeFilter(admin.SimpleListFilter):
-    """The last while."""
+    """A filter by age."""
 
     title = _("time")
     parameter_name = "since"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """How long that may be."""
+        """Return the time ranges."""
         return [(name, title) for name, (title, _length) in RANGES.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The rows that are not older."""
+        """Filter by the chosen time range."""
         found = RANGES.get(self.value() or "")
         return queryset if found is None else queryset.filter(at__gte=timezone.now() - found[1])
 
 
 def searched(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
-    """The rows that name this, or begin with it if a star follows; each way by an index.
+    """Return the rows that match a search term, or start with it if it ends with a star.
 
-    A word may be a component, a user, a client or a trace. Which of them it is is asked first, in
-    queries that end at one row: alternatives over several columns would be sorted as a whole.
+    A term may be a component, a user, a client or a trace id. Each column has an index. Queries
+    that stop at the first row find out which columns match: with an ``OR`` over all columns, the
+    database would sort all matches.
     """
     text = text.strip()
     if not text:
@@ -269,7 +271,7 @@ def searched(queryset: QuerySet[Call], text: str) -> QuerySet[Call]:
 
 def _begins(using: str, name: str, beginning: str) -> Q:
     if connections[using].vendor == "sqlite":
-        # LIKE uses no index there.
+        # LIKE does not use an index in SQLite.
         return Q(**{f"{name}__gte": beginning, f"{name}__lt": beginning + LAST_CHARACTER})
     return Q(**{f"{name}__startswith": beginning})
 
@@ -280,7 +282,7 @@ LACKING: Mapping[str, Any] = {
     "servers": ngettext_lazy("%d new server", "%d new servers"),
     "added": ngettext_lazy("%d new component", "%d new components"),
     "changed": ngettext_lazy("%d changed component", "%d changed components"),
-    "missing": ngettext_lazy("%d component that is gone", "%d components that are gone"),
+    "missing": ngettext_lazy("%d removed component", "%d removed components"),
 }
 DONE: Mapping[str, Any] = {
     "servers": ngettext_lazy("%d server added", "%d servers added"),
@@ -291,15 +293,15 @@ DONE: Mapping[str, Any] = {
 
 
 class UpdatedFromCode(Base):
-    """A list with a row for each thing that code declares; it says where it is behind the code.
+    """A list with one row for each server or component in the code; shows what is out of date.
 
-    Looking at a list writes nothing; ``overrides.sync`` says what else writes the rows.
+    Viewing the list writes nothing; ``overrides.sync`` documents what else writes the rows.
     """
 
     change_list_template = "admin/mcp_django/from_code_list.html"
 
     def get_urls(self) -> list[URLPattern]:
-        """With the page that updates the rows."""
+        """Add the URL of the view that updates the rows."""
         view = self.admin_site.admin_view(self.update_view)
         return [path("update/", view, name=self._update_name), *super().get_urls()]
 
@@ -310,7 +312,7 @@ class UpdatedFromCode(Base):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> Any:
-        """The list, with what it lacks."""
+        """Show the list, with a summary of the rows that are out of date."""
         extra = dict(extra_context or {})
         if request.method != "POST" and self.has_view_or_change_permission(request):
             extra["mcp_behind"] = self._lacking()
@@ -322,11 +324,11 @@ class UpdatedFromCode(Base):
         try:
             return _list(LACKING, compare(all_servers()))
         except Busy:
-            # The list itself can be read; what the admin adds to the catalog cannot.
+            # The list can be read, but the admin-defined components cannot.
             return ""
 
     def update_view(self, request: HttpRequest) -> HttpResponseBase:
-        """Make the rows of all servers and components what code declares."""
+        """Update the rows of all servers and components from the code."""
         if not self.has_change_permission(request):
             raise PermissionDenied
         if request.method != "POST":
@@ -345,18 +347,18 @@ class UpdatedFromCode(Base):
         if found:
             told = gettext("Updated from code: %(what)s.") % {"what": _list(DONE, found)}
         else:
-            told = gettext("There is nothing to update: the rows say what code says.")
+            told = gettext("There is nothing to update: the rows match the code.")
         self.message_user(request, told, messages.SUCCESS)
 
 
 def _list(words: Mapping[str, Any], found: Difference) -> str:
-    """One phrase, as "1 new server, 2 new components and …"; empty if nothing is different."""
+    """Return a phrase such as "1 new server and 2 new components"; empty without differences."""
     counted = [(text, len(getattr(found, name))) for name, text in words.items()]
     return get_text_list([str(text % count) for text, count in counted if count], gettext("and"))
 
 
 def _log(request: HttpRequest, found: Difference) -> None:
-    """A line in the history of each row; those that are new have their keys by now."""
+    """Log the update in the admin history of each row; new rows already have their keys."""
     alias = router.db_for_write(Component)
     servers = Server._default_manager.using(alias)
     components = Component._default_manager.using(alias)
@@ -370,7 +372,7 @@ def _log(request: HttpRequest, found: Difference) -> None:
         for changed, flag, text in (
             ([*new_servers, *new], ADDITION, gettext("Added from code.")),
             (found.changed, CHANGE, gettext("Updated from code.")),
-            (found.missing, CHANGE, gettext("Code has it no more.")),
+            (found.missing, CHANGE, gettext("Removed from code.")),
         ):
             if changed:
                 LogEntry.objects.log_actions(

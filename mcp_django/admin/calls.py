@@ -49,14 +49,14 @@ BAD = {"failed", "timeout"}
 
 @admin.register(Call)
 class CallAdmin(WithCharts, ReadOnlyAdmin):
-    """Every use of a component, the newest first; nothing is written here."""
+    """The call log, newest first; read-only."""
 
     change_list_template = "admin/mcp_django/call_list.html"
     change_form_template = "admin/mcp_django/call_change_form.html"
     paginator = CappedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
-    # There is an index for the newest first, and for no other order.
+    # Only the order newest first has an index.
     sortable_by = ()
     list_display = [
         *("at", "shown_component", "server", "shown_outcome", "user", "client", "shown_ms"),
@@ -66,7 +66,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
     list_filter = ["outcome", TimeFilter, ServerFilter, KindFilter, "origin", "writes"]
     search_fields = ["component"]
     search_help_text = _(
-        "A component, user, client or trace id as a whole; add * for all that begin so."
+        "Exact component, user, client or trace id; end it with * to match a prefix."
     )
     fieldsets = [
         (
@@ -75,10 +75,10 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
         ),
         (None, {"fields": ["reason", "ms", "rows", "bytes", "writes"]}),
         (
-            _("Who"),
+            _("Caller"),
             {"fields": ["user_name", "user_key", "acting_user", "client", "client_id", "origin"]},
         ),
-        (_("How"), {"fields": ["revision", "transport", "session_link", "trace_link"]}),
+        (_("Connection"), {"fields": ["revision", "transport", "session_link", "trace_link"]}),
         (
             _("Arguments"),
             {"fields": ["shown_names", "shown_values", "shown_problems", "arguments_digest"]},
@@ -88,13 +88,13 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Found by an index, whatever was asked for."""
+        """Search by indexed columns only."""
         return searched(queryset, search_term), False
 
-    # Taking it out ----------------------------------------------------------------------------
+    # Export -----------------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
-        """With the export."""
+        """Add the URL of the export."""
         view = self.admin_site.admin_view(self.export_view)
         return [
             path("export/<str:kind>/", view, name="mcp_django_call_export"),
@@ -102,13 +102,13 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
         ]
 
     def has_export_permission(self, request: HttpRequest) -> bool:
-        """Who sees the log may not yet take it away."""
+        """Return whether the user may view and export the log; viewing alone is not enough."""
         return self.has_view_permission(request) and request.user.has_perm("mcp_django.export_call")
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> Any:
-        """The list, with what may be done with all of it."""
+        """Show the list, with the export buttons if the user may export."""
         exports = []
         if self.has_export_permission(request):
             query = request.GET.urlencode()
@@ -118,7 +118,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
         return super().changelist_view(request, {"exports": exports, **(extra_context or {})})
 
     def export_view(self, request: HttpRequest, kind: str) -> HttpResponseBase:
-        """The rows that the list shows with the same filters, as a file."""
+        """Return the rows that the list shows with the same filters, as a file."""
         if not self.has_export_permission(request):
             raise PermissionDenied
         if kind not in WRITERS:
@@ -129,7 +129,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
         try:
             changes = self.get_changelist_instance(request)
         except admin.options.IncorrectLookupParameters:
-            # As the list answers to a filter that is none.
+            # As the list responds to an invalid filter.
             return HttpResponseRedirect(f"{reverse('admin:mcp_django_call_changelist')}?e=1")
         return _response(request, changes.get_queryset(request), kind, filters)
 
@@ -137,20 +137,22 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
 
     @admin.display(description=_("component"))
     def shown_component(self, row: Call) -> str:
-        """What was used; a name that somebody made up may be long."""
+        """Return the component, shortened: a client can send an unknown name of any length."""
         return row.component if len(row.component) <= 80 else f"{row.component[:79]}…"
 
     @admin.display(description=_("user"))
     def user(self, row: Call) -> str:
-        """Whose call it was, and who made it in fact."""
-        name = row.user_name or (gettext("nobody") if row.user_key == ANONYMOUS else row.user_key)
+        """Return the user, and the acting user if a staff member ran the call as this user."""
+        name = row.user_name or (
+            gettext("anonymous") if row.user_key == ANONYMOUS else row.user_key
+        )
         if not row.acting_user:
             return name
-        return gettext("%(user)s (in fact %(acting)s)") % {"user": name, "acting": row.acting_user}
+        return gettext("%(user)s (by %(acting)s)") % {"user": name, "acting": row.acting_user}
 
     @admin.display(description=_("outcome"))
     def shown_outcome(self, row: Call) -> SafeString:
-        """What became of it, in a color as well."""
+        """Return the outcome as a colored label."""
         outcome = row.outcome
         tone = "good" if outcome in GOOD else "bad" if outcome in BAD else "fair"
         return format_html(
@@ -159,21 +161,21 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
 
     @admin.display(description=_("ms"))
     def shown_ms(self, row: Call) -> str:
-        """How long it took."""
+        """Return the duration in milliseconds."""
         return NONE if row.ms is None else f"{row.ms:.0f}" if row.ms >= 10 else f"{row.ms:.1f}"
 
-    # The page of one --------------------------------------------------------------------------
+    # The page of one call ---------------------------------------------------------------------
 
     @admin.display(description=_("component"))
     def component_link(self, row: Call) -> SafeString | str:
-        """The component, and the way to what the admin says of it."""
+        """Return the component, linked to its row if there is one."""
         found = Component.objects.filter(server=row.server, kind=row.kind, key=row.component)
         pk = found.values_list("pk", flat=True).first()
         return linked("component", pk, row.component)
 
     @admin.display(description=_("session"))
     def session_link(self, row: Call) -> SafeString | str:
-        """The session, while it is there."""
+        """Return the session, linked to its row while that exists."""
         if not row.session:
             return NONE
         pk = Session.objects.filter(digest=row.session).values_list("pk", flat=True).first()
@@ -181,7 +183,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
 
     @admin.display(description=_("trace id"))
     def trace_link(self, row: Call) -> SafeString | str:
-        """The trace, and the way to where the site shows it."""
+        """Return the trace id, linked to ``TRACE_URL`` if that is set."""
         where = get_settings().trace_url
         if not row.trace_id or not where:
             return row.trace_id or NONE
@@ -190,11 +192,11 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
 
     @admin.display(description=_("task"))
     def task_links(self, row: Call) -> SafeString | str:
-        """The task that it began or belongs to, while that is there."""
+        """Return links to the tasks that the call started or ran, while they exist."""
         return tasks_of(row) or NONE
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """With the task if the user may view it."""
+        """Add the task links if the user may view the task."""
         is_shown = request.user.has_perm("mcp_django.view_task")
         if obj is not None and obj.user_key == ANONYMOUS:
             is_shown = is_shown and request.user.has_perm(READ)
@@ -207,27 +209,27 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
 
     @admin.display(description=_("names"))
     def shown_names(self, row: Call) -> str:
-        """The names of the arguments that came."""
+        """Return the names of the arguments."""
         return ", ".join(map(str, row.argument_names)) or NONE
 
     @admin.display(description=_("values"))
     def shown_values(self, row: Call) -> SafeString | str:
-        """The values, where they are logged."""
+        """Return the values of the arguments, if they are logged."""
         if row.arguments is None:
             return gettext("not logged")
         text = json.dumps(row.arguments, indent=2, ensure_ascii=False)
         return format_html('<pre class="mcp-code">{}</pre>', text)
 
-    @admin.display(description=_("wrong arguments"))
+    @admin.display(description=_("invalid arguments"))
     def shown_problems(self, row: Call) -> SafeString | str:
-        """Where the arguments did not fit."""
+        """Return the paths of the invalid arguments."""
         if not row.problems:
             return NONE
         items = format_html_join("", "<li><code>{}</code></li>", ((one,) for one in row.problems))
         return format_html('<ul class="mcp-list">{}</ul>', items)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """All of them."""
+        """Return all fields."""
         return [
             str(name) for _title, one in self.get_fieldsets(request, obj) for name in one["fields"]
         ]
@@ -237,7 +239,8 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
 
 CHUNK = 1000
 COLUMNS = [field.name for field in Call._meta.concrete_fields]
-# A spreadsheet takes what begins so for a formula, and what clients send is in the rows.
+# Spreadsheets run cells that begin with these characters as formulas (CSV injection), and the rows
+# contain text that clients sent.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
@@ -245,7 +248,7 @@ TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 def _response(
     request: HttpRequest, queryset: QuerySet[Call], kind: str, filters: str
 ) -> StreamingHttpResponse:
-    """The rows as a file; that somebody took them is noted first."""
+    """Return the rows as a streamed file, after logging the export in the admin history."""
     user: Any = request.user
     LogEntry.objects.create(
         user_id=user.pk,
@@ -256,7 +259,7 @@ def _response(
         % {"kind": kind.upper(), "filters": filters or gettext("everything")},
     )
     parts = WRITERS[kind](_chunks(queryset))
-    # Django would read all of a synchronous iterator at once under ASGI.
+    # Under ASGI, Django would consume a synchronous iterator before sending anything.
     streamed: Any = _stepwise(parts) if isinstance(request, ASGIRequest) else parts
     return StreamingHttpResponse(
         streamed,
@@ -269,7 +272,7 @@ def _response(
 
 
 def _chunks(queryset: QuerySet[Call]) -> Iterator[Sequence[dict[str, Any]]]:
-    """The rows from the newest on, each part in a query of its own: nothing is held open."""
+    """Yield the rows from newest to oldest, with one query per chunk and no open cursor."""
     ordered = queryset.order_by("-pk").values(*COLUMNS)
     rows = list(ordered[:CHUNK])
     while rows:
@@ -278,14 +281,14 @@ def _chunks(queryset: QuerySet[Call]) -> Iterator[Sequence[dict[str, Any]]]:
 
 
 class _Lines:
-    """A file for the writer of CSV, which gives back what it is given."""
+    """A file for ``csv.writer``, whose ``write`` returns the line."""
 
     def write(self, text: str) -> str:
         return text
 
 
 def _as_csv(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
-    """One line for each row, under a line of names."""
+    """Yield a header line, then one line for each row."""
     writer = csv.writer(_Lines())
     yield writer.writerow(COLUMNS)
     for rows in chunks:
@@ -305,7 +308,7 @@ def _cell(value: Any) -> Any:
 
 
 def _as_json(chunks: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
-    """An array with one object for each row."""
+    """Yield a JSON array with one object for each row."""
     yield "["
     between = "\n"
     for rows in chunks:

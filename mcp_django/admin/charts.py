@@ -37,18 +37,18 @@ DEFAULT_RANGE = "day"
 
 
 class WithCharts:
-    """What the admin of the call log has for the charts: their page, and whether to offer it."""
+    """A mixin for ``CallAdmin`` with the charts of all servers."""
 
     admin_site: admin.AdminSite
 
     def get_urls(self) -> list[URLPattern]:
-        """With the charts of the whole site."""
+        """Add the URL of the charts of all servers."""
         view = self.admin_site.admin_view(self.charts_view)
         urls: list[URLPattern] = super().get_urls()  # type: ignore[misc]
         return [path("charts/", view, name="mcp_django_call_charts"), *urls]
 
     def charts_view(self, request: HttpRequest) -> HttpResponseBase:
-        """The charts of all servers."""
+        """Show the charts of all servers."""
         if not request.user.has_perm("mcp_django.view_call"):
             raise PermissionDenied
         context = {
@@ -62,7 +62,7 @@ class WithCharts:
 
 @page("charts", title=_("Charts"), permission="view_call")
 def charts(visit: Visit) -> HttpResponseBase:
-    """The charts of one server."""
+    """Show the charts of one server."""
     if visit.rest:
         raise Http404
     context = {**visit.context, **_context(visit.request, visit.server.name)}
@@ -89,7 +89,7 @@ def _range(request: HttpRequest) -> Range:
 
 
 def _calls_url(server: str, kind: str, key: str, **also: str) -> str:
-    """The address of the call log, narrowed to one component."""
+    """Return the URL of the call log, filtered by one component."""
     query = {
         "server__exact": server,
         "kind__exact": kind,
@@ -103,7 +103,7 @@ def _calls_url(server: str, kind: str, key: str, **also: str) -> str:
 
 PERIODS = (1, 7, 30, 90)
 DEFAULT_PERIOD = 30
-# What a spreadsheet takes for a formula.
+# Spreadsheets run cells that begin with these characters as formulas (CSV injection).
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 COLUMNS = (
@@ -127,7 +127,7 @@ COLUMNS = (
 
 @page("report", title=_("Tool quality"), permission="view_call")
 def quality(visit: Visit) -> HttpResponseBase:
-    """What the tools of a server are like to use, and the same as a file."""
+    """Show the tool quality report of a server, or return it as a CSV file."""
     days = _days(visit.request)
     if visit.rest == "csv":
         return _csv(visit, report(visit.server, timedelta(days=days)), days)
@@ -155,7 +155,7 @@ def quality(visit: Visit) -> HttpResponseBase:
 
 
 class _Row:
-    """A component with its addresses in the admin."""
+    """A component of the report, with its URLs in the admin."""
 
     def __init__(self, one: Quality, server: str) -> None:
         self.one = one
@@ -163,25 +163,25 @@ class _Row:
 
     @property
     def url(self) -> str:
-        """The page of the component, empty where it has none."""
+        """The URL of the component's change page, empty if it has none."""
         if self.one.pk is None:
             return ""
         return reverse("admin:mcp_django_component_change", args=[self.one.pk])
 
     @property
     def calls_url(self) -> str:
-        """Its calls."""
+        """The URL of the component's calls in the call log."""
         return _calls_url(self._server, self.one.kind, self.one.key)
 
     @property
     def invalid_url(self) -> str:
-        """Its calls with wrong arguments."""
+        """The URL of the component's calls with invalid arguments."""
         outcome = Call.Outcome.INVALID.value
         return _calls_url(self._server, self.one.kind, self.one.key, outcome=outcome)
 
     @property
     def failure_percent(self) -> float:
-        """The share of errors, of a hundred."""
+        """The error rate in percent."""
         return 100 * self.one.failure_rate
 
 
@@ -236,6 +236,6 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _cell(value: Any) -> Any:
-    """A text that no spreadsheet runs: names of arguments come from whoever called."""
+    """Return the value, with formulas escaped: clients choose the names of arguments."""
     is_formula = isinstance(value, str) and value.startswith(FORMULA)
     return f"'{value}" if is_formula else value

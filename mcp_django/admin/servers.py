@@ -1,7 +1,7 @@
 """The servers in the admin: the list and form of their overrides, and the page *Connect a client*.
 
-The list shows what code declares of each server, its overrides, and links to the pages of each
-server. Rows are not added or deleted by hand.
+The list shows each server of the code and its figures; the form has its overrides, and links to
+the pages of the server. Rows cannot be added or deleted by hand.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ COUNTED: Mapping[str, Any] = {
 
 
 def server_of(name: str) -> MCPServer | None:
-    """The server of this name, if code has it."""
+    """Return the server with this name, or ``None`` if it is not in the code."""
     return next((one for one in all_servers() if one.name == name), None)
 
 
 class ServerList(ChangeList):
-    """The list, with the figures of those on it."""
+    """The change list with the figures of its servers."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Find the rows, then what the call log says of them."""
+        """Fetch the rows, then their figures from the call log."""
         super().get_results(request)
         rows = list(self.result_list)
         figures = figures_of_servers([row.name for row in rows])
@@ -73,7 +73,7 @@ class ServerList(ChangeList):
 
 @admin.register(Server)
 class ServerAdmin(UpdatedFromCode):
-    """One row for each server of the code; none is made or deleted by hand."""
+    """One row for each server in the code; rows cannot be added or deleted by hand."""
 
     form = ServerForm
     list_display = [
@@ -85,29 +85,29 @@ class ServerAdmin(UpdatedFromCode):
     change_form_template = "admin/mcp_django/server_change_form.html"
     fieldsets = [
         (None, {"fields": ["name", "addresses", "revisions", "is_enabled"]}),
-        (_("What clients are told"), {"fields": ["title", "instructions"]}),
-        (_("Who may enter"), {"fields": ["groups", "permissions", "rate"]}),
+        (_("Shown to clients"), {"fields": ["title", "instructions"]}),
+        (_("Access"), {"fields": ["groups", "permissions", "rate"]}),
     ]
 
-    # Who may ----------------------------------------------------------------------------------
+    # Permissions ------------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Servers are declared in code."""
+        """Return false: servers are declared in code."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """What was decided about a server stays, should it come back."""
+        """Return false: the overrides of a removed server are kept in case it returns."""
         return False
 
     # The list ---------------------------------------------------------------------------------
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """The list with figures."""
+        """Return the change list with figures."""
         return ServerList
 
     @admin.display(description=_("title"))
     def shown_title(self, row: Server) -> str:
-        """The title as clients see it."""
+        """Return the title as clients see it."""
         server = _code_of(row)
         if server is None:
             return gettext("not in the code")
@@ -115,39 +115,39 @@ class ServerAdmin(UpdatedFromCode):
 
     @admin.display(description=_("addresses"))
     def addresses(self, row: Server) -> str:
-        """Where the URLconf has it."""
+        """Return the server's URLs in the URLconf."""
         server = _code_of(row)
         found = urls(server) if server is not None else []
         return format_html_join("\n", '<bdi dir="ltr">{}</bdi>', ((one,) for one in found))
 
     @admin.display(description=_("revisions"))
     def revisions(self, row: Server) -> str:
-        """The revisions of the protocol that it serves."""
+        """Return the protocol revisions that the server supports."""
         server = _code_of(row)
         return ", ".join(server.protocol_versions) if server is not None else ""
 
     @admin.display(description=_("components"))
     def components(self, row: Server) -> str:
-        """How many components it has, by kind."""
+        """Return the number of components by kind."""
         counted = _figures(row).components
         return ", ".join(str(COUNTED[kind] % count) for kind, count in counted if count)
 
     @admin.display(description=_("calls in 24 h"))
     def calls(self, row: Server) -> int:
-        """The calls of the last day."""
+        """Return the number of calls in the last day."""
         return _figures(row).calls
 
     @admin.display(description=_("last call"))
     def last_call(self, row: Server) -> datetime | None:
-        """When anything of it was last used."""
+        """Return the time of the last call."""
         return _figures(row).last_at
 
-    # One server -------------------------------------------------------------------------------
+    # The page of one server -------------------------------------------------------------------
 
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Show what code says beside the form, and the pages that the user may open."""
+        """Add the comparison with the code, and links to the pages that the user may open."""
         row = kwargs.get("obj")
         server = _code_of(row) if row is not None else None
         context.update(
@@ -158,20 +158,20 @@ class ServerAdmin(UpdatedFromCode):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
-        """Keep it, and tell everybody."""
+        """Save the override and publish the change."""
         super().save_model(request, obj, form, change)
-        # Its own title and instructions are in no list.
+        # No list contains the title and instructions of the server itself.
         is_listed = LISTED.difference({"title"}).intersection(form.changed_data)
         decided_once(request, [(obj.name, kind) for kind in LISTS] if is_listed else [])
 
-    # Its pages --------------------------------------------------------------------------------
+    # Other pages of a server ------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
-        """The pages of each server, before what would take their slug for something else."""
+        """Add the pages of each server, before Django's pattern that matches any path."""
         found = []
         for page in PAGES.values():
             view = self.admin_site.admin_view(partial(self._page, page=page))
-            # A call owns its transactions, and others have to see the row of a task at once.
+            # A call manages its own transactions, and workers must see a task's row immediately.
             for using in connections:
                 view = transaction.non_atomic_requests(using)(view)
             name = f"mcp_django_server_{page.slug}"
@@ -233,7 +233,7 @@ def _links(request: HttpRequest, row: Any) -> list[tuple[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What connects one client; holds no secret, only the place of one."""
+    """The configuration for one client, with a placeholder instead of a secret."""
 
     host: Host
     text: str
@@ -242,7 +242,7 @@ class Recipe:
 
 
 def address_of(server: MCPServer, request: HttpRequest) -> str:
-    """The URL of a server: below ``BASE_URL``, or where this page is; empty if none is fixed."""
+    """Return the URL of a server, below ``BASE_URL`` or this host; empty if it is not fixed."""
     if server.resource_url:
         return server.resource_url
     try:
@@ -253,7 +253,7 @@ def address_of(server: MCPServer, request: HttpRequest) -> str:
 
 
 def recipes(server: MCPServer, url: str) -> list[Recipe]:
-    """How every client that is known here is connected."""
+    """Return the configuration for each known client."""
     return [_recipe(host, server, url) for host in HOSTS.values()]
 
 
@@ -270,7 +270,7 @@ def _recipe(host: Host, server: MCPServer, url: str) -> Recipe:
 
 
 def _place_of_token(host: Host) -> Credential:
-    """Nobody's token: a variable for whoever reads variables, and else what the client has."""
+    """Return a placeholder for a token: an environment variable for clients that read one."""
     has_place = host.prompts_for_token or not host.reference
     return Credential(variable="" if has_place else DEFAULT_VARIABLE)
 
@@ -279,11 +279,11 @@ def _notes(host: Host, server: MCPServer, target: Target) -> Iterator[str]:
     if target.credential is not None and not host.is_cloud:
         yield _token_note(host)
     elif not is_open(server) and not host.is_cloud:
-        yield gettext("It opens a browser to sign in.")
+        yield gettext("The client opens a browser to sign in.")
     if host.is_cloud and not is_public(target.url):
-        yield gettext("It calls from its vendor's cloud, which needs a public https:// address.")
+        yield gettext("The client runs in its vendor's cloud and needs a public https:// URL.")
     if not {*host.revisions} & {*server.protocol_versions}:
-        yield gettext("It was seen to speak %(spoken)s; this site serves %(served)s.") % {
+        yield gettext("Known to support %(spoken)s; this server supports %(served)s.") % {
             "spoken": ", ".join(host.revisions),
             "served": ", ".join(server.protocol_versions),
         }
@@ -291,17 +291,17 @@ def _notes(host: Host, server: MCPServer, target: Target) -> Iterator[str]:
 
 def _token_note(host: Host) -> str:
     if host.prompts_for_token:
-        return gettext("It asks for an access token once, and keeps it where secrets are kept.")
+        return gettext("The client asks for an access token once and stores it with its secrets.")
     if host.reference:
-        return gettext("It reads an access token from the environment variable %(name)s.") % {
+        return gettext("The client reads a token from the environment variable %(name)s.") % {
             "name": DEFAULT_VARIABLE
         }
-    return gettext("Write an access token where %(place)s stands.") % {"place": PLACEHOLDER}
+    return gettext("Replace %(place)s with an access token.") % {"place": PLACEHOLDER}
 
 
 @register_page("connect", title=_("Connect a client"), permission="view_server")
 def connect(visit: Visit) -> HttpResponseBase:
-    """What to paste into each client, with this server's real address."""
+    """Show the configuration to paste into each client, with the URL of this server."""
     if visit.rest:
         raise Http404
     url = address_of(visit.server, visit.request)
@@ -316,10 +316,10 @@ def connect(visit: Visit) -> HttpResponseBase:
 
 
 def _related(request: HttpRequest) -> Iterator[tuple[str, Any]]:
-    """Addresses and titles of what a visitor may go on with."""
+    """Yield the URLs and titles of related pages that the user may open."""
     user: Any = request.user
     if user.has_perm("mcp_django.add_accesstoken"):
-        yield reverse("admin:mcp_django_accesstoken_add"), _("Make an access token")
+        yield reverse("admin:mcp_django_accesstoken_add"), _("Create an access token")
     if user.has_perm("mcp_django.view_accesstoken"):
         yield reverse("admin:mcp_django_accesstoken_changelist"), _("Access tokens")
     if user.has_perm("mcp_django.view_session"):
@@ -328,7 +328,7 @@ def _related(request: HttpRequest) -> Iterator[tuple[str, Any]]:
 
 
 def _assistants(request: HttpRequest) -> Iterator[tuple[str, Any]]:
-    """Address and title of what users let in by OAuth, for a visitor who may see it."""
+    """Yield the URL and title of the list of OAuth consents, if the user may view it."""
     user: Any = request.user
     if apps.is_installed("mcp_django.oauth") and user.has_perm("mcp_oauth.view_consent"):
         yield reverse("admin:mcp_oauth_consent_changelist"), _("Connected assistants")

@@ -1,4 +1,4 @@
-"""Sessions of the handshake revisions: who has one, with what open, and how one is ended."""
+"""Sessions of the handshake revisions in the admin: the list, the page of one, and termination."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from mcp_django.protocol.errors import clip
 from mcp_django.storage import sessions
 from mcp_django.storage.databases import alias, before, rows
 
-# How much of a list the page of one session shows, and of a name that a client chose.
+# Limits for display: items of a list, and characters of a client's name and of a text.
 SHOWN = 100
 NAME_LENGTH = 80
 SHOWN_TEXT = 20_000
 LEGACY = "/sse"
-# What a client may declare that 2026-07-28 deprecates (EXT-5).
+# The client capabilities that revision 2026-07-28 deprecates.
 DEPRECATED = ("roots", "sampling")
 
 
 def _is_live() -> Q:
-    """The condition that a session was not ended, has not expired and is not idle for too long."""
+    """Return the condition for sessions that are not ended, expired or idle for too long."""
     return Q(expires_at__gt=Now(), seen_at__gt=before(get_settings().session_idle))
 
 
 class StateFilter(admin.SimpleListFilter):
-    """Live sessions, unless one asks for those that are over."""
+    """A filter by live or ended sessions."""
 
     title = _("state")
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """The two states."""
-        return [("live", _("live")), ("over", _("over"))]
+        """Return the two states."""
+        return [("live", _("live")), ("over", _("ended"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The sessions of one state."""
+        """Filter by the chosen state."""
         if self.value() == "live":
             return queryset.filter(_is_live())
         return queryset.exclude(_is_live()) if self.value() == "over" else queryset
@@ -59,12 +59,12 @@ class StateFilter(admin.SimpleListFilter):
 
 @admin.register(Session)
 class SessionAdmin(EndingAdmin):
-    """Sessions with what is open for them; terminated, never edited."""
+    """Sessions with their streams and subscriptions; they can be terminated but not edited."""
 
     word, word_label = "terminate", _("Terminate")
     question = _(
-        "Its streams end in every process within seconds, and what it still asks is answered "
-        "with 404. A client then begins a new session; revoke its access to keep it out."
+        "The streams of the session end in every process within seconds, and further requests "
+        "get a 404. The client then starts a new session; to block it, revoke its access."
     )
     done = _("Terminated.")
 
@@ -89,7 +89,7 @@ class SessionAdmin(EndingAdmin):
     fieldsets = [
         (None, {"fields": ["client", "user", "principal", "live"]}),
         (
-            _("What was agreed on"),
+            _("Handshake"),
             {
                 "fields": [
                     "server_name",
@@ -102,17 +102,17 @@ class SessionAdmin(EndingAdmin):
             },
         ),
         (_("Times"), {"fields": ["created_at", "seen_at", "expires_at"]}),
-        (_("What is open"), {"fields": ["stream_list", "subscription_list"]}),
+        (_("Streams and subscriptions"), {"fields": ["stream_list", "subscription_list"]}),
     ]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """A client opens it."""
+        """Return false: clients open sessions."""
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Each session with how much is open for it, in the one query."""
+        """Return the sessions with their numbers of streams and subscriptions, in one query."""
         open_streams = _counted(rows(Stream).filter(state=Stream.State.OPEN))
-        # As much as a client cares to say, and in no column of the list.
+        # The client chooses their size, and no column of the list shows them.
         return (
             rows(Session)
             .defer("capabilities")
@@ -124,21 +124,21 @@ class SessionAdmin(EndingAdmin):
         )
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
-        """The user's name as well, whatever the user model calls it."""
+        """Return the search fields, with the username field of the user model."""
         return ["principal", "server", f"user__{get_user_model().USERNAME_FIELD}"]
 
     def end(self, request: HttpRequest, rows: Sequence[Session]) -> None:
-        """End them once the transaction of this request is through: others look at the rows."""
+        """Terminate the sessions after this transaction commits: other processes read the rows."""
         pks = [row.pk for row in rows]
         transaction.on_commit(partial(sessions.end_all, pks), using=alias())
 
     def is_over(self, row: Any) -> bool:
-        """Whether it was ended, has expired or fell silent."""
+        """Return whether the session was ended, has expired or is idle for too long."""
         return not row.is_live
 
-    @admin.action(description=_("Terminate the chosen sessions"), permissions=["end"])
+    @admin.action(description=_("Terminate the selected sessions"), permissions=["end"])
     def terminate(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
-        """End the chosen sessions in every process."""
+        """Terminate the selected sessions in every process."""
         n = self.end_and_log(request, list(queryset))
         text = ngettext("%(n)d session was terminated.", "%(n)d sessions were terminated.", n)
         self.message_user(request, text % {"n": n}, messages.SUCCESS)
@@ -147,65 +147,65 @@ class SessionAdmin(EndingAdmin):
 
     @admin.display(description=_("client"))
     def client(self, row: Session) -> str:
-        """What the client says that it is."""
+        """Return the name and version that the client sent."""
         info = row.client_info if isinstance(row.client_info, dict) else {}
         said = " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
         return said[:NAME_LENGTH] or _now("unknown")
 
     @admin.display(description=_("server"), ordering="server")
     def server_name(self, row: Session) -> str:
-        """The name of the server, whatever the transport."""
+        """Return the name of the server, without the suffix for the transport."""
         return row.server.removesuffix(LEGACY)
 
     @admin.display(description=_("transport"))
     def transport(self, row: Session) -> str:
-        """Which of the two transports that have sessions in the database."""
+        """Return the transport, one of the two that store sessions in the database."""
         if row.server.endswith(LEGACY):
             return _now("%(what)s (deprecated)") % {"what": "HTTP+SSE"}
         return "Streamable HTTP"
 
     @admin.display(description=_("subscriptions"), ordering="subscription_count")
     def subscription_count(self, row: Any) -> int:
-        """The resources that it wants to hear of."""
+        """Return the number of subscribed resources."""
         return int(row.subscription_count)
 
     @admin.display(description=_("open streams"), ordering="stream_count")
     def stream_count(self, row: Any) -> int:
-        """The streams that are open for it."""
+        """Return the number of open streams."""
         return int(row.stream_count)
 
     @admin.display(description=_("live"), boolean=True)
     def live(self, row: Any) -> bool:
-        """Whether a request may still name it."""
+        """Return whether requests may still use the session."""
         return bool(row.is_live)
 
     @admin.display(description=_("capabilities of the client"))
     def capability_text(self, row: Session) -> SafeString:
-        """What the client can be asked for, as it said so."""
+        """Return the declared capabilities of the client, with a note on deprecated ones."""
         text = json.dumps(row.capabilities, indent=2, ensure_ascii=False)
         shown = format_html('<pre class="mcp-code">{}</pre>', clip(text, limit=SHOWN_TEXT))
         declared = row.capabilities if isinstance(row.capabilities, dict) else {}
         old = ", ".join(name for name in DEPRECATED if name in declared)
         if not old:
             return shown
-        note = _now("Deprecated by revision 2026-07-28, and still served: %(names)s")
+        note = _now("Deprecated by revision 2026-07-28, but still supported: %(names)s")
         return format_html("{}<p>{}</p>", shown, note % {"names": old})
 
     @admin.display(description=_("streams"))
     def stream_list(self, row: Session) -> SafeString | str:
-        """The newest streams, complete ones included as long as they can be resumed."""
+        """Return the newest streams, including complete ones that can still be resumed."""
         found = rows(Stream).filter(session=row.pk).order_by("-created_at", "-pk")[: SHOWN + 1]
         return _listed([_stream_line(one) for one in found])
 
     @admin.display(description=_("subscriptions"))
     def subscription_list(self, row: Session) -> SafeString | str:
-        """The URIs that it wants to hear of."""
+        """Return the URIs of the subscribed resources."""
         found = rows(Subscription).filter(session=row.pk).order_by("pk")[: SHOWN + 1]
         return _listed([one.uri for one in found])
 
 
 def _counted(queryset: QuerySet[Any]) -> Any:
-    """How many of these a session has, as a subquery: two joins would multiply each other."""
+    """Return the number of rows per session as a subquery: two joins would multiply."""
     counted = queryset.filter(session=OuterRef("pk")).order_by().values("session")
     return Coalesce(Subquery(counted.annotate(n=Count("pk")).values("n")), 0)
 

@@ -1,12 +1,12 @@
 """Statistics of the call log: counts, medians and 95th percentiles, in a few queries per page.
 
-The database does the counting. Its cost is bounded, whatever the log holds: the figures of
-components and servers take a few queries, a page of charts five at most, and the quality report
-eight at most. Of a busier log charts and report count the newest ``MAX_CALLS`` calls.
+The database does the counting. The cost is bounded, whatever the size of the log: the figures of
+components and servers take a few queries, a page of charts at most five, and the quality report at
+most eight. If there are more calls, charts and report count only the newest ``MAX_CALLS``.
 
-The counts and medians of components and servers read no more of the log than the last day, and no
-rows of other components. Counts come from an index alone. The median is that of the latest calls,
-since an exact one would read them all.
+The counts and medians of components and servers read only the last day of the log, and no rows of
+other components. Counts come from an index alone. The median is that of the latest calls, since an
+exact one would read all of them.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from mcp_django.server import MCPServer
 
 WINDOW = timedelta(days=1)
 SAMPLE = 100
-"""Of so many of its latest calls a component gets its median."""
+"""The number of latest calls from which the median of a component is computed."""
 
 Outcome = Call.Outcome
 FAILURES = (Outcome.ERROR, Outcome.INVALID, Outcome.FAILED, Outcome.TIMEOUT)
-"""What counts as an error of a component; a refusal says something of its caller."""
+"""The outcomes that count as errors of a component; a refusal depends on its caller."""
 
 Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The last day of one component; ``ms`` is the median of its latest calls."""
+    """The calls of one component in the last day; ``ms`` is the median of the latest ones."""
 
     calls: int = 0
     errors: int = 0
@@ -67,7 +67,7 @@ NONE = Figures()
 
 
 def figures_of(components: Sequence[Component]) -> dict[Key, Figures]:
-    """The figures by server, kind and key; those without a call are left out. Three queries."""
+    """Return the figures of called components by server, kind and key, in three queries."""
     if not components:
         return {}
     since = timezone.now() - WINDOW
@@ -99,9 +99,9 @@ def _counted(components: Sequence[Component], since: datetime) -> dict[Key, tupl
 def _latest(
     components: Sequence[Component], counted: Container[Key], since: datetime
 ) -> dict[Key, datetime]:
-    """From when on a component has as many calls as its median is made of, if it has more."""
+    """Return when the ``SAMPLE``-th latest call of each component was, if it has so many."""
     if router.db_for_read(Call) != router.db_for_read(Component):
-        # Nothing can be asked of both at once.
+        # One query cannot read two databases.
         return {}
     calls = Call._default_manager.filter(
         server=OuterRef("server"), component=OuterRef("key"), kind=OuterRef("kind"), at__gte=since
@@ -125,7 +125,7 @@ def _medians(
         return {}
     times: dict[Key, list[float]] = defaultdict(list)
     rows = Call._default_manager.filter(reduce(or_, ranges)).exclude(ms=None).order_by()
-    # Calls of one moment may be more than were asked for.
+    # Calls with the same time can exceed ``SAMPLE`` per component.
     most = 2 * SAMPLE * len(ranges)
     for *names, ms in rows.values_list("server", "kind", "component", "ms")[:most]:
         if ms is not None:
@@ -135,7 +135,7 @@ def _medians(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFigures:
-    """The last day of one server, its last call ever, and how many components there are by kind."""
+    """The calls of one server in the last day, its last call, and its components by kind."""
 
     calls: int = 0
     last_at: datetime | None = None
@@ -143,12 +143,12 @@ class ServerFigures:
 
 
 def figures_of_servers(names: Sequence[str]) -> dict[str, ServerFigures]:
-    """The figures by server; three queries."""
+    """Return the figures by server, in three queries."""
     since = timezone.now() - WINDOW
     calls = Call._default_manager.order_by().values("server")
     recent = {
         name: (count, last)
-        # Of all servers: asked for some of them, a database may go through all of their calls.
+        # For all servers: with a filter by server, a database may scan all of their calls.
         for name, count, last in calls.filter(at__gte=since)
         .annotate(count=Count("*"), last=Max("at"))
         .values_list("server", "count", "last")
@@ -169,7 +169,7 @@ def figures_of_servers(names: Sequence[str]) -> dict[str, ServerFigures]:
 
 
 def _kinds(names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """How many components code declares, of each kind in the order of the kinds."""
+    """Return the number of components in the code by server and kind, in the order of kinds."""
     found: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(Component.Kind.values, 0))
     rows = Component._default_manager.filter(server__in=names, missing_since=None).order_by()
     counted = rows.values("server", "kind").annotate(count=Count("*"))
@@ -180,24 +180,24 @@ def _kinds(names: Sequence[str]) -> dict[str, dict[str, int]]:
 
 # Medians and percentiles from bins ----------------------------------------------------------------
 
-# Databases have no common function for them, and sorting a million rows takes too long for a
+# Databases have no common percentile function, and sorting a million rows takes too long for a
 # page. So the database counts the rows in bins. The bounds of the bins grow by the factor
-# 10^(1/5), about 1.6, so what is read off lies within that factor of the true value, and mostly
-# much closer.
+# 10^(1/5), about 1.6, so a quantile is within that factor of the true value, and usually much
+# closer.
 
 PER_DECADE = 5
 NOT_COUNTED = -1
 
 
 class Scale:
-    """Bins from ``first`` on, over so many powers of ten; the last one is open above."""
+    """Logarithmic bins from ``first`` on, over ``decades`` powers of ten and an open last bin."""
 
     def __init__(self, first: float, *, decades: int) -> None:
         steps = range(decades * PER_DECADE + 1)
         self.bounds = tuple(first * 10 ** (step / PER_DECADE) for step in steps)
 
     def bin_of(self, field: str, *, counted: Q) -> Case:
-        """The expression that says in which bin a row is, ``NOT_COUNTED`` for the others."""
+        """Return the expression for the bin of a row, which is ``NOT_COUNTED`` for other rows."""
         within = [
             When(**{f"{field}__lt": bound}, then=Value(number))
             for number, bound in enumerate(self.bounds)
@@ -211,7 +211,7 @@ class Scale:
         )
 
     def quantile(self, bins: Mapping[int, int], share: float) -> float | None:
-        """The value below which this share of the rows is; ``None`` where there are no rows."""
+        """Return the value below which this share of the rows is, or ``None`` without rows."""
         counted = sorted((number, n) for number, n in bins.items() if number != NOT_COUNTED and n)
         rank = share * sum(n for _, n in counted)
         for number, n in counted:
@@ -230,7 +230,7 @@ class Scale:
 
 
 Bins = Counter[int]
-"""How many rows are in each bin."""
+"""The number of rows in each bin."""
 
 MILLISECONDS = Scale(1, decades=6)
 BYTES = Scale(10, decades=7)
@@ -238,10 +238,10 @@ BYTES = Scale(10, decades=7)
 
 # Calls over time and by component -----------------------------------------------------------------
 
-# The numbers of the charts. A page costs five queries at most: two for where to begin, one over
+# The numbers of the charts. A page takes at most five queries: two for the start time, one over
 # time, two by component.
 
-# Of a busier log the newest are counted, so that a page is there within seconds on any database.
+# Only so many of the newest calls are counted, so that a page loads within seconds on any database.
 MAX_CALLS = 100_000
 MAX_COMPONENTS = 20
 
@@ -251,13 +251,13 @@ COUNTS = {
     "errors": Count("pk", filter=Q(outcome__in=FAILURES)),
     "refused": Count("pk", filter=Q(outcome__in=REFUSALS)),
 }
-# What ran to an end of its own; a refusal takes no time, and one that was cancelled says nothing.
+# Calls that ran to completion; the time of refused or cancelled calls is meaningless.
 TIMED = Q(outcome__in=(Outcome.OK, Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """How far back, in steps of how long; ``trunc`` is what the database groups by."""
+    """A time range and its steps; ``trunc`` is the function that the database groups by."""
 
     slug: str
     title: Any
@@ -296,7 +296,7 @@ RANGES = {
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Calls of a span of time, or of a component."""
+    """The numbers of calls in a span of time, or of a component."""
 
     calls: int = 0
     errors: int = 0
@@ -304,7 +304,7 @@ class Tally:
     bins: Bins = field(default_factory=Counter)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Count what the database says of one bin."""
+        """Add one row of a query, which has the numbers of one bin."""
         self.calls += row["n"]
         self.errors += row["errors"]
         self.refused += row["refused"]
@@ -312,35 +312,35 @@ class Tally:
 
     @property
     def ok(self) -> int:
-        """Those that neither failed nor were refused."""
+        """The number of calls that neither failed nor were refused."""
         return self.calls - self.errors - self.refused
 
     @property
     def error_rate(self) -> float:
-        """The share of errors."""
+        """The share of failed calls, from 0 to 1."""
         return self.errors / self.calls if self.calls else 0.0
 
     @property
     def median(self) -> float | None:
-        """About how many milliseconds half of them took at most."""
+        """The approximate median duration in milliseconds."""
         return MILLISECONDS.quantile(self.bins, 0.5)
 
     @property
     def p95(self) -> float | None:
-        """About how many milliseconds all but every twentieth took at most."""
+        """The approximate 95th percentile of the duration in milliseconds."""
         return MILLISECONDS.quantile(self.bins, 0.95)
 
 
 @dataclass(slots=True, kw_only=True)
 class Point(Tally):
-    """A step of a range."""
+    """The numbers of one step of a range."""
 
     at: datetime
 
 
 @dataclass(slots=True, kw_only=True)
 class Used(Tally):
-    """A component of a server."""
+    """The numbers of one component."""
 
     server: str
     kind: str
@@ -349,7 +349,7 @@ class Used(Tally):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """What the charts draw; ``cut`` is from when on calls are counted, if not from ``since``."""
+    """The numbers of the charts; if ``cut`` is set, only calls after it are counted."""
 
     range: Range
     since: datetime
@@ -359,7 +359,7 @@ class Numbers:
 
     @property
     def total(self) -> Tally:
-        """All that is counted."""
+        """The sum of all points."""
         whole = Tally()
         for point in self.points:
             whole.calls += point.calls
@@ -370,22 +370,22 @@ class Numbers:
 
 
 def _newest(calls: QuerySet[Call], since: datetime) -> tuple[QuerySet[Call], datetime | None]:
-    """The calls since then; of more than ``MAX_CALLS`` the newest, and from when on those are.
+    """Return the calls since then, and the time of the cut if there are more than ``MAX_CALLS``.
 
-    The index by time has no server in it. So where one server is asked for, the cut is that of the
-    whole log: it leaves of a busy server a little less than there could be, and is found at once.
+    The index by time does not contain the server. So the cut for one server is that of the whole
+    log: it leaves fewer calls than possible, but finding it takes no scan.
     """
     calls = calls.filter(at__gte=since).order_by()
     if calls[: MAX_CALLS + 1].count() <= MAX_CALLS:
         return calls, None
     times = Call._default_manager.order_by("-at").values_list("at", flat=True)
-    # None, where the log was pruned a moment ago.
+    # None if the log was pruned in the meantime.
     cut = next(iter(times[MAX_CALLS : MAX_CALLS + 1]), None)
     return (calls, None) if cut is None else (calls.filter(at__gt=cut), cut)
 
 
 def numbers(span: Range, *, server: str | None = None, now: datetime | None = None) -> Numbers:
-    """The numbers of a range that ends now, of one server or of all."""
+    """Return the numbers of a range that ends now, of one server or of all."""
     now = now or timezone.now()
     since = _floor(now, span.step) - span.length + span.step
     calls = Call._default_manager.all()
@@ -404,9 +404,9 @@ def _over_time(
     calls: QuerySet[Call], span: Range, since: datetime, cut: datetime | None
 ) -> list[Point]:
     steps = [since + number * span.step for number in range(int(span.length / span.step))]
-    # Of what is before the cut nothing is known, which is not the same as no calls.
+    # Steps before the cut are left out: their calls were not counted, which is not zero calls.
     points = {at: Point(at=at) for at in steps if cut is None or at + span.step > cut}
-    # In UTC, which every database can without tables of time zones.
+    # In UTC, which no database needs time zone tables for.
     zone = UTC if settings.USE_TZ else None
     found = (
         calls.annotate(
@@ -417,15 +417,15 @@ def _over_time(
     )
     for row in found:
         point = points.get(_floor(row["moment"], span.step))
-        # One that was written while this page was made may be newer than its end.
+        # A call that was logged during this request may be after the last step.
         if point is not None:
             point.add(row)
     return list(points.values())
 
 
 def _by_component(calls: QuerySet[Call]) -> list[Used]:
-    """The components that were used most."""
-    # A name that is no component's was made up by whoever called.
+    """Return the numbers of the most used components."""
+    # Unknown components are left out: clients can send any name.
     known = calls.exclude(outcome=Outcome.UNKNOWN)
     names = ("server", "kind", "component")
     most = known.values(*names).annotate(n=Count("pk")).order_by("-n", *names)[:MAX_COMPONENTS]
@@ -449,35 +449,35 @@ def _by_component(calls: QuerySet[Call]) -> list[Used]:
 
 
 def _floor(moment: datetime, step: timedelta) -> datetime:
-    """The beginning of the step that a moment is in."""
+    """Return the start of the step that contains a moment."""
     began = datetime(2000, 1, 1, tzinfo=moment.tzinfo and UTC)
     return moment - (moment - began) % step
 
 
 # Numbers of the quality report --------------------------------------------------------------------
 
-# A page costs eight queries at most, whatever the log and the server hold: where to begin (two),
-# outcomes and sizes, bins of time, bins of bytes, wrong arguments, what was used before the
-# counted calls, and the rows of the components that are linked.
+# A page takes at most eight queries, whatever the size of the log and the server: the start time
+# (two), outcomes and sizes, bins of durations, bins of sizes, invalid arguments, components that
+# were used before the counted calls, and the rows of the linked components.
 
 Name = tuple[str, str]
-"""Kind and key."""
+"""The kind and the key of a component."""
 
-# Wrong arguments are read from so many calls, the newest.
+# Invalid arguments are read from so many of the newest calls.
 MAX_INVALID = 5_000
-# Of a component that failed once in one call nobody knows anything yet.
+# The error rate of fewer calls means nothing.
 MIN_CALLS = 5
 SHOWN = 20
 
 
 @dataclass(slots=True, kw_only=True)
 class Quality:
-    """What one component was like to use in a period."""
+    """The numbers of one component in a period."""
 
     kind: str
     key: str
     pk: int | None = None
-    """Of its row in the admin, if it has one."""
+    """The primary key of its row in the admin, if it has one."""
     is_offered: bool = False
     was_used: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -485,62 +485,62 @@ class Quality:
     times: Bins = field(default_factory=Counter)
     sizes: Bins = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
-    """How often each argument did not fit, by its path."""
+    """How often each argument was invalid, by its path."""
 
     @property
     def calls(self) -> int:
-        """How often it was called."""
+        """The number of calls."""
         return self.outcomes.total()
 
     @property
     def failures(self) -> int:
-        """How often that came to nothing but an error."""
+        """The number of failed calls."""
         return sum(self.outcomes[one] for one in FAILURES)
 
     @property
     def failure_rate(self) -> float:
-        """The share of those."""
+        """The share of failed calls, from 0 to 1."""
         return self.failures / self.calls if self.calls else 0.0
 
     @property
     def invalid(self) -> int:
-        """Calls with arguments that did not fit."""
+        """The number of calls with invalid arguments."""
         return self.outcomes[Outcome.INVALID]
 
     @property
     def refused(self) -> int:
-        """Calls that were not let through, or not approved."""
+        """The number of calls that were refused or not approved."""
         return self.outcomes[Outcome.REFUSED] + self.outcomes[Outcome.DENIED]
 
     @property
     def limited(self) -> int:
-        """Calls that came too often."""
+        """The number of calls above a rate limit."""
         return self.outcomes[Outcome.LIMITED]
 
     @property
     def p95_bytes(self) -> float | None:
-        """About how many bytes all but every twentieth answer has at most."""
+        """The approximate 95th percentile of the result size in bytes."""
         return BYTES.quantile(self.sizes, 0.95)
 
     @property
     def tokens(self) -> int | None:
-        """About how much of a model's context an answer takes; an estimate by its bytes."""
+        """The mean size of a result in tokens, estimated from its bytes."""
         return None if self.mean_bytes is None else round(self.mean_bytes / BYTES_PER_TOKEN)
 
     @property
     def median_ms(self) -> float | None:
-        """About how many milliseconds half of the calls took at most."""
+        """The approximate median duration in milliseconds."""
         return MILLISECONDS.quantile(self.times, 0.5)
 
     @property
     def p95_ms(self) -> float | None:
-        """About how many milliseconds all but every twentieth took at most."""
+        """The approximate 95th percentile of the duration in milliseconds."""
         return MILLISECONDS.quantile(self.times, 0.95)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The components of a server; ``cut`` is from when on calls are counted, if not ``since``."""
+    """The components of a server; if ``cut`` is set, only calls after it are counted."""
 
     since: datetime
     cut: datetime | None
@@ -548,44 +548,44 @@ class Report:
 
     @property
     def never_used(self) -> list[Quality]:
-        """What is offered and nobody called."""
+        """The components in the catalog without a call in the period."""
         return [one for one in self.every if one.is_offered and not one.was_used]
 
     @property
     def failing(self) -> list[Quality]:
-        """The highest rates of errors first."""
+        """The components with the highest error rates."""
         found = [one for one in self.every if one.calls >= MIN_CALLS and one.failures]
         return sorted(found, key=lambda one: (-one.failure_rate, -one.failures))[:SHOWN]
 
     @property
     def wrong(self) -> list[tuple[Quality, str, int]]:
-        """The arguments that models get wrong most often."""
+        """The arguments that are invalid most often, with their numbers."""
         found = [(one, path, n) for one in self.every for path, n in one.wrong.items()]
         return sorted(found, key=lambda row: (-row[2], row[0].key, row[1]))[:SHOWN]
 
     @property
     def biggest(self) -> list[Quality]:
-        """The longest answers first."""
+        """The components with the largest results."""
         found = [one for one in self.every if one.mean_bytes is not None]
         return sorted(found, key=lambda one: -(one.p95_bytes or 0))[:SHOWN]
 
     @property
     def slowest(self) -> list[Quality]:
-        """What takes longest first."""
+        """The components with the longest durations."""
         found = [one for one in self.every if one.p95_ms is not None]
         return sorted(found, key=lambda one: -(one.p95_ms or 0))[:SHOWN]
 
     @property
     def refused(self) -> list[Quality]:
-        """What callers were kept from most often."""
+        """The components with the most refused and rate-limited calls."""
         found = [one for one in self.every if one.refused or one.limited]
         return sorted(found, key=lambda one: -(one.refused + one.limited))[:SHOWN]
 
 
 def report(server: MCPServer, period: timedelta, *, now: datetime | None = None) -> Report:
-    """The report of a server over a period that ends now."""
+    """Return the report of a server over a period that ends now."""
     since = (now or timezone.now()) - period
-    # A name that is no component's was made up by whoever called.
+    # Unknown components are left out: clients can send any name.
     all_calls = Call._default_manager.filter(server=server.name).exclude(outcome=Outcome.UNKNOWN)
     calls, cut = _newest(all_calls, since)
     found = _offered(server)
@@ -608,7 +608,7 @@ def _offered(server: MCPServer) -> dict[Name, Quality]:
 
 
 def _of(found: dict[Name, Quality], row: Mapping[str, Any]) -> Quality:
-    """The component that a row is about; one that left the code is in the report all the same."""
+    """Return the component of a row; one that is no longer in the code is added."""
     name = (row["kind"], row["component"])
     return found.setdefault(name, Quality(kind=name[0], key=name[1]))
 
@@ -645,12 +645,12 @@ def _count_wrong(calls: QuerySet[Call], found: dict[Name, Quality]) -> None:
 
 
 def _paths(problems: Any) -> Iterable[str]:
-    """The paths of the arguments that did not fit."""
+    """Return the paths of the invalid arguments."""
     return (str(one) for one in problems) if isinstance(problems, list) else ()
 
 
 def _see_what_was_used(calls: QuerySet[Call], found: dict[Name, Quality]) -> None:
-    """Look for what is not among the counted calls in all of the period, by an index."""
+    """Mark components that were used in the period, but not in the counted calls."""
     unseen = [one.key for one in found.values() if not one.was_used]
     rows = calls.filter(component__in=unseen).order_by().values_list("kind", "component")
     for name in rows.distinct():

@@ -1,7 +1,7 @@
-"""Tasks in the admin: the list with the progress of each, its page, and cancelling.
+"""Tasks in the admin: the list with the progress of each, the page of one, and cancellation.
 
-A task is a call that goes on after its request. A page shows no more of a task than the call log
-would, and never what a user answered.
+A task is a call that continues after its request. Its page shows no more than the call log would,
+and never what a user answered.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from mcp_django.storage.databases import alias, rows
 
 READ = "mcp_django.read_task_result"
 ANONYMOUS = anonymous().key
-# As long as a client or a function cares to make them, and in no column of the list.
+# Clients and functions choose the size of these, and no column of the list shows them.
 LONG = [
     *("arguments", "scopes", "caller", "capabilities", "trace", "state", "questions"),
     *("answers", "keys", "result", "error"),
 ]
 TONES = {"completed": "good", "failed": "bad"}
 NONE = "-"
-# More than a person reads.
+# Limits for display, in characters or items.
 MAX_TEXT_SHOWN = 20_000
 MAX_QUESTION = 500
 MAX_QUESTIONS = 20
@@ -56,22 +56,22 @@ MAX_LINE = 120
 
 
 class TaskList(ChangeList):
-    """The list, without what only the page of one task shows."""
+    """The change list without the columns that only the page of one task shows."""
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
-        """The rows of a page."""
+        """Return the rows without the long columns."""
         found: QuerySet[Any] = super().get_queryset(request, *args, **kwargs)
         return found.defer(*LONG)
 
 
 @admin.register(Task)
 class TaskAdmin(EndingAdmin):
-    """Everybody's tasks, the newest first; cancelled, never edited."""
+    """The tasks of all users, newest first; they can be cancelled but not edited."""
 
     word, word_label = "cancel", _("Cancel the task")
     question = _(
-        "Whoever runs it is told within seconds. An asynchronous function is stopped; a "
-        "synchronous one goes on until it looks at ctx.cancelled, and what it answers is dropped."
+        "The worker is notified within seconds. An asynchronous function is stopped; a synchronous "
+        "one continues until it checks ctx.cancelled, and its result is discarded."
     )
     done = _("Cancelled.")
 
@@ -87,49 +87,49 @@ class TaskAdmin(EndingAdmin):
     actions = ["cancel"]
     fieldsets = [
         (None, {"fields": ["tool_link", "server", "shown_status", "whole_message"]}),
-        (_("Who"), {"fields": ["caller_name", "principal", "client", "client_id"]}),
+        (_("Caller"), {"fields": ["caller_name", "principal", "client", "client_id"]}),
         (
-            _("How"),
+            _("Connection and worker"),
             {"fields": ["protocol_version", "session_link", "engine_name", "run", "lease"]},
         ),
         (_("Times"), {"fields": ["created_at", "updated_at", "expires_at"]}),
         (_("Arguments"), {"fields": ["shown_names", "shown_values"]}),
-        (_("What it waits for"), {"fields": ["shown_questions"]}),
-        (_("What came of it"), {"fields": ["shown_size", "shown_result"]}),
+        (_("Pending requests to the client"), {"fields": ["shown_questions"]}),
+        (_("Result"), {"fields": ["shown_size", "shown_result"]}),
     ]
 
-    # Who may ----------------------------------------------------------------------------------
+    # Permissions ------------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """A call begins it."""
+        """Return false: calls create tasks."""
         return False
 
     def has_read_permission(self, request: HttpRequest) -> bool:
-        """Whether the user may read what the tools answered to others."""
+        """Return whether the user may read the results of other users' tasks."""
         return self.has_view_permission(request) and request.user.has_perm(READ)
 
     # The rows ---------------------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """All stored tasks; those of anonymous callers only with ``read_task_result``.
+        """Return all tasks; those of anonymous callers only with ``read_task_result``.
 
-        Without a named caller the id alone guards a task and its result, and the id is in every
-        address of this page.
+        The task of an anonymous caller and its result are protected by the id alone, and the id
+        is in the URL of the task's page.
         """
         found = rows(Task).order_by("-created_at", "-task_id")
         return found if self.has_read_permission(request) else found.exclude(principal=ANONYMOUS)
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
-        """The user's name as well, whatever the user model calls it; never the id of a task."""
+        """Return the search fields, with the username field but without the id of a task."""
         user = f"user__{get_user_model().USERNAME_FIELD}"
         return ["tool", "server", "principal", "client_id", "status_message", user]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """The list of short columns."""
+        """Return the change list without the long columns."""
         return TaskList
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
-        """One as it is: closed, if whoever ran it is gone."""
+        """Return one task, after closing it if it has expired or its worker is lost."""
         if "\0" not in object_id:
             task_rows.close_late([object_id])
         return super().get_object(request, object_id, from_field)
@@ -137,7 +137,7 @@ class TaskAdmin(EndingAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> Any:
-        """The list, in which nothing is at work whose worker is gone."""
+        """Show the list, after closing tasks that have expired or whose worker is lost."""
         if self.has_view_permission(request):
             task_rows.close_late()
         extra = {
@@ -146,19 +146,19 @@ class TaskAdmin(EndingAdmin):
         }
         return super().changelist_view(request, {**extra, **(extra_context or {})})
 
-    # Cancelling -------------------------------------------------------------------------------
+    # Cancellation -----------------------------------------------------------------------------
 
     def end(self, request: HttpRequest, rows: Sequence[Task]) -> None:
-        """Cancel them once the transaction of this request is through: others look at the rows."""
+        """Cancel the tasks after this transaction commits: other processes read the rows."""
         transaction.on_commit(partial(_cancel, list(rows)), using=alias())
 
     def is_over(self, row: Task) -> bool:
-        """Whether nothing of it changes any more."""
+        """Return whether the status of the task is terminal."""
         return row.is_terminal
 
-    @admin.action(description=_("Cancel the chosen tasks"), permissions=["end"])
+    @admin.action(description=_("Cancel the selected tasks"), permissions=["end"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[Task]) -> None:
-        """Cancel the chosen tasks in every process."""
+        """Cancel the selected tasks in every process."""
         n = self.end_and_log(request, list(queryset))
         text = ngettext("%(n)d task was cancelled.", "%(n)d tasks were cancelled.", n)
         self.message_user(request, text % {"n": n}, messages.SUCCESS)
@@ -167,47 +167,47 @@ class TaskAdmin(EndingAdmin):
 
     @admin.display(description=_("caller"))
     def caller_name(self, row: Task) -> str:
-        """Whose call it is."""
+        """Return the name of the caller."""
         if row.user is not None:
             return str(row.user.get_username())
-        return gettext("nobody") if row.principal == ANONYMOUS else _line(row.principal)
+        return gettext("anonymous") if row.principal == ANONYMOUS else _line(row.principal)
 
     @admin.display(description=_("client"))
     def client(self, row: Task) -> str:
-        """What the client says that it is."""
+        """Return the name and version that the client sent, or its client id."""
         said = " ".join(_parts_of_client(row.client_info))
         return _line(said) or row.client_id or gettext("unknown")
 
     @admin.display(description=_("status"), ordering="status")
     def shown_status(self, row: Task) -> SafeString:
-        """How far it is, in a color as well."""
+        """Return the status as a colored label."""
         tone = TONES.get(row.status, "fair")
         text = row.get_status_display()
         if "result" not in row.get_deferred_fields() and _is_error_for_model(row):
-            tone, text = "fair", gettext("%(status)s (an error for the model)") % {"status": text}
+            tone, text = "fair", gettext("%(status)s (with a tool error)") % {"status": text}
         return format_html('<span class="mcp-outcome mcp-outcome-{}">{}</span>', tone, text)
 
     @admin.display(description=_("status message"))
     def shown_message(self, row: Task) -> str:
-        """What its function says of itself."""
+        """Return the status message, shortened."""
         return _line(row.status_message)
 
-    # The page of one --------------------------------------------------------------------------
+    # The page of one task ---------------------------------------------------------------------
 
     @admin.display(description=_("status message"))
     def whole_message(self, row: Task) -> str:
-        """The same, as long as it is."""
+        """Return the complete status message."""
         return _line(row.status_message, MAX_TEXT_SHOWN) or NONE
 
     @admin.display(description=_("tool"))
     def tool_link(self, row: Task) -> SafeString | str:
-        """The tool, and the way to what the admin says of it."""
+        """Return the tool, linked to its row if there is one."""
         found = Component.objects.filter(server=row.server, kind="tool", key=row.tool)
         return linked("component", found.values_list("pk", flat=True).first(), row.tool)
 
     @admin.display(description=_("session"))
     def session_link(self, row: Task) -> SafeString | str:
-        """The session that it was begun in, while that is there."""
+        """Return the session of the call, linked to its row while that exists."""
         if row.session is None:
             return NONE
         found = rows(Session).filter(pk=row.session).values_list("pk", flat=True).first()
@@ -215,60 +215,58 @@ class TaskAdmin(EndingAdmin):
 
     @admin.display(description=_("backend"))
     def engine_name(self, row: Task) -> str:
-        """Who was given it to run."""
-        return row.engine or gettext("threads of the process that took the call")
+        """Return the task backend that runs the task."""
+        return row.engine or gettext("threads of the process that received the call")
 
     @admin.display(description=_("worker"))
     def lease(self, row: Task) -> str:
-        """Whether somebody is at it."""
+        """Return whether a worker runs the task, and when its lease expires."""
         if row.status != Task.Status.WORKING:
             return NONE
         if row.lease_until is None:
-            return gettext("none has taken it yet")
+            return gettext("not started yet")
         until = localtime(row.lease_until) if is_aware(row.lease_until) else row.lease_until
-        return gettext("is at it, and is taken for lost after %(moment)s") % {
-            "moment": localize(until)
-        }
+        return gettext("running; considered lost after %(moment)s") % {"moment": localize(until)}
 
     @admin.display(description=_("names"))
     def shown_names(self, row: Task) -> str:
-        """The names of its arguments."""
+        """Return the names of the arguments."""
         return ", ".join(call_record.names(_given(row))) or NONE
 
     @admin.display(description=_("values"))
     def shown_values(self, row: Task) -> SafeString | str:
-        """Their values, where they are logged."""
-        # Without secrets, which only a tool can name.
+        """Return the values of the arguments, if they are logged."""
+        # Secrets are left out, and only the tool knows which arguments are secret.
         found = _tool_of(row)
         if found is None or not call_record.are_logged(found[1], found[0]):
             return gettext("not logged")
         return _pre(call_record.shown(_given(row), found[1]))
 
-    @admin.display(description=_("open questions"))
+    @admin.display(description=_("pending requests"))
     def shown_questions(self, row: Task) -> SafeString | str:
-        """What its user has not answered; what was answered is shown to nobody."""
+        """Return the unanswered requests to the client; answers are never shown."""
         found = row.questions if isinstance(row.questions, dict) else {}
         if not found:
-            return gettext("nothing")
+            return gettext("none")
         lines = [_question(one) for one in list(found.values())[:MAX_QUESTIONS]]
         more = [gettext("and more")] if len(found) > MAX_QUESTIONS else []
         items = format_html_join("", "<li>{}</li>", ((one,) for one in [*lines, *more]))
         return format_html('<ul class="mcp-list">{}</ul>', items)
 
-    @admin.display(description=_("size of the answer"))
+    @admin.display(description=_("size of the result"))
     def shown_size(self, row: Task) -> str:
-        """How much it answered."""
+        """Return the size of the result."""
         size = _size_of(row)
         return NONE if size is None else filesizeformat(size)
 
-    @admin.display(description=_("answer"))
+    @admin.display(description=_("result"))
     def shown_result(self, row: Task) -> SafeString | str:
-        """What it answered, to be read."""
+        """Return the result as indented JSON."""
         came = _came_of(row)
         return NONE if came is None else _pre(came)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Without the result or argument values that the user may not read."""
+        """Return the fieldsets without the result or values that the user may not read."""
         may_read = {
             "shown_result": self.has_read_permission(request),
             "shown_values": request.user.has_perm("mcp_django.view_call"),
@@ -280,7 +278,7 @@ class TaskAdmin(EndingAdmin):
         ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """All of them."""
+        """Return all fields."""
         return [str(name) for _title, one in self.fieldsets for name in one["fields"]]
 
 
@@ -291,18 +289,18 @@ def _cancel(chosen: Sequence[Task]) -> None:
 
 # From a call record to its task -------------------------------------------------------------------
 
-# A call record leads to the task that it began, or that it was a run of. It does not name the
-# task, since a task can be opened by its id. What both have is the caller, the tool and the
-# digest of the arguments, so a call that was made twice leads to the tasks of both.
+# A call record links to the task that the call started, or that it was a run of. It does not
+# contain the id of the task, since the id gives access to the task. Both are matched by caller,
+# tool and digest of the arguments, so two identical calls link to the tasks of both.
 
-# Of one tool, of which those of one caller with the same arguments are shown.
+# How many tasks of the tool are searched, and how many matching ones are shown.
 MAX_SOUGHT, MAX_TASKS_SHOWN = 100, 5
-# The line is from before its task, by another clock.
+# A call record is older than its task, and its time is from another clock.
 SLACK = timedelta(minutes=1)
 
 
 def tasks_of(call: Call) -> SafeString | str:
-    """Links to the tasks, empty if there is none any more."""
+    """Return links to the tasks of a call, empty if none exists."""
     if call.kind != "tool" or not call.arguments_digest:
         return ""
     found = [row for row in _candidates(call) if _is_of(row, call)][:MAX_TASKS_SHOWN]
@@ -342,14 +340,14 @@ def _named(row: Task) -> str:
 
 
 def _tool_of(row: Task) -> tuple[Any, Tool] | None:
-    """The server and the tool as they are now, if they still are."""
+    """Return the current server and tool of a task, or ``None`` if they do not exist."""
     server = server_of(row.server)
     found = None if server is None else server.available.tables["tool"].get(row.tool)
     return (server, found) if isinstance(found, Tool) else None
 
 
 def _line(text: str, limit: int = MAX_LINE) -> str:
-    """A text that a client or a function chose, in one line of a list."""
+    """Return untrusted text in one line, truncated."""
     return clip(one_line(text[: limit + 1]), limit=limit)
 
 
@@ -368,30 +366,30 @@ def _question(asked: Any) -> SafeString:
 
 
 def _came_of(row: Task) -> Any:
-    """The result or the JSON-RPC error, ``None`` before there is one."""
+    """Return the result or the JSON-RPC error, or ``None`` before there is one."""
     return row.error if row.error is not None else row.result
 
 
 def _is_error_for_model(row: Task) -> bool:
-    """Whether it ended with a result that tells the model of an error."""
+    """Return whether the result is a tool error (``isError``)."""
     return isinstance(row.result, dict) and bool(row.result.get("isError"))
 
 
 def _size_of(row: Task) -> int | None:
-    """How many bytes it answered."""
+    """Return the size of the result in bytes."""
     came = _came_of(row)
     return None if came is None else len(jsonrpc.encode(came))
 
 
 def _pre(value: Any) -> SafeString:
-    """A JSON value to be read, cut where it is long."""
+    """Return a JSON value as indented text, truncated."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     shown = clip(visible(text[: MAX_TEXT_SHOWN + 1]), limit=MAX_TEXT_SHOWN)
     return format_html('<pre class="mcp-code" tabindex="0" dir="ltr">{}</pre>', shown)
 
 
 def _parts_of_client(info: Any) -> Iterator[str]:
-    """What a client says that it is."""
+    """Yield the name and the version that a client sent."""
     for key in ("name", "version"):
         if isinstance(info, dict) and info.get(key):
             yield str(info[key])

@@ -1,7 +1,7 @@
 """Access tokens, the security log and external identities in the admin.
 
-A token is made here and shown once. Afterwards it is looked at without its secret, and revoked,
-never deleted. The security log is read-only.
+A token is created here and shown once. Afterwards it can be viewed without its secret and revoked,
+but not deleted. The security log is read-only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mcp_django.models.tokens import validate_networks
 from mcp_django.server import all_servers
 from mcp_django.storage import databases
 
-# The form that makes a token ----------------------------------------------------------------------
+# The form that creates a token --------------------------------------------------------------------
 
 if TYPE_CHECKING:
     _ModelForm = forms.ModelForm[AccessToken]
@@ -39,12 +39,12 @@ else:
 
 
 def _server_choices() -> list[tuple[str, str]]:
-    """The servers of the site."""
+    """Return the servers of the site as choices."""
     return [(one.name, one.name) for one in all_servers()]
 
 
 def _scope_choices() -> list[tuple[str, Any]]:
-    """The scopes that settings describe, and those that anything of this site asks for."""
+    """Return the scopes that settings describe, and those that a server or component requires."""
     described = get_settings().scopes
     return [(scope, _described(scope, described)) for scope in sorted({*described, *_asked_for()})]
 
@@ -62,7 +62,7 @@ def _asked_for() -> Iterator[str]:
 
 
 class LabeledDateTime(AdminSplitDateTime):
-    """A date and a time, each with a name of its own; Django writes theirs only beside them."""
+    """A date and time widget with an accessible name on each input; Django has only text."""
 
     def __init__(self, attrs: Any = None) -> None:
         super().__init__(attrs)
@@ -71,46 +71,47 @@ class LabeledDateTime(AdminSplitDateTime):
 
 
 class TokenForm(_ModelForm):
-    """What a new token is good for; the token itself is made where it is saved."""
+    """The data of a new token; ``AccessTokenAdmin.save_model`` creates the token itself."""
 
     username = forms.CharField(
-        label=_("User"), help_text=_("Whoever has the token acts as this user.")
+        label=_("User"), help_text=_("Clients with this token act as this user.")
     )
     scopes = forms.MultipleChoiceField(
         label=_("Scopes"),
         choices=_scope_choices,
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text=_("Without any, it opens what asks for none."),
+        help_text=_("Without a scope, the token gives access to what requires no scope."),
     )
     servers = forms.MultipleChoiceField(
         label=_("Servers"),
         choices=_server_choices,
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text=_("Without any, it opens every server."),
+        help_text=_("Leave empty for access to every server."),
     )
     networks = forms.CharField(
         label=_("Networks"),
         required=False,
         widget=forms.Textarea(attrs={"rows": 3, "cols": 40}),
         help_text=_(
-            "The addresses it may come from, such as 192.0.2.0/24, one in each line; none: any."
+            "The networks that requests may come from, such as 192.0.2.0/24, one per line. Leave "
+            "empty to allow any."
         ),
     )
     expires_at = forms.SplitDateTimeField(
         label=_("Expires"),
         required=False,
         widget=LabeledDateTime,
-        help_text=_("Empty: never."),
+        help_text=_("Leave empty for a token that never expires."),
     )
 
-    # The form is good for one token: a page that is loaded again sends it again.
+    # A form creates one token only: reloading the page after saving submits it again.
     once = forms.CharField(
         required=False, max_length=64, initial=new_code, widget=forms.HiddenInput
     )
 
-    # Who fills it in; a class of its own for each request has it.
+    # The requesting user, set on a subclass for each request.
     by: Any = None
 
     class Meta:
@@ -118,55 +119,55 @@ class TokenForm(_ModelForm):
         fields = ["username", "name", "scopes", "servers", "networks", "expires_at"]
 
     def clean_username(self) -> str:
-        """The name of a user whom one may make a token for.
+        """Return the name of a user whom the requesting user may create a token for.
 
         Raises:
-            ValidationError: there is none; it is not said whether such a user exists.
+            ValidationError: there is no such user; it does not reveal whether the name exists.
         """
         name = str(self.cleaned_data["username"])
         self.user = user_named(name)
         if self.user is None or not self.user.is_active or not may_give_access(self.by, self.user):
             raise forms.ValidationError(
-                _("There is no user of this name whom you may make a token for.")
+                _("There is no user with this name whom you may create a token for.")
             )
         return name
 
     def clean_networks(self) -> list[str]:
-        """The networks as a list.
+        """Return the networks as a list.
 
         Raises:
-            ValidationError: one is none.
+            ValidationError: one of them is not a valid network.
         """
         networks = str(self.cleaned_data["networks"]).split()
         validate_networks(networks)
         return networks
 
     def clean_expires_at(self) -> Any:
-        """A moment that is yet to come, if any.
+        """Return the time of expiry, if any.
 
         Raises:
-            ValidationError: it is past.
+            ValidationError: it is in the past.
         """
         moment = self.cleaned_data["expires_at"]
         if moment is not None and moment <= timezone.now():
-            raise forms.ValidationError(_("This moment is past."))
+            raise forms.ValidationError(_("This time is in the past."))
         return moment
 
 
 # Tokens -------------------------------------------------------------------------------------------
 
-# How long a page that was sent may be loaded again without making another token.
+# How long a submitted form is remembered, so that submitting it again creates no other token.
 FORM_SECONDS = 24 * 3600
 
 
 class StateFilter(admin.SimpleListFilter):
-    """Tokens that open something, and the others by the reason why they do not."""
+    """A filter by usable tokens, or by the reason why a token is not usable."""
 
     title = _("state")
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """The states."""
+        """Return the states."""
         return [
             ("usable", _("usable")),
             ("expired", _("expired")),
@@ -175,7 +176,7 @@ class StateFilter(admin.SimpleListFilter):
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The tokens of one state."""
+        """Filter by the chosen state."""
         revoked, expired = Q(revoked_at__isnull=False), Q(expires_at__lte=timezone.now())
         inactive = Q(user__is_active=False)
         conditions = {
@@ -189,22 +190,22 @@ class StateFilter(admin.SimpleListFilter):
 
 
 def _expired() -> Q:
-    # Spelled out for the tokens that never expire, whose comparison is neither true nor false.
+    # For a token that never expires, the comparison alone is NULL: neither true nor false.
     return Q(expires_at__isnull=False, expires_at__lte=timezone.now())
 
 
 class _MadeAlready(Exception):
-    """A form was sent again."""
+    """The form was submitted before."""
 
 
 @admin.register(AccessToken)
 class AccessTokenAdmin(EndingAdmin):
-    """Everybody's access tokens: look, make, revoke."""
+    """The access tokens of all users: view, create, revoke."""
 
     word, word_label = "revoke", _("Revoke")
     question = _(
-        "Requests that carry it are refused from now on, and its open streams end in every "
-        "process within seconds. A revoked token never comes back."
+        "Requests with this token are rejected from now on, and its open streams end in every "
+        "process within seconds. A revoked token cannot be restored."
     )
     done = _("Revoked.")
 
@@ -241,45 +242,45 @@ class AccessTokenAdmin(EndingAdmin):
     )
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """What a new one is asked, or what there is to see of one."""
+        """Return the fields of the add form, or those shown of an existing token."""
         return self.add_fields if obj is None else self.shown_fields
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """All there is of one that was made."""
+        """Return all fields of an existing token."""
         return () if obj is None else self.shown_fields
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
-        """Its name and its user's, whatever the user model calls that; never the secret."""
+        """Return the name of the token and the username field; never the secret."""
         return ["name", f"user__{get_user_model().USERNAME_FIELD}"]
 
     def get_form(self, request: HttpRequest, obj: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """The form, which knows who fills it in."""
+        """Return the form class with the requesting user."""
         made = super().get_form(request, obj, *args, **kwargs)
         return type(made.__name__, (made,), {"by": request.user})
 
-    # Making -----------------------------------------------------------------------------------
+    # Creation ---------------------------------------------------------------------------------
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """The form with one button, since one page follows it; sent again, it makes nothing."""
+        """Show the form with one save button; a form that is submitted again creates nothing."""
         plain = {"show_save_and_add_another": False, "show_save_and_continue": False}
         try:
             return super().add_view(request, form_url, {**plain, **(extra_context or {})})
         except _MadeAlready:
             said = _(
-                "This form was sent before: its token was made then and shown once. If you did "
-                "not copy it, revoke it and make another."
+                "This form was submitted before: its token was created and shown once. If you did "
+                "not copy it, revoke it and create another."
             )
             self.message_user(request, said, messages.WARNING)
             return HttpResponseRedirect(request.get_full_path())
 
     @sensitive_variables("plaintext")
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
-        """Make the token; its plaintext is in memory until the page is sent, and nowhere else.
+        """Create the token; its plaintext is only in memory, until the response is sent.
 
         Raises:
-            _MadeAlready: the form was sent before.
+            _MadeAlready: the form was submitted before.
         """
         data = form.cleaned_data
         if data["once"] and not databases.take(f"token:{data['once']}", seconds=FORM_SECONDS):
@@ -300,7 +301,7 @@ class AccessTokenAdmin(EndingAdmin):
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """The one page that shows the token."""
+        """Return the only page that shows the token."""
         context = {
             **self.admin_site.each_context(request),
             "title": _("Access token"),
@@ -316,21 +317,21 @@ class AccessTokenAdmin(EndingAdmin):
             headers={"Cache-Control": "no-store, private", "Referrer-Policy": "no-referrer"},
         )
 
-    # Revoking ---------------------------------------------------------------------------------
+    # Revocation -------------------------------------------------------------------------------
 
     def end(self, request: HttpRequest, rows: Sequence[AccessToken]) -> None:
-        """Revoke them; saving tells every process once the transaction is through."""
+        """Revoke the tokens; saving notifies every process after the transaction commits."""
         for token in rows:
             token.revoke()
             self._record(AuthEvent.Kind.REVOKE, request, token)
 
     def is_over(self, row: AccessToken) -> bool:
-        """Whether it was revoked; an expired one may be revoked too."""
+        """Return whether the token was revoked; an expired one can be revoked too."""
         return row.revoked_at is not None
 
-    @admin.action(description=_("Revoke the chosen tokens"), permissions=["end"])
+    @admin.action(description=_("Revoke the selected tokens"), permissions=["end"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> None:
-        """End what the chosen tokens open."""
+        """Revoke the selected tokens."""
         n = self.end_and_log(request, list(queryset.select_related("user")))
         text = ngettext("%(n)d token was revoked.", "%(n)d tokens were revoked.", n)
         self.message_user(request, text % {"n": n}, messages.SUCCESS)
@@ -348,27 +349,27 @@ class AccessTokenAdmin(EndingAdmin):
 
     @admin.display(description=_("token"))
     def masked(self, token: AccessToken) -> str:
-        """How it begins and how it ends."""
+        """Return the token with its middle masked."""
         return f"{TOKEN_PREFIX}…{token.hint}"
 
     @admin.display(description=_("scopes"))
     def scope_list(self, token: AccessToken) -> str:
-        """The scopes, as they are written in settings."""
+        """Return the scopes as written in settings."""
         return " ".join(token.scopes) or _now("none")
 
     @admin.display(description=_("servers"))
     def server_list(self, token: AccessToken) -> str:
-        """The servers that it opens."""
+        """Return the servers that the token gives access to."""
         return ", ".join(token.servers) or _now("every server")
 
     @admin.display(description=_("networks"))
     def network_list(self, token: AccessToken) -> str:
-        """Where it may come from."""
+        """Return the networks that requests may come from."""
         return ", ".join(token.networks) or _now("any")
 
     @admin.display(description=_("state"))
     def state(self, token: AccessToken) -> str:
-        """Whether it opens anything, and why not."""
+        """Return whether the token is usable, or why it is not."""
         if token.revoked_at is not None:
             return _now("revoked")
         if not token.user.is_active:
@@ -381,19 +382,19 @@ class AccessTokenAdmin(EndingAdmin):
 
 @admin.register(AuthEvent)
 class AuthEventAdmin(ReadOnlyAdmin):
-    """The security log, to be read; it is pruned by its age alone."""
+    """The security log, read-only; rows are pruned by age alone."""
 
     list_display = ["at", "kind", "username", "client_id", "server", "address"]
     list_filter = ["kind", "at"]
     search_fields = ["username", "client_id", "address"]
     date_hierarchy = "at"
-    # Counting a log of millions for each page is not worth it.
+    # Counting millions of rows for each page is too expensive.
     show_full_result_count = False
 
 
 @admin.register(ExternalIdentity)
 class ExternalIdentityAdmin(ActingAdmin):
-    """Who a subject is: a row lets that subject in as the user, and without one he is nobody."""
+    """The users that act for the subjects of external issuers."""
 
     acts_as = "user"
     list_display = ["subject", "issuer", "user", "created_at", "last_used_at"]
@@ -404,5 +405,5 @@ class ExternalIdentityAdmin(ActingAdmin):
     readonly_fields = ["last_used_at"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Another subject is another row, with a history of its own."""
+        """Make issuer and subject read-only in a row: another subject needs its own row."""
         return [*(["issuer", "subject"] if obj else []), *self.readonly_fields]

@@ -102,7 +102,7 @@ def test_who_may_decide_does(verdict: str, state: str, is_superuser: bool, ada: 
     assert (entry.user, entry.object_id) == (user, str(row.pk))
     # A second time it is too late.
     again = client.post(f"{LIST}{row.pk}/decide/", {"decision": "refuse"}, follow=True)
-    assert "decided before, or it is too late" in again.content.decode()
+    assert "already decided, or has expired" in again.content.decode()
     assert states() == [state]
     assert LogEntry.objects.count() == 1
 
@@ -124,7 +124,7 @@ def test_what_the_caller_decides_is_no_affair_of_staff(ada: Any) -> None:
     _, client = staff(is_superuser=True)
     assert client.post(f"{LIST}{row.pk}/decide/", {"decision": "grant"}).status_code == 403
     answer = act(client, "grant_selected", row)
-    assert "not for you to decide" in answer.content.decode()
+    assert "you may not decide it" in answer.content.decode()
     assert states() == ["pending"]
 
 
@@ -168,8 +168,8 @@ def test_several_are_decided_at_once(action: str, state: str, ada: Any) -> None:
     Approval.objects.filter(pk=rows[2].pk).update(expires_at=Now() - timedelta(seconds=1))
     _, client = staff("decide_approval")
     answer = act(client, action, *rows).content.decode()
-    assert "2 calls were decided." in answer
-    assert "1 was left" in answer
+    assert "The decision was saved for 2 calls." in answer
+    assert "1 call was skipped" in answer
     assert states() == [state, state, "pending"]
     assert LogEntry.objects.count() == 2
 

@@ -54,7 +54,7 @@ def test_calls_are_counted_by_what_became_of_them(shelf_page: str) -> None:
     assert numbers(RANGES["day"]).total.calls == 8
     client = superuser()
     page = text_of(client.get(shelf_page))
-    assert "7 calls, of which 2 failed and 2 were refused" in page
+    assert "7 calls. 2 failed, 2 were refused." in page
     assert "made up" not in page
     assert "theirs" not in page
     assert "theirs" in text_of(client.get(SITE))

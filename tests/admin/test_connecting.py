@@ -63,7 +63,7 @@ def test_a_server_without_an_address_is_told_apart(page: str, settings: Any) -> 
     settings.ROOT_URLCONF = "tests.admin.test_connecting"
     response = superuser().get(page)
     assert response.context["recipes"] == []
-    assert "no fixed address" in text_of(response)
+    assert "no fixed URL" in text_of(response)
 
 
 def test_a_server_that_says_where_it_is_is_believed(rf: Any) -> None:
@@ -94,7 +94,7 @@ def test_an_open_server_asks_for_no_token() -> None:
 def test_a_server_with_oauth_says_that_a_browser_opens() -> None:
     found = {one.host.slug: one for one in recipes(MCPServer("inline", auth=["oauth"]), URL)}
     assert "uthorization" not in found["vscode"].text
-    assert "It opens a browser to sign in." in found["vscode"].notes
+    assert "The client opens a browser to sign in." in found["vscode"].notes
     assert "MCP_TOKEN" in found["curl"].text
 
 
@@ -108,7 +108,7 @@ def test_a_cloud_is_told_that_it_cannot_reach_a_local_address() -> None:
 def test_a_client_of_another_revision_is_told_so(settings: Any) -> None:
     settings.MCP_DJANGO = {"PROTOCOL_VERSIONS": ["2024-11-05"]}
     found = {one.host.slug: one for one in recipes(closed(), URL)}
-    assert any("this site serves 2024-11-05" in note for note in found["curl"].notes)
+    assert any("this server supports 2024-11-05" in note for note in found["curl"].notes)
 
 
 def test_links_carry_what_the_files_would_have() -> None:

@@ -15,7 +15,7 @@ from tests.admin.shelf import shelf
 from tests.admin.staff import superuser
 
 pytestmark = pytest.mark.django_db
-SAID = "Somebody else has changed meanwhile who may use this"
+SAID = "Another user changed the access settings"
 
 
 @pytest.fixture(autouse=True)

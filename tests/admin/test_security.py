@@ -97,7 +97,7 @@ def test_nobody_lets_a_subject_in_as_somebody_who_may_more(client: Client, kind:
     user = whom(kind, by)
     answer = client.post(f"{IDENTITIES}add/", {**FORM, "user": user.pk})
     assert answer.status_code == 200
-    assert "Name a user who may do nothing that you may not do yourself." in (
+    assert "Choose a user who has no more permissions and groups than you have." in (
         answer.content.decode()
     )
     assert not ExternalIdentity.objects.exists()

@@ -100,7 +100,7 @@ def test_a_server_that_code_has_no_more_is_shown_as_such(row: Server) -> None:
     gone = Server.objects.create(name="gone")
     client = superuser()
     assert "not in the code" in client.get(LIST).content.decode()
-    assert "Code has no server of this name" in client.get(page_of(gone)).content.decode()
+    assert "does not have this server any more" in client.get(page_of(gone)).content.decode()
     for page in PAGES.values():
         answer = client.get(reverse(f"admin:mcp_django_server_{page.slug}", args=[gone.pk]))
         assert answer.status_code == 404

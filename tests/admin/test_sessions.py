@@ -117,7 +117,7 @@ def test_what_is_deprecated_is_marked() -> None:
     old = opened("shop/sse", capabilities={"sampling": {}, "roots": {}, "elicitation": {}})
     page = text_of(client.get(f"{LIST}{old.pk}/change/"))
     assert "HTTP+SSE (deprecated)" in page
-    assert "Deprecated by revision 2026-07-28, and still served: roots, sampling" in page
+    assert "Deprecated by revision 2026-07-28, but still supported: roots, sampling" in page
     new = opened(capabilities={"elicitation": {}})
     assert "eprecated" not in text_of(client.get(f"{LIST}{new.pk}/change/"))
 
@@ -152,7 +152,7 @@ def test_what_a_client_says_of_itself_fills_no_page() -> None:
 def test_terminating_ends_it_with_a_line_in_its_history() -> None:
     session, client = opened(), superuser()
     asked = client.get(f"{LIST}{session.pk}/terminate/")
-    assert "begins a new session" in text_of(asked)
+    assert "starts a new session" in text_of(asked)
     assert is_live(session)
     answer = client.post(f"{LIST}{session.pk}/terminate/", follow=True)
     assert "Terminated." in text_of(answer)
@@ -160,7 +160,7 @@ def test_terminating_ends_it_with_a_line_in_its_history() -> None:
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.get_change_message()) == (str(session.pk), "Terminated.")
     again = client.get(f"{LIST}{session.pk}/terminate/")
-    assert "It is over already." in text_of(again)
+    assert "This has already ended." in text_of(again)
     client.post(f"{LIST}{session.pk}/terminate/")
     assert LogEntry.objects.count() == 1
 

@@ -189,7 +189,7 @@ def test_the_list_says_who_runs_what_and_how_far_it_is() -> None:
     said = "ada Robin &lt;b&gt; 7"
     assert f"dust chores {said} working Half of it &lt;b&gt;\\u{{202e}}is&lt;/b&gt; done" in page
     assert f"ask chores {said} waits for answers" in page
-    assert "other chores nobody Robin" in page
+    assert "other chores anonymous Robin" in page
     assert row.pk not in page
 
 
@@ -223,10 +223,10 @@ def test_a_task_whose_worker_is_gone_is_failed_for_whoever_looks() -> None:
 
 def test_the_page_says_whether_somebody_is_at_it() -> None:
     row, client = begun(engine="queue"), superuser()
-    assert "Worker: none has taken it yet" in text_of(client.get(page_of(row)))
+    assert "Worker: not started yet" in text_of(client.get(page_of(row)))
     task_rows.start(row.pk, row.run)
     page = text_of(client.get(page_of(row)))
-    assert "Worker: is at it" in page
+    assert "Worker: running" in page
     assert "Backend: queue" in page
     answered(begun(), "x")
     task_rows.cancel(row)
@@ -305,7 +305,7 @@ def test_an_answer_that_is_an_error_for_the_model_is_said() -> None:
     row = begun()
     assert task_rows.start(row.pk, row.run)
     task_rows.finish(row.pk, row.run, result={"content": [], "isError": True})
-    assert "completed (an error for the model)" in text_of(superuser().get(page_of(row)))
+    assert "completed (with a tool error)" in text_of(superuser().get(page_of(row)))
 
 
 def test_a_task_leads_to_its_tool(chores: MCPServer) -> None:
@@ -379,7 +379,7 @@ def test_cancelling_ends_it_with_a_line_in_its_history() -> None:
     assert status_of(row) == "cancelled"
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.get_change_message()) == (row.pk, "Cancelled.")
-    assert "It is over already." in text_of(client.get(page_of(row, 2)))
+    assert "This has already ended." in text_of(client.get(page_of(row, 2)))
     client.post(page_of(row, 2))
     assert LogEntry.objects.count() == 1
 

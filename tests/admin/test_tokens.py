@@ -226,7 +226,7 @@ def test_revoking_is_told_to_every_process_and_kept_in_the_history(
     token, _ = issued()
     client = superuser()
     page = f"{LIST}{token.pk}/revoke/"
-    assert "refused from now on" in text_of(client.get(page))
+    assert "rejected from now on" in text_of(client.get(page))
     assert told == []
     assert "Revoked." in text_of(client.post(page, follow=True))
     token.refresh_from_db()
@@ -235,7 +235,7 @@ def test_revoking_is_told_to_every_process_and_kept_in_the_history(
     assert LogEntry.objects.get().get_change_message() == "Revoked."
     event = AuthEvent.objects.get()
     assert (event.kind, event.client_id) == ("revoke", f"token:{token.pk}")
-    assert "It is over already." in text_of(client.get(page))
+    assert "This has already ended." in text_of(client.get(page))
 
 
 def test_several_are_revoked_at_once() -> None:
@@ -299,8 +299,8 @@ def test_a_page_that_is_loaded_again_makes_no_second_token() -> None:
     assert len(once) == 1
     plaintext_of(client.post(ADD, form(once=once[0])))
     again = client.post(ADD, form(once=once[0]), follow=True)
-    assert "mcp_" not in again.content.decode().partition("its token was made then")[0][-200:]
-    assert "its token was made then and shown once" in again.content.decode()
+    assert "mcp_" not in again.content.decode().partition("its token was created")[0][-200:]
+    assert "its token was created and shown once" in again.content.decode()
     assert AccessToken.objects.count() == 1
     # Another form makes another one, and one with a mistake in it is not used up.
     (other,) = re.findall(r'name="once" value="([^"]+)"', client.get(ADD).content.decode())

@@ -18,7 +18,7 @@ from tests.admin.staff import staff, superuser
 pytestmark = pytest.mark.django_db
 COMPONENTS, SERVERS = "/admin/mcp_django/component/", "/admin/mcp_django/server/"
 LISTS = pytest.mark.parametrize("page", [COMPONENTS, SERVERS])
-BEHIND, BUTTON = "The rows are behind the code", "Update from code"
+BEHIND, BUTTON = "The rows are out of date", "Update from code"
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_a_list_without_rows_says_what_is_new(page: str) -> None:
 def test_a_list_says_what_is_different(page: str) -> None:
     fall_behind()
     told = text_of(superuser().get(page))
-    expected = "1 new component, 1 changed component and 2 components that are gone."
+    expected = "1 new component, 1 changed component and 2 removed components."
     assert f"{BEHIND}: {expected}" in told
 
 
@@ -82,8 +82,8 @@ def test_the_button_updates_the_rows_and_says_what_it_did(page: str) -> None:
         ("shelf", ADDITION, "Added from code."),
         ("tool clear", ADDITION, "Added from code."),
         ("tool look", CHANGE, "Updated from code."),
-        ("tool sold", CHANGE, "Code has it no more."),
-        ("tool lost", CHANGE, "Code has it no more."),
+        ("tool sold", CHANGE, "Removed from code."),
+        ("tool lost", CHANGE, "Removed from code."),
     }
     row = Component.objects.get(key="clear")
     assert "Added from code." in text_of(client.get(f"{COMPONENTS}{row.pk}/history/"))
@@ -93,7 +93,7 @@ def test_the_button_updates_the_rows_and_says_what_it_did(page: str) -> None:
 def test_the_button_says_that_there_is_nothing_to_do(page: str) -> None:
     sync([shelf])
     told = text_of(superuser().post(f"{page}update/", follow=True))
-    assert "There is nothing to update: the rows say what code says." in told
+    assert "There is nothing to update: the rows match the code." in told
     assert not LogEntry.objects.exists()
 
 
@@ -102,7 +102,7 @@ def test_only_those_who_may_change_the_rows_have_the_button(page: str, name: str
     viewer = staff(f"view_{name}")
     told = text_of(viewer.get(page))
     assert BEHIND in told
-    assert "They are updated by those who may change them." in told
+    assert "Users with the change permission can update them." in told
     assert "/update/" not in viewer.get(page).content.decode()
     assert viewer.post(f"{page}update/").status_code == 403
     assert not Component.objects.exists()

@@ -289,7 +289,7 @@ def test_no_machine_gets_an_account_that_may_more_than_whoever_gives_it(
     address = "/admin/mcp_oauth/clientprofile/"
     form = {"client_id": app.client_id, "allowed_scopes": "[]", "allowed_resources": "[]"}
     refused = client.post(f"{address}add/", {**form, "service_user": root.pk})
-    assert "you may not do yourself" in refused.content.decode()
+    assert "no more permissions and groups" in refused.content.decode()
     assert not ClientProfile.objects.exists()
     assert client.post(f"{address}add/", {**form, "service_user": clerk.pk}).status_code == 302
     profile = ClientProfile.objects.get()

@@ -84,7 +84,7 @@ def test_own_rows_cannot_be_assigned_to_a_user_with_more_permissions(
     allow(clerk, f"change_{row._meta.model_name}")
     answer = client.post(address_of(row), form_of(client, row, user=boss.pk))
     assert answer.status_code == 200
-    assert "Name a user who may do nothing" in str(answer.context["errors"])
+    assert "Choose a user who has no more permissions" in str(answer.context["errors"])
     row.refresh_from_db()
     assert row.user == clerk
 

@@ -1,7 +1,7 @@
 "use strict";
 
-// Draws the tables of the page: what a chart shows is what its table says, and nothing else is
-// loaded. Without this file, or without the library, the tables stay as they are.
+// Draws the tables of the page as charts, from the data in the tables alone. Without this file, or
+// without the library, only the tables are shown.
 (function () {
     const KINDS = {
         stack: { type: "bar", stacked: true, indexAxis: "x" },
@@ -42,7 +42,7 @@
                 backgroundColor: shade,
                 borderColor: kind.type === "bar" ? color(holder, "ground") : shade,
                 borderWidth: kind.type === "bar" ? 1 : 2,
-                // Told apart without color as well.
+                // Lines can be distinguished without color as well.
                 borderDash: kind.type === "line" ? DASHES[number] : [],
                 pointStyle: POINTS[number],
                 spanGaps: false,
@@ -80,7 +80,7 @@
             locale: document.documentElement.lang || undefined,
             responsive: true,
             maintainAspectRatio: false,
-            // Nothing here is easier to read for moving.
+            // Animation does not make the charts easier to read.
             animation: false,
             interaction: { mode: "index", intersect: false, axis: kind.indexAxis },
             scales: { x: x, y: y },
@@ -103,7 +103,7 @@
         canvas.setAttribute("aria-label", holder.dataset.mcpLabel);
         holder.replaceChildren(canvas);
         if (kind.indexAxis === "y") {
-            // A bar for each component, however many there are.
+            // The height fits the number of bars, one for each component.
             holder.style.blockSize = 6 + 2 * rowsOf(table).length + "rem";
         }
         charts.push(new Chart(canvas, {
@@ -127,7 +127,7 @@
         }
         drawAll();
         document.querySelectorAll("[data-mcp-fold]").forEach((one) => one.removeAttribute("open"));
-        // Colors are read once, so another theme means another drawing.
+        // Colors are read when drawing, so draw again when the theme changes.
         matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
         new MutationObserver(drawAll).observe(document.documentElement, {
             attributeFilter: ["data-theme", "class"],

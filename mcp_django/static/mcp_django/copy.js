@@ -1,6 +1,6 @@
 "use strict";
 
-// A button beside each text that is there to be copied. Without this file it is marked by hand.
+// Adds a copy button after each text to be copied. Without JavaScript, users select the text.
 (function () {
     function withButton(text) {
         const button = document.createElement("button");
@@ -14,7 +14,7 @@
                 window.getSelection().selectAllChildren(text);
             });
         });
-        // Said aloud when it changes, for whoever does not see it.
+        // Screen readers announce the changed text.
         button.setAttribute("aria-live", "polite");
         if (text.id) {
             button.setAttribute("aria-describedby", text.id);
@@ -23,7 +23,7 @@
     }
 
     document.addEventListener("DOMContentLoaded", function () {
-        // Browsers offer the clipboard to pages of a secure origin alone.
+        // Browsers provide the clipboard to secure origins only.
         if (navigator.clipboard) {
             document.querySelectorAll("[data-mcp-copy]").forEach(withButton);
         }
