@@ -76,7 +76,7 @@ class Base(_Themed):
         )
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Return nothing: no link prefills a form, and Django does not validate these values."""
+        """Return no data: no link prefills a form, and Django does not validate these values."""
         return {}
 
     def history_view(

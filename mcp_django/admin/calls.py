@@ -196,7 +196,7 @@ class CallAdmin(WithCharts, ReadOnlyAdmin):
         return tasks_of(row) or NONE
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Add the task links if the user may view the task."""
+        """Add the task links if the user may view the task, and an anonymous caller's result."""
         is_shown = request.user.has_perm("mcp_django.view_task")
         if obj is not None and obj.user_key == ANONYMOUS:
             is_shown = is_shown and request.user.has_perm(READ)

@@ -112,7 +112,7 @@ class SessionAdmin(EndingAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the sessions with their numbers of streams and subscriptions, in one query."""
         open_streams = _counted(rows(Stream).filter(state=Stream.State.OPEN))
-        # The client chooses their size, and no column of the list shows them.
+        # The client chooses the size of its capabilities, and no column of the list shows them.
         return (
             rows(Session)
             .defer("capabilities")
@@ -205,7 +205,7 @@ class SessionAdmin(EndingAdmin):
 
 
 def _counted(queryset: QuerySet[Any]) -> Any:
-    """Return the number of rows per session as a subquery: two joins would multiply."""
+    """Return the number of rows per session as a subquery; joins would multiply them."""
     counted = queryset.filter(session=OuterRef("pk")).order_by().values("session")
     return Coalesce(Subquery(counted.annotate(n=Count("pk")).values("n")), 0)
 

@@ -99,7 +99,7 @@ def _counted(components: Sequence[Component], since: datetime) -> dict[Key, tupl
 def _latest(
     components: Sequence[Component], counted: Container[Key], since: datetime
 ) -> dict[Key, datetime]:
-    """Return when the ``SAMPLE``-th latest call of each component was, if it has so many."""
+    """Return when the ``SAMPLE``-th latest call of each component was, if there is one."""
     if router.db_for_read(Call) != router.db_for_read(Component):
         # One query cannot read two databases.
         return {}
@@ -241,7 +241,7 @@ BYTES = Scale(10, decades=7)
 # The numbers of the charts. A page takes at most five queries: two for the start time, one over
 # time, two by component.
 
-# Only so many of the newest calls are counted, so that a page loads within seconds on any database.
+# Only this many of the newest calls are counted, so that a page loads within seconds.
 MAX_CALLS = 100_000
 MAX_COMPONENTS = 20
 
@@ -406,7 +406,7 @@ def _over_time(
     steps = [since + number * span.step for number in range(int(span.length / span.step))]
     # Steps before the cut are left out: their calls were not counted, which is not zero calls.
     points = {at: Point(at=at) for at in steps if cut is None or at + span.step > cut}
-    # In UTC, which no database needs time zone tables for.
+    # In UTC, for which no database needs time zone tables.
     zone = UTC if settings.USE_TZ else None
     found = (
         calls.annotate(
@@ -463,9 +463,9 @@ def _floor(moment: datetime, step: timedelta) -> datetime:
 Name = tuple[str, str]
 """The kind and the key of a component."""
 
-# Invalid arguments are read from so many of the newest calls.
+# Invalid arguments are read from at most this many calls, the newest.
 MAX_INVALID = 5_000
-# The error rate of fewer calls means nothing.
+# The error rate of fewer calls is not meaningful.
 MIN_CALLS = 5
 SHOWN = 20
 

@@ -62,7 +62,7 @@ def _asked_for() -> Iterator[str]:
 
 
 class LabeledDateTime(AdminSplitDateTime):
-    """A date and time widget with an accessible name on each input; Django has only text."""
+    """A date and time widget that labels both inputs; Django only shows text beside them."""
 
     def __init__(self, attrs: Any = None) -> None:
         super().__init__(attrs)
@@ -394,7 +394,7 @@ class AuthEventAdmin(ReadOnlyAdmin):
 
 @admin.register(ExternalIdentity)
 class ExternalIdentityAdmin(ActingAdmin):
-    """The users that act for the subjects of external issuers."""
+    """The user of this site as whom each subject of an external issuer acts."""
 
     acts_as = "user"
     list_display = ["subject", "issuer", "user", "created_at", "last_used_at"]

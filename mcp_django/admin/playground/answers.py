@@ -91,7 +91,7 @@ def answer_of(trial: Trial, came: Round, keeper: Keeper) -> Answer:
 
 
 def note_of(message: Wire) -> Note:
-    """Return a notification as text."""
+    """Return a notification as a ``Note``."""
     params = message.get("params") or {}
     if message.get("method") == "notifications/progress":
         total = f" / {params['total']:g}" if "total" in params else ""

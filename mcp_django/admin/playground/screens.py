@@ -48,7 +48,7 @@ def choosing(
     problem: str = "",
     status: int = 200,
 ) -> HttpResponseBase:
-    """Show the components that the caller can use; none of them with a problem."""
+    """Show the components that the caller can use, or none and the problem."""
     revision = revision_named(visit.server.protocol_versions, chosen.get("revision", ""))
     found = {} if problem else shown_components(visit.server.offered, caller, chosen.get("q", ""))
     groups = [
@@ -107,7 +107,7 @@ def asking(
     *,
     url: str = "",
 ) -> HttpResponseBase:
-    """Show client requests as a second form; ``url`` is the page of the task, if it is one."""
+    """Show client requests as a second form; ``url`` is the page of their task, if any."""
     context = {
         "is_of_task": state.step == FOLLOW,
         "task_url": url,
