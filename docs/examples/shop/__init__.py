@@ -1,1 +1,1 @@
-"""The shop that the examples of the documentation belong to."""
+"""The example app of the documentation: a shop."""
