@@ -13,7 +13,7 @@ class OrderAdmin(admin.ModelAdmin):
     fields = ["status", "note"]
     actions = ["ship"]
 
-    @admin.action(description="Ship the chosen orders", permissions=["change"])
+    @admin.action(description="Ship the selected orders", permissions=["change"])
     def ship(self, request: HttpRequest, queryset: QuerySet[Order]) -> None:
         number = queryset.filter(status="paid").update(status="shipped")
         self.message_user(request, f"{number} shipped.", messages.SUCCESS)
