@@ -6,6 +6,7 @@ The tests are read as source, not collected: the answer is the same when only a 
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 LEDGER = TESTS / "spec" / "requirements.toml"
+PROTOCOL_PAGE = TESTS.parent / "docs" / "protocol.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,8 @@ class Requirement:
     level: str
     text: str
     status: str
+    explained: str = ""
+    """The topic of docs/protocol.md that states the choice; empty where there is none."""
 
     @property
     def prefix(self) -> str:
@@ -43,7 +47,7 @@ class Requirement:
 
     @property
     def is_declined(self) -> bool:
-        """Whether docs/protocol.md has to say why not."""
+        """Whether docs/protocol.md has to explain why it is not served."""
         return self.status.startswith("declined")
 
 
@@ -66,9 +70,17 @@ def requirements() -> dict[str, Requirement]:
             level=entry["level"],
             text=entry["text"],
             status=entry["status"],
+            explained=entry.get("explained", ""),
         )
         for name, entry in entries.items()
     }
+
+
+@cache
+def explained_topics() -> list[str]:
+    """Return the topics in bold that begin the entries of docs/protocol.md, in order."""
+    page = PROTOCOL_PAGE.read_text(encoding="utf-8")
+    return re.findall(r"^- \*\*(.+?)\.\*\* ", page, re.MULTILINE)
 
 
 @cache
