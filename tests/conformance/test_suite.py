@@ -46,23 +46,23 @@ RAW = {
 
 BOTH_ERAS = ("2025-11-25", "2026-07-28")
 WAYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "lane on uvicorn": ((), REVISIONS),
+    "fast handler on uvicorn": ((), REVISIONS),
     "raw on uvicorn": (("--mount", "raw"), BOTH_ERAS),
     "view on uvicorn": (("--mount", "view"), BOTH_ERAS),
-    "lane on daphne": (("--server", "daphne"), BOTH_ERAS),
-    "lane on granian": (("--server", "granian"), BOTH_ERAS),
-    "lane on uvicorn, PostgreSQL and Redis": (("--shared",), ("2025-11-25",)),
-    "lane on uvicorn, four workers": (("--workers", "4"), REVISIONS),
+    "fast handler on daphne": (("--server", "daphne"), BOTH_ERAS),
+    "fast handler on granian": (("--server", "granian"), BOTH_ERAS),
+    "fast handler on uvicorn, PostgreSQL and Redis": (("--shared",), ("2025-11-25",)),
+    "fast handler on uvicorn, four workers": (("--workers", "4"), REVISIONS),
 }
 # Asked for everything at once as well: with tasks in the process itself, and in others.
 BARE = (
-    "lane on uvicorn",
-    "lane on uvicorn, PostgreSQL and Redis",
-    "lane on uvicorn, four workers",
+    "fast handler on uvicorn",
+    "fast handler on uvicorn, PostgreSQL and Redis",
+    "fast handler on uvicorn, four workers",
 )
 # The suite says itself that it does not look: it is to be written anew.
 SKIPPED = {"tasks-status-notifications"}
-SHARED = {"lane on uvicorn, PostgreSQL and Redis", "lane on uvicorn, four workers"}
+SHARED = {"fast handler on uvicorn, PostgreSQL and Redis", "fast handler on uvicorn, four workers"}
 
 pytestmark = [
     pytest.mark.requires("node", "conformance"),
