@@ -1,1 +1,1 @@
-"""What a developer declares and works with: components, their context, questions, registries."""
+"""The developer's API: components, the context, client requests, and the component registry."""

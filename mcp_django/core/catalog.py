@@ -1,9 +1,10 @@
 """The catalog of a server: what code declares, with the site owner's overrides applied.
 
-A ``Collection`` holds what code declares. The site owner adds to that and restricts it in the
-admin (``mcp_django.overrides``); the result is ``Offered``, from which callers are served. It is
-a snapshot: code that took one goes on with it, however the registry or the rows change meanwhile.
-``Server`` is what the runtime asks of the server that they belong to.
+A ``Collection`` contains the components that code declares. In the admin the site owner adds
+components and overrides declared ones (``mcp_django.overrides``); the result is ``Offered``, from
+which callers are served. It is an immutable snapshot: code that uses one is not affected by later
+changes of the registry or the override rows. ``Server`` is the interface that the runtime
+requires of a server.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from mcp_django.exceptions import AlreadyRegistered, NotRegistered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
-    """The components of a server by kind and name, and what its owner says of the whole server.
+    """The catalog: the components of a server by kind and name, and the overrides of the server.
 
-    ``guards`` are permissions beside the server's own. ``title`` and ``instructions`` are empty
-    where they are as in code.
+    ``guards`` are permissions required in addition to the server's own. ``title`` and
+    ``instructions`` are empty unless they are overridden.
     """
 
     tools: Mapping[str, Tool]
@@ -42,22 +43,22 @@ class Offered:
     prompts: Mapping[str, Prompt]
     completions: Mapping[tuple[str, str, str], Completion]
     available: Offered | None = field(default=None, repr=False, compare=False)
-    """What there is before it is narrowed, if that is more."""
+    """The catalog without overrides, if it contains more components."""
     is_guarded: bool = False
-    """Whether any component asks for a permission."""
+    """Whether any component requires a permission."""
     is_enabled: bool = True
     guards: tuple[Any, ...] = ()
     rates: tuple[Rate, ...] = ()
     title: str = ""
     instructions: str = ""
     tables: Mapping[str, Mapping[str, Any]] = field(init=False, repr=False, compare=False)
-    """The four tables by the kind of component."""
+    """The four mappings above, by the kind of component."""
     skills: Skills = field(init=False, repr=False, compare=False)
     """The skills among the resources."""
     former: Mapping[tuple[str, str], Component] = field(init=False, repr=False, compare=False)
-    """What answers to a former name, by kind and that name."""
+    """Components by kind and alias (a former name)."""
     embeds: bool = field(init=False, repr=False, compare=False)
-    """Whether a tool or a prompt says that it puts contents of resources into its answers."""
+    """Whether a tool or a prompt declares that it embeds resource contents in its results."""
 
     def __post_init__(self) -> None:
         tables = {
@@ -78,34 +79,34 @@ class Offered:
             yield from table.values()
 
     def find_tool(self, name: str) -> Tool | None:
-        """The tool that answers to a name, its own or a former one."""
+        """Return the tool with this name or alias."""
         return self.tools.get(name) or self._formerly("tool", name)
 
     def find_prompt(self, name: str) -> Prompt | None:
-        """The prompt that answers to a name, its own or a former one."""
+        """Return the prompt with this name or alias."""
         return self.prompts.get(name) or self._formerly("prompt", name)
 
     def find_template(self, template: str) -> ResourceTemplate | None:
-        """The resource template that is written so, or was formerly."""
+        """Return the resource template with this URI template or alias."""
         return self.templates.get(template) or self._formerly("resource template", template)
 
     def _formerly(self, kind: str, name: str) -> Any:
         found = self.former.get((kind, name))
         every = self.available or self
-        # What is switched off still has its name.
+        # A disabled component keeps its name.
         return None if found is None or name in every.tables[kind] else found
 
     def readable(self) -> Iterator[ReadableComponent]:
-        """What ``find_resource`` may find."""
+        """Yield the resources and templates that ``find_resource`` searches."""
         yield from self.resources.values()
         yield from self.templates.values()
 
     def find_resource(self, uri: str) -> tuple[ReadableComponent, dict[str, str]] | None:
-        """The resource that answers for a URI, with the template's variables.
+        """Return the resource or template that serves a URI, with the template's variables.
 
-        A fixed resource beats a template and the most specific template wins (RSC-12). What is
-        switched off still has its URIs: else a template beside it would answer for them, which
-        perhaps lets in more people.
+        A fixed resource takes precedence over a template, and the most specific template wins. A
+        disabled component keeps its URIs: otherwise another template that matches them would serve
+        them, perhaps with a weaker permission.
         """
         every = self.available or self
         found = _find(uri, every.resources, every.templates, every.former)
@@ -122,7 +123,7 @@ def _find(
     templates: Mapping[str, ResourceTemplate],
     former: Mapping[tuple[str, str], Any],
 ) -> tuple[ReadableComponent, dict[str, str]] | None:
-    """The one of these that answers for a URI, with the template's variables."""
+    """Return the resource or template that matches a URI, with the template's variables."""
     resource = resources.get(uri) or former.get(("resource", uri))
     if resource is not None:
         return resource, {}
@@ -142,10 +143,10 @@ def _find(
 
 
 class Collection:
-    """What code declares of one server: its components, by kind and name."""
+    """The components of one server that code declares, by kind and name."""
 
     name = "default"
-    """What the server is called, in the addresses that are made of it."""
+    """The server's name, which is part of generated URIs."""
 
     def __init__(self) -> None:
         self.tools: dict[str, Tool] = {}
@@ -155,31 +156,31 @@ class Collection:
         self.completions: dict[tuple[str, str, str], Completion] = {}
         self._former: dict[tuple[str, str], Component] = {}
         self.generation = 0
-        """Counts what was added and taken away, for who keeps something made of the tables."""
+        """Incremented by each change, so that caches derived from the tables can detect it."""
 
     def add(self, component: Component) -> None:
-        """Offer a component; with a tool comes the page of its view.
+        """Register a component; for a tool with an MCP App, register the app page too.
 
         Raises:
-            AlreadyRegistered: one of this kind and name is offered, or answers to the name.
+            AlreadyRegistered: a component of this kind has the same name or alias.
         """
         if isinstance(component, Tool) and component.ui is not None:
             component = replace(component, ui=component.ui.on(self.name, component.name))
         table = self._table(component)
         if component.key in table:
             raise AlreadyRegistered(
-                f"There is a {component.kind} {component.key!r} already, from "
-                f"{table[component.key].origin}, and now another from {component.origin}; give one "
-                "of them another name (a class of a model has name and plural for it), or "
-                "unregister the first."
+                f"The {component.kind} {component.key!r} is already registered, from "
+                f"{table[component.key].origin}, and {component.origin} declares another one. "
+                "Rename one of them (in a ModelTools class, set name and plural), or unregister "
+                "the first."
             )
         for name in (component.key, *component.aliases):
             other = self.answering(component.kind, name)
             if other is not None:
                 raise AlreadyRegistered(
-                    f"The {other} from {other.origin} answers to {name!r} already, and the "
-                    f"{component} from {component.origin} would as well; give it another name, or "
-                    "take the name out of aliases=."
+                    f"The {other} from {other.origin} already has the name or alias {name!r}, "
+                    f"which the {component} from {component.origin} also declares. Rename one of "
+                    "them, or remove the name from aliases=."
                 )
         table[component.key] = component
         for alias in component.aliases:
@@ -190,43 +191,45 @@ class Collection:
             self.add(page)
 
     def answering(self, kind: str, name: str) -> Component | None:
-        """The component of a kind that has a name or address, or had it formerly."""
+        """Return the component of a kind with this name, URI or alias."""
         found: Component | None = self._tables().get(kind, {}).get(name)
         return found or self._former.get((kind, name))
 
     def addresses_of(self, uri: str) -> Iterator[str]:
-        """A URI, and those at which the same resource is read by its former addresses."""
+        """Yield a URI and the former URIs (aliases) of the same resource."""
         yield uri
         if (resource := self.resources.get(uri)) is not None:
             yield from resource.aliases
         for template in self.templates.values():
             values = template.template.match(uri) if template.former else None
             for former in template.former if values is not None else ():
-                # A value that a former template cannot say was not at any former address.
+                # If a former template cannot express the values, the resource had no such URI.
                 with suppress(ValueError):
                     yield former.expand(values or {})
 
     def add_completion(self, completion: Completion) -> None:
-        """Suggest values for an argument.
+        """Register a completion, which suggests values for an argument.
 
         Raises:
-            AlreadyRegistered: something suggests values for it already.
+            AlreadyRegistered: the argument already has a completion.
         """
         key = (completion.kind, completion.key, completion.argument)
         if key in self.completions:
-            raise AlreadyRegistered(f"{key[0]} {key[1]!r} completes {key[2]!r} already.")
+            raise AlreadyRegistered(
+                f"The argument {key[2]!r} of {key[0]} {key[1]!r} already has a completion."
+            )
         self.completions[key] = completion
         self.generation += 1
 
     def unregister(self, target: Callable[..., Any] | Component) -> None:
-        """Take a component away, given itself or its function, with its completions.
+        """Unregister a component, given itself or its function, and its completions.
 
         Raises:
-            NotRegistered: it is not offered.
+            NotRegistered: it is not registered.
         """
         found = [c for c in self if _is_meant(c, target)]
         if not found:
-            raise NotRegistered(f"{target!r} is not registered here.")
+            raise NotRegistered(f"{target!r} is not registered on this server.")
         self.generation += 1
         tools = {c.name for c in found if isinstance(c, Tool)}
         for component in [*found, *(c for c in self.pages if c.tool in tools and c not in found)]:
@@ -244,7 +247,7 @@ class Collection:
 
     @property
     def pages(self) -> list[UIResource]:
-        """The pages of the views that tools declare."""
+        """The MCP App pages that tools declare."""
         return [one for one in self.resources.values() if isinstance(one, UIResource)]
 
     def _table(self, component: Component) -> dict[str, Any]:
@@ -261,10 +264,10 @@ class Collection:
 
 def _is_meant(component: Component, target: Callable[..., Any] | Component) -> bool:
     if isinstance(target, Component):
-        # A tool with a view is kept with the address of that, which is another object.
+        # ``add`` stores a copy of a tool with an MCP App, which has the URI of the app page.
         same = component.function is target.function and component.key == target.key
         return component is target or (same and component.kind == target.kind)
-    # Equal, not identical: each look at a bound method makes a new object.
+    # Equal, not identical: each access to a bound method creates a new object.
     return bool(component.callable == target)
 
 
@@ -272,7 +275,7 @@ def _is_meant(component: Component, target: Callable[..., Any] | Component) -> b
 
 
 class Server(Protocol):
-    """The components of a server and what it says of itself.
+    """The interface of a server that the runtime uses.
 
     ``mcp_django.server.MCPServer`` implements it.
     """
@@ -280,34 +283,34 @@ class Server(Protocol):
     name: str
     permission: Any
     scopes: tuple[str, ...]
-    """What an OAuth token needs for whatever it does here."""
+    """The scopes that an OAuth token needs for any request to this server."""
     resource_url: str
-    """The URL that tokens are issued for; empty where the URLconf has it."""
+    """The URL that tokens are issued for; empty: derived from the URLconf."""
     upstream: str
-    """The provider that a token for it stands on; empty for none."""
+    """The upstream provider that users must connect before a token is issued; empty: none."""
 
     @property
     def namespace(self) -> str:
-        """The namespace of its URLs."""
+        """The URL namespace."""
 
     @property
     def itself(self) -> Server:
-        """The server as its code knows it, where something else stands before it."""
+        """The server that code declares, also when called on a wrapper of it."""
 
     @property
     def rates(self) -> tuple[Rate, ...]:
-        """How often anything of it may be used."""
+        """The rate limits of the whole server."""
 
     @property
     def log_arguments(self) -> bool:
-        """Whether the call log gets the values of arguments."""
+        """Whether the call log contains the values of arguments."""
 
     @property
     def offered(self) -> Offered:
-        """What it offers: what code declares, as its owner narrowed it."""
+        """The catalog: what code declares, with the site owner's overrides applied."""
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """See that ``offered`` is not older than a second, or of this moment for a list."""
+        """Reload overrides: ``offered`` is at most one second old, and current for a list."""
 
     @property
     def auth(self) -> tuple[str, ...]:
@@ -315,18 +318,18 @@ class Server(Protocol):
 
     @property
     def instructions(self) -> str:
-        """What a model should know of the server."""
+        """The instructions that models get for the server."""
 
     @property
     def protocol_versions(self) -> tuple[str, ...]:
-        """The revisions served."""
+        """The protocol revisions that the server supports."""
 
     @property
     def page_size(self) -> int:
-        """Entries per page of a list."""
+        """The number of entries per page of a list."""
 
     def identity(self) -> dict[str, Any]:
-        """Name, version and the rest of ``serverInfo``."""
+        """Return ``serverInfo``: name, version and the optional members."""
 
     def read_resource(self, incoming: Any, uri: str, interaction: Any) -> Any:
-        """Read a resource on behalf of a running call, whose questions it may go on with."""
+        """Read a resource for a running call, as part of the same interaction."""

@@ -1,7 +1,7 @@
-"""What tools, resources and prompts have in common: ``Component`` and the function it calls.
+"""``Component``, the base class of tools, resources and prompts, and ``ComponentFunction``.
 
 The developer's function is inspected once, when it is registered. Prompts and completions are
-here too.
+also defined here.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ _EMBEDDED = "EmbeddedResource"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentFunction:
-    """A function with what the runtime has to know to call it."""
+    """The developer's function, with the information that the runtime needs to call it."""
 
     function: Callable[..., Any]
     is_async: bool
     context_parameter: str | None
     returns: Any = None
     asks: bool = False
-    """Whether its own code names one of the context's questions; what it calls is not looked at."""
+    """Whether its own code names one of the context's client requests; functions it calls are not
+    inspected."""
     embeds: bool = False
     """Whether its own code or its return type names ``EmbeddedResource``."""
 
     def bind(self, arguments: dict[str, Any], context: Context) -> functools.partial[Any]:
-        """The call that is left to make: arguments are by name, the context is put in."""
+        """Return the call as a partial, given arguments by name; the context is added."""
         named = dict(arguments)
         if self.context_parameter is not None:
             named[self.context_parameter] = context
@@ -55,12 +56,12 @@ class ComponentFunction:
 
     @property
     def internal_parameters(self) -> frozenset[str]:
-        """Parameters that are filled in by the runtime and invisible to clients."""
+        """The parameters that the runtime fills in and that clients do not see."""
         return frozenset([self.context_parameter] if self.context_parameter else [])
 
     @property
     def name(self) -> str:
-        """The function's own name."""
+        """The name of the function."""
         return _function_name(self.function)
 
     @property
@@ -70,10 +71,11 @@ class ComponentFunction:
 
 
 def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
-    """Look at a function or another callable that is about to be registered.
+    """Return the ``ComponentFunction`` of a function or another callable.
 
     Raises:
-        ImproperlyConfigured: it is no callable, or asks for more than one ``Context``.
+        ImproperlyConfigured: it is not a callable, is a class, has several ``Context`` parameters,
+            or has a parameter ``ctx`` without an annotation.
     """
     if not callable(function):
         raise ImproperlyConfigured(f"{function!r} is not callable; register a function.")
@@ -85,13 +87,13 @@ def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
     contexts = _context_parameters(function)
     if len(contexts) > 1:
         raise ImproperlyConfigured(
-            f"{_function_name(function)}() takes {len(contexts)} parameters annotated as Context "
+            f"{_function_name(function)}() has {len(contexts)} parameters annotated as Context "
             f"({', '.join(contexts)}); keep one."
         )
     if not contexts and _has_bare_context(function):
         raise ImproperlyConfigured(
-            f"{_function_name(function)}() takes ctx without an annotation, so clients would have "
-            "to pass it; write ctx: Context."
+            f"{_function_name(function)}() has a parameter ctx without an annotation, so clients "
+            "would have to pass it; write ctx: Context."
         )
     names, returns = set(_names(function)), return_annotation(function)
     return ComponentFunction(
@@ -105,7 +107,7 @@ def inspect_function(function: Callable[..., Any]) -> ComponentFunction:
 
 
 def _function_name(function: Callable[..., Any]) -> str:
-    """A callable's name, also for partial objects and instances with ``__call__``."""
+    """Return a callable's name, also for partial objects and instances with ``__call__``."""
     target = _unwrapped(function)
     return getattr(target, "__name__", type(target).__name__)
 
@@ -117,7 +119,7 @@ def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _names(function: Callable[..., Any]) -> Iterator[str]:
-    """The names of globals and attributes in a function's code and in what is defined within."""
+    """Yield the global and attribute names in the code of a function and its nested functions."""
     target: Any = inspect.unwrap(_unwrapped(function))
     code = getattr(target, "__code__", None) or getattr(target.__call__, "__code__", None)
     pending = [code]
@@ -125,7 +127,7 @@ def _names(function: Callable[..., Any]) -> Iterator[str]:
         code = pending.pop()
         if isinstance(code, CodeType):
             yield from code.co_names
-            # Lambdas and helpers; up to Python 3.11 each comprehension, too.
+            # Nested functions and lambdas; up to Python 3.11 comprehensions, too.
             pending.extend(code.co_consts)
 
 
@@ -155,14 +157,14 @@ def _has_bare_context(function: Callable[..., Any]) -> bool:
 
 
 def _is_context(hint: Any) -> bool:
-    """Whether a parameter asks for the context, ``Context | None`` among the ways to say so."""
+    """Return whether a type hint is ``Context`` or a union of it with ``None``."""
     alternatives = [one for one in get_args(hint) if one is not type(None)] or [hint]
     return all(isinstance(one, type) and issubclass(one, Context) for one in alternatives)
 
 
 # Component ----------------------------------------------------------------------------------------
 
-# RFC 6749, section 3.3: a scope travels in a list that spaces separate, within quotes.
+# RFC 6749, section 3.3: scopes are sent as a list separated by spaces, within quotes.
 SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 
@@ -170,15 +172,15 @@ SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 class Component:
     """A declared tool, resource, resource template or prompt.
 
-    ``permission`` and ``scopes`` narrow what its server lets in (execution.policy reads them);
-    ``atomic`` opens a transaction around the function (``None``: as ``ATOMIC_REQUESTS`` says);
-    ``timeout`` is in seconds. ``needs`` names what the client must have declared before anything
-    runs (``ctx.supports`` has the names). ``read_only`` says that the function changes nothing, and
-    unless ``enforce`` is off the runtime sees to it. ``rates`` say how often it may be used;
-    ``log_arguments`` puts the values of its arguments into the call log (``None``: as its server
-    says), but for those named by ``sensitive``. ``aliases`` are former names (addresses, of what is
-    read by URI): it answers to them and is listed under its own. ``kind`` is the specification's
-    word for it.
+    ``permission`` and ``scopes`` are required in addition to those of the server
+    (``execution.policy`` checks them). ``atomic`` opens a transaction around the function
+    (``None``: as ``ATOMIC_REQUESTS``). ``timeout`` is in seconds. ``needs`` names the capabilities
+    that the client must have declared before anything runs (``ctx.supports`` lists the names).
+    ``read_only`` declares that the function changes nothing; the runtime enforces it unless
+    ``enforce`` is false. ``rates`` are its rate limits. ``log_arguments`` adds the values of its
+    arguments to the call log (``None``: as its server), except those named in ``sensitive``.
+    ``aliases`` are former names, or former URIs of resources and templates: they can still be
+    used, but are not listed. ``kind`` is the specification's term for it.
     """
 
     kind: ClassVar[str]
@@ -215,16 +217,17 @@ class Component:
         for scope in self.scopes:
             self.require(
                 bool(SCOPE.fullmatch(str(scope))),
-                f"{scope!r} is no scope; write printable ASCII without spaces, quotes and \\.",
+                f"{scope!r} is not a valid scope; write printable ASCII without spaces, quotes "
+                "and \\.",
             )
         for number, alias in enumerate(self.aliases):
             self.require(
                 bool(alias) and str(alias) == alias,
-                f"aliases has {alias!r}; write each former name as a text.",
+                f"aliases contains {alias!r}; write each former name as a non-empty string.",
             )
             self.require(
                 alias != self.key and alias not in self.aliases[:number],
-                f"aliases has {alias!r}, which is its name already; leave it out.",
+                f"aliases contains {alias!r}, which is its name or is repeated; remove it.",
             )
         for option, value in (("read_only", self.read_only or False), ("enforce", self.enforce)):
             self.require(isinstance(value, bool), f"{option} is {value!r}; write True or False.")
@@ -235,18 +238,19 @@ class Component:
                 raise ImproperlyConfigured(f"{self}: needs: {exc}.") from None
         self.require(
             not self.needs or self.function.context_parameter is not None,
-            "it needs something of the client and cannot ask: give it a parameter ctx: Context.",
+            "needs is set, but the function cannot send requests to the client; add a parameter "
+            "ctx: Context.",
         )
         self.require(
             self.timeout is None or self.timeout > 0,
-            f"timeout={self.timeout} leaves no time; give seconds, or leave it out.",
+            f"timeout is {self.timeout}; write a positive number of seconds, or leave it out.",
         )
 
     def require(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001
-        """Refuse a declaration that cannot work, naming the component.
+        """Raise an error that names the component unless a condition is true.
 
         Raises:
-            ImproperlyConfigured: it does not hold.
+            ImproperlyConfigured: the condition is false.
         """
         if not holds:
             raise ImproperlyConfigured(f"{self}: {otherwise}")
@@ -256,22 +260,22 @@ class Component:
 
     @property
     def key(self) -> str:
-        """What identifies the component among those of its kind on a server."""
+        """The identifier of the component, unique per kind and server."""
         return self.name
 
     @property
     def is_governed(self) -> bool:
-        """Whether its database work is limited and kept from writing (execution.query_limits)."""
+        """Whether the read-only limits apply to its queries (``execution.query_limits``)."""
         return bool(self.read_only) and self.enforce
 
     @property
     def callable(self) -> Callable[..., Any]:
-        """The developer's own function."""
+        """The developer's function."""
         return self.function.function
 
     @property
     def origin(self) -> str:
-        """Where it comes from, in words: a module, or the class that it was generated for."""
+        """Where it is declared: a module, or the declaration that it was generated from."""
         declaration = getattr(self.callable, "declared_by", None)
         return str(declaration or self.callable.__module__)
 
@@ -281,7 +285,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptArgument:
-    """One argument of a prompt, for the form that a host shows."""
+    """One argument of a prompt, as ``prompts/list`` describes it."""
 
     name: str
     schema: Mapping[str, Any]
@@ -290,9 +294,9 @@ class PromptArgument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt(Component):
-    """Messages that a person picks and a function or a Django template writes.
+    """A prompt: messages that the user selects and a function or a Django template generates.
 
-    With ``template`` the function returns that Django template's context.
+    With ``template`` the function returns the context of that Django template.
     """
 
     kind: ClassVar[str] = "prompt"
@@ -313,10 +317,11 @@ class Prompt(Component):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """Suggests values for one argument of one prompt or template.
+    """A completion: suggests values for one argument of a prompt or resource template.
 
-    The function takes the typed ``value`` first; a ``Context`` and parameters named like other
-    arguments (the values chosen so far) are optional. It returns strings, most relevant first.
+    The function takes the typed ``value`` as its first parameter; a ``Context`` and parameters
+    named like other arguments (the values chosen so far) are optional. It returns strings, most
+    relevant first.
     """
 
     kind: Literal["prompt", "resource template"]

@@ -1,11 +1,11 @@
-"""``Context``: what a tool, resource or prompt knows of the call it serves.
+"""``Context``: the request context of a running tool, resource or prompt.
 
-A component asks for it by annotation (``def tool(ctx: Context, …)``); clients never see the
-parameter. The context knows no transport: it speaks to the client through ``ClientPort``.
+A component requests it by annotation (``def tool(ctx: Context, …)``); clients never see the
+parameter. The context does not depend on the transport: it sends messages through ``ClientPort``.
 
-Questions to the client (``ctx.elicit`` and the like) are answered by replay. A question without
-an answer ends the run of the function with ``InputRequired``; the runtime gets the answer and
-runs the function again, from its beginning.
+Client requests (``ctx.elicit`` and others) are answered by replay. A question without an answer
+ends the run of the function with ``InputRequired``; the runtime gets the answer and runs the
+function again from the beginning.
 """
 
 from __future__ import annotations
@@ -41,82 +41,83 @@ if TYPE_CHECKING:
     from mcp_django.protocol.content import ResourceContents
 
 
-# Questions of a running call ----------------------------------------------------------------------
+# Client requests of a running call ----------------------------------------------------------------
 
 
 class Asker(Protocol):
-    """Whom the running call may ask."""
+    """Sends the questions of a running call to the client."""
 
     @property
     def interaction_id(self) -> str:
-        """The same in every round."""
+        """The id of the interaction, the same in every round."""
 
     def supports(self, name: str) -> bool:
-        """Whether the client declared it."""
+        """Return whether the client declared this capability."""
 
     def ask(self, questions: Sequence[Question]) -> tuple[Any, ...]:
-        """The answers, or ``InputRequired``."""
+        """Return the answers, or raise ``InputRequired``."""
 
 
 class _Nobody:
-    """Nobody can be asked: outside of a call, or in one whose answer cannot be a question."""
+    """The asker where no client can be asked: outside of a call, or in a completion."""
 
     interaction_id = ""
 
     def supports(self, name: str) -> bool:
-        """Whether the client declared it: there is none."""
+        """Return ``False``."""
         return False
 
     def ask(self, questions: Sequence[Question]) -> tuple[Any, ...]:
-        """Refuse.
+        """Raise an error.
 
         Raises:
             ElicitationUnavailable: always.
         """
         raise ElicitationUnavailable(
-            "Nobody can be asked here: only a tool, a resource that is read and a prompt may ask.",
+            "Client requests are not available here; only tools, resources and prompts can "
+            "send them.",
             data={"requiredCapabilities": requirement(one.needs for one in questions)},
         )
 
 
 class _Asking:
-    """What a ``Context`` can ask; every method has an ``a`` twin for async code."""
+    """The client requests of ``Context``; each method has an async variant with prefix ``a``."""
 
     _asker: Asker
 
     @property
     def request(self) -> HttpRequest | None:
-        """The HTTP request that carries the call, ``None`` where there is none."""
+        """The HTTP request of the call, ``None`` without HTTP."""
         return None
 
     @property
     def interaction_id(self) -> str:
-        """The same in every round of this interaction, and of no other.
+        """The id of the interaction: unique, and the same in every round.
 
-        What must happen once is stored under it: a retry then finds that it happened (MRT-6).
-        ``mcp_django.auth.pages.belongs_to`` tells whose it is.
+        Store side effects that must happen only once under it, so that a repeated run of the
+        function detects them. ``mcp_django.auth.pages.belongs_to`` checks its owner.
         """
         return self._asker.interaction_id
 
     def supports(self, name: str) -> bool:
-        """Whether the client can be asked: ``elicitation``, ``elicitation.url``, ``sampling``,
-        ``sampling.tools`` or ``roots``.
+        """Return whether the client has a capability: ``elicitation``, ``elicitation.url``,
+        ``sampling``, ``sampling.tools`` or ``roots``.
 
         Raises:
-            ValueError: there is no such thing to ask for.
+            ValueError: the name is not one of these.
         """
         check_askable(name)
         return self._asker.supports(name)
 
     def ask(self, *questions: Question) -> tuple[Any, ...]:
-        """The answers to several questions, asked in one round.
+        """Ask several questions in one round and return the answers.
 
-        A question without an answer ends this run of the function; it runs again from its
-        beginning once the answer is there. So: read before the question, write after it.
+        A question without an answer ends this run of the function; it runs again from the
+        beginning when the answer arrives. So read data before the question, and write after it.
 
         Raises:
-            ElicitationDeclined: the user does not want to answer one of them.
-            MissingCapability: the client did not declare what they need.
+            ElicitationDeclined: the user declined to answer one of them.
+            MissingCapability: the client did not declare a capability that a question needs.
         """
         return self._asker.ask(questions)
 
@@ -127,15 +128,15 @@ class _Asking:
         return self._asker.ask(questions)
 
     def elicit(self, message: str, schema: Any = None, *, key: str | None = None) -> Any:
-        """Ask the user to fill in a form, and get it filled in.
+        """Ask the user to fill in a form and return the validated value.
 
         ``schema`` is a dataclass, ``TypedDict`` or pydantic model of flat fields, a Django form, a
-        single type such as ``bool`` or ``Literal["a", "b"]``, a schema written by hand, or
-        nothing for a question that is just accepted. What does not fit is asked again.
+        single type such as ``bool`` or ``Literal["a", "b"]``, a hand-written JSON Schema, or
+        ``None`` for a question that is only accepted or declined. Invalid values are asked again.
 
         Raises:
-            ElicitationDeclined: the user said no; uncaught it ends the call with that sentence.
-            ElicitationUnavailable: the client has no forms.
+            ElicitationDeclined: the user declined; uncaught, it ends the call with that message.
+            ElicitationUnavailable: the client does not support forms.
         """
         return self.ask(Elicit(message, schema, key=key))[0]
 
@@ -151,19 +152,19 @@ class _Asking:
         done: Callable[[], bool] | None = None,
         key: str | None = None,
     ) -> None:
-        """Send the user to a page, for secrets, payments and sign-in elsewhere.
+        """Ask the user to visit a page, for secrets, payments or sign-in at another site.
 
-        ``url`` is absolute or a path of this site. Returns once the user agreed to go there and
-        ``done()`` is true; where it is true at once, nobody is asked. A client of 2025-11-25 that
-        cannot be asked gets an error with the address, and calls again: then ``done`` has to look
-        for the user, since ``interaction_id`` is another one in each call. The page has to check
-        that its visitor is the caller: ``interaction_id`` in the URL and
-        ``mcp_django.auth.pages.belongs_to`` do that.
+        ``url`` is absolute or a path of this site. Returns when the user has agreed and ``done()``
+        is true; if it is true before the question, the user is not asked. A client of 2025-11-25
+        that cannot be asked gets an error with the URL, and calls again: ``done`` must then look
+        up the user, since ``interaction_id`` differs in each call. The page must check that its
+        visitor is the caller: put ``interaction_id`` in the URL and use
+        ``mcp_django.auth.pages.belongs_to``.
 
         Raises:
-            ElicitationDeclined: the user said no.
-            ElicitationUnavailable: the client opens no pages.
-            ValueError: users are not sent to such an address.
+            ElicitationDeclined: the user declined.
+            ElicitationUnavailable: the client does not support URLs.
+            ValueError: the URL is not absolute, not HTTPS or contains credentials.
         """
         self.ask(ElicitURL(message, self._absolute(url), done=done, key=key))
 
@@ -175,11 +176,11 @@ class _Asking:
         done: Callable[[], bool] | None = None,
         key: str | None = None,
     ) -> None:
-        """``elicit_url`` for async code; ``done`` is a sync function all the same."""
+        """``elicit_url`` for async code; ``done`` is still a sync function."""
         await self.aask(ElicitURL(message, self._absolute(url), done=done, key=key))
 
     def _absolute(self, url: str) -> str:
-        url = str(url)  # it may be a lazy one
+        url = str(url)  # may be lazy
         if not url.startswith("/") or url.startswith("//"):
             return url
         if base := get_settings().base_url:
@@ -187,10 +188,10 @@ class _Asking:
         return self.request.build_absolute_uri(url) if self.request else url
 
     def sample(self, messages: Said | Sequence[Said], **options: Any) -> SampledMessage:
-        """Ask the client's language model; ``options`` are those of ``Sample``.
+        """Request a message from the client's language model; ``options`` are those of ``Sample``.
 
         Raises:
-            MissingCapability: the client lends no model, or none that uses tools.
+            MissingCapability: the client does not support sampling, or sampling with tools.
         """
         answer: SampledMessage = self.ask(Sample(messages, **options))[0]
         return answer
@@ -201,10 +202,10 @@ class _Asking:
         return answer
 
     def list_roots(self, *, key: str | None = None) -> list[Root]:
-        """Ask for the folders that the user works in.
+        """Request the roots: the folders that the user works in.
 
         Raises:
-            MissingCapability: the client has none.
+            MissingCapability: the client does not support roots.
         """
         roots: list[Root] = self.ask(ListRoots(key=key))[0]
         return roots
@@ -219,89 +220,88 @@ class _Asking:
 
 logger = logging.getLogger("mcp_django")
 
-# Of an optional app, which may import this module and not the other way round.
+# In an optional app, which imports this module, so it cannot be imported here.
 UPSTREAM = "mcp_django.oauth.upstream.access.upstream_of"
 _is_told = threading.Event()
 
 
 class ClientPort(Protocol):
-    """Where messages about the running call go; may be called from any thread."""
+    """Sends messages about the running call to the client; thread-safe."""
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Report progress, if the client asked for it."""
+        """Send a progress notification, if the client requested progress."""
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
-        """Send a log message, if the client asked for this level."""
+        """Send a log message, if the client requested this level."""
 
     def hang_up(self, seconds: float) -> None:
-        """Close the connection, if the client can come back for the rest."""
+        """Close the connection, if the client can reconnect and resume the stream."""
 
 
 class Session(Protocol):
-    """What a client of a handshake revision said of itself when it began."""
+    """What a client of a handshake revision declared when it initialized the session."""
 
     @property
     def client_info(self) -> Mapping[str, Any]:
-        """What the client says of itself."""
+        """The client's self-reported name and version."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the client can be asked for."""
+        """The capabilities that the client declared."""
 
     @property
     def log_level(self) -> str | None:
-        """The level of ``logging/setLevel``, ``None`` before there was one."""
+        """The level set by ``logging/setLevel``, ``None`` if it was never set."""
 
 
 class UpstreamAccess(Protocol):
-    """What the caller lets the site do at a third party (``mcp_django.oauth.upstream``)."""
+    """The caller's access tokens for a third-party API (``mcp_django.oauth.upstream``)."""
 
     @property
     def auth(self) -> Any:
-        """For ``httpx``: sends the token with each request, sync or async."""
+        """An ``httpx`` auth object that sends the token with each request, sync or async."""
 
     def token(self) -> str:
-        """An access token that is good now."""
+        """Return an access token that is valid now."""
 
     async def atoken(self) -> str:
         """``token`` for async code."""
 
     def headers(self) -> dict[str, str]:
-        """The token as the header of a request."""
+        """Return the token as request headers."""
 
     async def aheaders(self) -> dict[str, str]:
         """``headers`` for async code."""
 
 
 class Silence:
-    """A client that asked for no messages, or cannot get any before the answer."""
+    """A null port: the client requested no messages, or cannot get any before the response."""
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Drop it."""
+        """Do nothing."""
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
-        """Drop it."""
+        """Do nothing."""
 
     def hang_up(self, seconds: float) -> None:
-        """There is no connection to close."""
+        """Do nothing."""
 
 
 class Unstreamed(Silence):
-    """A client that asked for progress at a server that cannot stream it."""
+    """The port of a client that requested progress from a server that cannot stream it."""
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Drop it, and say so in the log once per process."""
+        """Drop the notification, and log a warning once per process."""
         if not _is_told.is_set():
             _is_told.set()
             logger.warning(
-                "A component reports progress, and this server cannot send it: it is served over "
-                "WSGI, which has no streams. Serve the site over ASGI; docs/deploy.md says how. "
-                "This is said once."
+                "A component reports progress, but WSGI cannot stream it to the client. Serve the "
+                "site over ASGI (see docs/deploy.md). This warning is logged once per process."
             )
 
 
 class Cancellation:
-    """A flag that is raised when what a call returns does not matter any more."""
+    """A flag that is set when the caller no longer needs the result of a call."""
 
     __slots__ = ("__weakref__", "_callbacks", "_raised", "is_wish")
 
@@ -309,16 +309,16 @@ class Cancellation:
         self._raised = False
         self._callbacks: list[Callable[[], None]] = []
         self.is_wish = False
-        """Whether the client wanted it, and so waits for no answer."""
+        """Whether the client requested the cancellation, and so expects no response."""
 
     def expire(self) -> None:
-        """Raise the flag for a call that is over; its client has been answered, or will be."""
+        """Set the flag for a call that ended or timed out; the client still gets its response."""
         self._raised = True
 
     def cancel(self) -> None:
-        """Raise the flag because nobody waits for the answer; more than once is harmless."""
+        """Set the flag because the client does not wait for a response; idempotent."""
         self._raised = self.is_wish = True
-        # Another thread may do the same: each callback is taken by one of them.
+        # Another thread may do the same; ``pop`` gives each callback to only one of them.
         while True:
             try:
                 callback = self._callbacks.pop()
@@ -327,7 +327,7 @@ class Cancellation:
             callback()
 
     def then(self, callback: Callable[[], None]) -> None:
-        """Call this when the client cancels, in the thread that finds out."""
+        """Register a callback for cancellation by the client; it runs in the cancelling thread."""
         self._callbacks.append(callback)
         if self.is_wish:
             self.cancel()
@@ -337,23 +337,23 @@ class Cancellation:
 
 
 class CurrentTask:
-    """``ctx.task``: the task that a call is, or may become; this one is of a call that stays one.
+    """``ctx.task``: the task of a call. This base class is for calls that cannot become tasks.
 
-    ``id`` is the task's id, empty before there is one.
+    ``id`` is the task's id, empty if the call is not a task.
     """
 
     id = ""
 
     @property
     def is_task(self) -> bool:
-        """Whether the function runs as a task, and nobody waits at the other end."""
+        """Whether the function runs as a task, so the client does not wait for a response."""
         return bool(self.id)
 
     def begin(self) -> None:
-        """Let the rest of the function go on as a task, if the client can follow one.
+        """Continue the call as a task, if the client supports tasks.
 
-        The function leaves here and runs again as a task, from its beginning to its end, with the
-        answers that it has got so far; so ask before, and change something after.
+        This run of the function ends here; the function runs again as a task, from the beginning,
+        with the answers so far. So ask questions before this call, and write data after it.
         """
 
     async def abegin(self) -> None:
@@ -362,13 +362,13 @@ class CurrentTask:
 
 
 class Context(_Asking):
-    """The call being served.
+    """The request context of a call.
 
-    ``user`` is the authenticated Django user (or ``AnonymousUser``), ``principal`` says how the
-    caller was authenticated and with which scopes, ``request`` is the Django request (``None``
-    without HTTP), ``server`` the ``MCPServer``, ``client`` the client's self-reported name and
-    version (never base a security decision on it), ``protocol_version`` the revision in use,
-    ``task`` the task that the call is or may become.
+    ``user`` is the authenticated Django user (or ``AnonymousUser``). ``principal`` contains how
+    the caller was authenticated, and the scopes. ``request`` is the Django request (``None``
+    without HTTP). ``server`` is the ``MCPServer``. ``client`` is the client's self-reported name
+    and version (never base a security decision on it). ``protocol_version`` is the revision in
+    use. ``task`` is the task that the call is or may become.
     """
 
     def __init__(
@@ -398,7 +398,7 @@ class Context(_Asking):
         self._session = session
         self._asker = asker or _Nobody()
         self.task = task or CurrentTask()
-        # Not `or`: a flag that is not raised is false.
+        # Not `or`: a flag that is not set is false.
         self._cancellation = Cancellation() if cancellation is None else cancellation
 
     def __repr__(self) -> str:
@@ -406,34 +406,34 @@ class Context(_Asking):
 
     @property
     def user(self) -> Any:
-        """The caller's user."""
+        """The caller's Django user, or ``AnonymousUser``."""
         return self.principal.user
 
     @property
     def request(self) -> HttpRequest | None:
-        """The HTTP request that carries the call, ``None`` where there is none."""
+        """The HTTP request of the call, ``None`` without HTTP."""
         return self._request()
 
     @property
     def session(self) -> Session | None:
-        """What the client agreed on at a handshake revision; 2026-07-28 has no sessions (SES-9)."""
+        """The session of a handshake revision; ``None`` at 2026-07-28, which has no sessions."""
         return self._session
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more.
+        """Whether the caller no longer needs the result.
 
-        A synchronous tool cannot be interrupted; one that runs long looks here between its steps
-        and returns early. What it returns is discarded.
+        A synchronous tool cannot be interrupted; a long-running one checks this between its steps
+        and returns early. Its result is discarded.
         """
         return bool(self._cancellation)
 
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Tell the client how far the call is; silent unless the client asked (PRG-1).
+        """Send a progress notification; without effect unless the client requested progress.
 
-        ``progress`` has to grow from call to call; values that do not are dropped.
+        ``progress`` must increase with each call; other values are dropped.
         """
         self._port.progress(progress, total, message)
 
@@ -444,16 +444,16 @@ class Context(_Asking):
         self._port.progress(progress, total, message)
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send ``data`` (any JSON value) to the client's log.
+        """Send a log message with ``data`` (any JSON value) to the client.
 
-        Silent unless the client asked for this level or a less severe one (LOG-4). Never put
-        secrets or personal data here (LOG-7).
+        Without effect unless the client requested this level or a less severe one. The message
+        must not contain secrets or personal data.
 
         Raises:
-            ValueError: the level is none of the eight syslog names.
+            ValueError: the level is not one of the eight syslog levels.
         """
         if level not in LOG_LEVELS:
-            raise ValueError(f"{level!r} is no log level; use one of {', '.join(LOG_LEVELS)}.")
+            raise ValueError(f"{level!r} is not a log level; use one of {', '.join(LOG_LEVELS)}.")
         self._port.log(level, data, logger)
 
     async def alog(self, level: str, data: Any, logger: str | None = None) -> None:
@@ -461,15 +461,17 @@ class Context(_Asking):
         self.log(level, data, logger)
 
     def upstream(self, name: str) -> UpstreamAccess:
-        """The caller's own access at a provider of ``OAUTH["UPSTREAM"]``.
+        """Return the caller's own access to a provider of ``OAUTH["UPSTREAM"]``.
 
-        A user who has not connected his account is asked to, as by ``elicit_url``: so ask for it
-        before writing anything. The token that the client presented is not involved (AUT-10).
+        A user whose account is not connected is asked to connect it, as with ``elicit_url``; so
+        call this before writing data. The token that the client presented is never passed on.
 
         Raises:
-            UpstreamNotConnected: there is no access, and the client cannot send its user to a page.
-            ElicitationDeclined: the user does not want to connect.
-            ImproperlyConfigured: there is no such provider, or no ``mcp_django.oauth``.
+            UpstreamNotConnected: the account is not connected, and the client does not support
+                URL elicitation.
+            ElicitationDeclined: the user declined to connect.
+            ImproperlyConfigured: the provider is not configured, or ``mcp_django.oauth`` is not
+                installed.
         """
         if not apps.is_installed("mcp_django.oauth"):
             raise ImproperlyConfigured(
@@ -483,10 +485,10 @@ class Context(_Asking):
         return await sync_to_async(self.upstream)(name)
 
     def hang_up(self, seconds: float = 1.0) -> None:
-        """Close the connection of a long call and go on; the client comes back for the rest.
+        """Close the connection of a long call, which continues; the client resumes the stream.
 
-        For 2025-11-25, whose clients ask again after so many seconds; without effect for others,
-        which would lose the answer (RSM-6).
+        Only for 2025-11-25, whose clients reconnect after ``seconds``; without effect for other
+        revisions, whose clients would lose the response.
         """
         self._port.hang_up(seconds)
 
@@ -495,10 +497,10 @@ class Context(_Asking):
         self._port.hang_up(seconds)
 
     def read_resource(self, uri: str) -> Sequence[ResourceContents]:
-        """Read a resource of this server as the caller may.
+        """Return the contents of a resource of this server, with the caller's permissions.
 
         Raises:
-            ResourceNotFound: there is none, or the caller may not see it.
+            ResourceNotFound: the resource does not exist, or the caller may not see it.
         """
         assert self._read_resource is not None
         return self._read_resource(uri)

@@ -1,4 +1,4 @@
-"""From a decorated function and its options to a component."""
+"""Build components from decorated functions and their options, and parts of generated tools."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DERIVED = frozenset({"function", "arguments", "output", "mirrored", "rates"})
 
 
 def tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
-    """A tool from a function."""
+    """Return the tool of a function."""
     looked_at = inspect_function(function)
     given = _known(Tool, options, *SCHEMA_SOURCES, *OWN_OPTIONS)
     strict = given.pop("strict_schema", False)
@@ -59,7 +59,7 @@ def tool(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
 
 
 def resource(function: Callable[..., Any], options: Mapping[str, Any]) -> ReadableComponent:
-    """A resource, or a resource template when the URI has variables."""
+    """Return the resource of a function, or a resource template if the URI has variables."""
     looked_at = inspect_function(function)
     given = dict(options)
     uri, size = given.pop("uri"), given.pop("size")
@@ -73,12 +73,14 @@ def resource(function: Callable[..., Any], options: Mapping[str, Any]) -> Readab
     if not template.variables:
         return Resource(**common, **given, uri=uri, size=size)
     if size is not None:
-        raise ImproperlyConfigured(f"{uri!r} is a template; size belongs to a fixed resource.")
+        raise ImproperlyConfigured(
+            f"{uri!r} is a template; remove size, which only a fixed resource can have."
+        )
     return ResourceTemplate(**common, **given, template=template, arguments=arguments)
 
 
 def prompt(function: Callable[..., Any], options: Mapping[str, Any]) -> Prompt:
-    """A prompt from a function."""
+    """Return the prompt of a function."""
     looked_at = inspect_function(function)
     given = _known(Prompt, options)
     arguments = SignatureArguments(function, skip=looked_at.internal_parameters)
@@ -88,7 +90,7 @@ def prompt(function: Callable[..., Any], options: Mapping[str, Any]) -> Prompt:
 def completion(
     target: Prompt | ResourceTemplate, argument: str, function: Callable[..., Any]
 ) -> Completion:
-    """A completion for one argument of a prompt or template."""
+    """Return the completion of one argument of a prompt or template."""
     known = tuple(target.arguments.json_schema.get("properties", {}))
     if argument not in known:
         raise ImproperlyConfigured(
@@ -98,12 +100,13 @@ def completion(
     names = [one.name for one in read_parameters(function, skip=looked_at.internal_parameters)]
     if not names:
         raise ImproperlyConfigured(
-            f"{looked_at.name}() completes {argument!r}: its first parameter is the typed value."
+            f"{looked_at.name}() completes {argument!r} but has no parameters; add one for the "
+            "typed value."
         )
     for name in names[1:]:
         if name not in known:
             raise ImproperlyConfigured(
-                f"{looked_at.name}() takes {name!r}, which is no argument of {target}; "
+                f"{looked_at.name}() has a parameter {name!r}, but {target} has no such argument; "
                 f"it has {', '.join(known)}."
             )
     return Completion(
@@ -115,7 +118,7 @@ def completion(
 
 
 def _known(kind: type[Component], options: Mapping[str, Any], *more: str) -> dict[str, Any]:
-    """The options, each of which the decorator has."""
+    """Check the names of the options and return a copy of them."""
     known = [*(field.name for field in fields(kind)), "rate", *more]
     for name in options:
         if name not in known or name in DERIVED:
@@ -126,7 +129,7 @@ def _known(kind: type[Component], options: Mapping[str, Any], *more: str) -> dic
 
 
 def _common(function: ComponentFunction, given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of every component, taken out of the options or derived from the function."""
+    """Return the fields that all components have, removed from ``given`` or from the function."""
     return {
         "function": function,
         "name": given.pop("name", None) or function.name,
@@ -145,7 +148,7 @@ def _common(function: ComponentFunction, given: dict[str, Any]) -> dict[str, Any
 
 def _sequence(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ImproperlyConfigured(f"{name} is a list: write {name}=[{value!r}].")
+        raise ImproperlyConfigured(f"{name} is not a list; write {name}=[{value!r}].")
     return tuple(value)
 
 
@@ -158,7 +161,7 @@ def _rates(value: str | Sequence[str]) -> tuple[Rate, ...]:
 
 def _mapping(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise ImproperlyConfigured(f"{name} is a dictionary, not {value!r}.")
+        raise ImproperlyConfigured(f"{name} is {value!r}; write a dictionary.")
     return dict(value)
 
 
@@ -168,7 +171,7 @@ def _arguments(
     used = [name for name, source in sources.items() if source is not None]
     if len(used) > 1:
         raise ImproperlyConfigured(
-            f"{function.name}() has several schemas ({', '.join(used)}); keep one."
+            f"{function.name}() has more than one schema ({', '.join(used)}); keep one."
         )
     if not used:
         return SignatureArguments(
@@ -181,7 +184,7 @@ def _arguments(
         return RawArguments(schema, closed=not takes_any)
     if used[0] not in parameters:
         raise ImproperlyConfigured(
-            f"{function.name}() has no parameter {used[0]!r}, which takes the valid {used[0]}."
+            f"{function.name}() has no parameter {used[0]!r} for the validated {used[0]}; add it."
         )
     if used == ["form"]:
         return FormArguments(sources["form"])
@@ -199,13 +202,13 @@ def _output(function: ComponentFunction, schema: Mapping[str, Any] | None) -> Ou
 
 
 def _refuse_models(function: ComponentFunction) -> None:
-    """Say now what would fail at every call: which fields of a model go out is not guessed."""
+    """Raise an error for a function that returns model instances, which would fail in each call."""
     for hint in (function.returns, *get_args(function.returns)):
         if isinstance(hint, type) and issubclass(hint, Model):
             raise ImproperlyConfigured(
-                f"{function.name}() returns {hint.__name__}, a model, which has fields that are "
-                "nobody's business; return a dataclass, a dict or .values('id', …) of the fields "
-                "that callers may see."
+                f"{function.name}() returns the model {hint.__name__}, which would expose all of "
+                "its fields; return a dataclass, a dict or .values('id', …) with the fields that "
+                "callers may see."
             )
 
 
@@ -217,27 +220,27 @@ def _match_parameters(
     for name in sorted(variables - properties):
         known = ", ".join(sorted(properties)) or "none"
         raise ImproperlyConfigured(
-            f"{uri!r} has a variable {name!r}, and {function.name}() has no such parameter; "
+            f"{uri!r} has a variable {name!r}, but {function.name}() has no such parameter; "
             f"it has {known}."
         )
     for name in sorted(set(arguments.json_schema.get("required", ())) - variables):
         raise ImproperlyConfigured(
-            f"The parameter {name!r} of {function.name}() has no default and {uri!r} has no such "
-            "variable."
+            f"The parameter {name!r} of {function.name}() has no default, and {uri!r} has no such "
+            "variable; add one of them."
         )
 
 
 # Generated tools ----------------------------------------------------------------------------------
 
-# What a generated tool is made of: arguments, a function, and answers that are JSON already.
+# A generated tool consists of arguments, a function, and an output adapter for plain JSON.
 
-# No field of a model ends in an underscore, so no argument has this name.
+# Django does not allow field names that end with an underscore, so no argument has this name.
 CONTEXT: Final = "ctx_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One argument of a generated tool; left out it is ``None``, unless it is required."""
+    """One argument of a generated tool; if it is not required, its default is ``None``."""
 
     annotation: Any
     description: str = ""
@@ -245,7 +248,7 @@ class Argument:
     default: Any = None
 
     def parameter(self, name: str) -> Parameter:
-        """The parameter of a function that would ask for it."""
+        """Return the argument as a function parameter."""
         hint = self.annotation
         if self.description:
             hint = Annotated[hint, Field(description=self.description)]
@@ -254,10 +257,10 @@ class Argument:
 
 
 def arguments(of: str, named: Mapping[str, Argument]) -> SignatureArguments:
-    """Read these arguments as if a function ``of`` had declared them."""
+    """Return the arguments of a generated function with the name ``of``."""
 
     def declared() -> None:
-        """Stand for the function."""
+        """Do nothing; only the signature is used."""
 
     declared.__name__ = declared.__qualname__ = of
     signature = Signature([one.parameter(name) for name, one in named.items()])
@@ -266,7 +269,7 @@ def arguments(of: str, named: Mapping[str, Argument]) -> SignatureArguments:
 
 
 def function(call: Callable[[Context, dict[str, Any]], Any], *, name: str) -> ComponentFunction:
-    """The component function of ``call(ctx, arguments)``."""
+    """Return the component function of ``call(ctx, arguments)``."""
 
     def generated(ctx_: Context, **given: Any) -> Any:
         return call(ctx_, given)
@@ -276,16 +279,16 @@ def function(call: Callable[[Context, dict[str, Any]], Any], *, name: str) -> Co
 
 
 def declared_by(function: Callable[..., Any], declaration: object) -> None:
-    """Note which registration a generated function belongs to, for whoever looks for its code."""
+    """Set the declaration that a generated function belongs to, for ``Component.origin``."""
     function.declared_by = declaration  # type: ignore[attr-defined]
 
 
 class MadeHere:
-    """Answers that were made to fit their schema, and so are not checked once more."""
+    """The output of generated tools, which conforms to its schema and is not validated again."""
 
     def __init__(self, schema: Schema) -> None:
         self.json_schema = portable_output(schema)
 
     def dump(self, value: Any) -> Any:
-        """The value, which is plain JSON."""
+        """Return the value, which is plain JSON."""
         return value

@@ -1,9 +1,9 @@
-"""What a component may ask its client (elicitation, sampling, roots), and what an answer becomes.
+"""Client requests of components: elicitation, sampling and roots, and how answers are validated.
 
-Elicitation asks the user by a form or a page to visit (MCP 2026-07-28, "Elicitation"), sampling
-asks the client's language model (2025-11-25 and 2026-07-28, "Sampling"), and roots are the folders
-that the user works in (2025-11-25, "Roots"). The last two are deprecated since 2026-07-28, and
-still asked as long as clients declare them.
+Elicitation asks the user with a form or a page to visit (MCP 2026-07-28, "Elicitation"), sampling
+requests a message from the client's language model (2025-11-25 and 2026-07-28, "Sampling"), and
+roots are the folders that the user works in (2025-11-25, "Roots"). Sampling and roots are
+deprecated since 2026-07-28; they are still sent to clients that declare them.
 """
 
 from __future__ import annotations
@@ -31,83 +31,84 @@ from mcp_django.schema.elicitation import elicitation_form
 
 
 class UnfitAnswer(Exception):
-    """The answer came from the user and has to be corrected by the user; the text says how."""
+    """The user's answer is invalid and the user is asked again; the text explains the error."""
 
 
 class Unfinished(UnfitAnswer):
-    """The user agreed and is not done; nobody is at fault, so it is asked as often as it takes."""
+    """The user accepted but has not completed the page; asked again, without a limit."""
 
 
 class MalformedAnswer(Exception):
-    """The answer is no answer to such a question: the client's fault, not the user's."""
+    """The answer does not have the form that the specification requires: an error of the client."""
 
 
 class Question(ABC):
-    """One question to the client or its user.
+    """A request to the client or its user.
 
-    ``key`` is the question's name on the wire; without one it gets a name of its own. Equal
-    questions have equal digests, which is how an answer is matched to its question again.
+    ``key`` is the key of the question on the wire; without it a key is generated. Equal questions
+    have equal digests, by which answers are matched to questions when the function runs again.
     """
 
     method: ClassVar[str]
     needs: str
-    """The capability that the client has to declare, as ``ctx.supports`` names it."""
+    """The capability that the client must declare, as ``ctx.supports`` names it."""
     uses_database: bool = False
-    """Whether reading an answer may query."""
+    """Whether validating an answer may query the database."""
 
     def __init__(self, *, key: str | None = None) -> None:
         if key is not None and not 0 < len(key) <= 128:
-            raise ValueError(f"key={key!r}; a question's key has 1 to 128 characters.")
+            raise ValueError(f"The key of a question is {key!r}; write 1 to 128 characters.")
         self.key = key
 
     @abstractmethod
     def to_params(self) -> dict[str, Any]:
-        """The parameters of the request, in the richest wire shape."""
+        """Return the parameters of the request, in the form of the newest revision."""
 
     def corrected(self, problem: str) -> dict[str, Any]:
-        """The parameters when it is asked again, because of this problem with the answer."""
+        """Return the parameters for asking again, with the problem of the previous answer."""
         return self.to_params()
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is nothing left to ask, although nobody has answered."""
+        """Whether the question needs no answer, since its condition is already met."""
         return False
 
     @abstractmethod
     def read(self, answer: Mapping[str, Any]) -> Any:
-        """The value that the client's answer stands for.
+        """Validate the client's answer and return its value.
 
         Raises:
-            UnfitAnswer: the user has to be asked again.
-            MalformedAnswer: it is no answer at all.
-            ElicitationDeclined: the user does not want to answer.
+            UnfitAnswer: the answer is invalid, and the user has to be asked again.
+            MalformedAnswer: the answer does not have the required form.
+            ElicitationDeclined: the user declined to answer.
         """
 
     @cached_property
     def digest(self) -> str:
-        """What tells this question from every other: 128 bits of its method and parameters."""
+        """A digest (128 bits) of the method and parameters, which identifies the question."""
         asked = encode([self.method, self.to_params()])
         return hashlib.sha256(asked).hexdigest()[:32]
 
 
 # Elicitation --------------------------------------------------------------------------------------
 
-# RFC 3986, appendix A. What else is in an address is shown to the user in one way and read by his
-# browser in another.
+# RFC 3986, appendix A. Other characters may be displayed to the user in one way and interpreted by
+# the browser in another.
 URL_CHARACTERS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-# A person ticks boxes; each wrong entry of a longer list would be explained one by one.
+# Users select values one by one; in a longer list each invalid entry would be reported.
 MAX_CHOSEN = 1000
-NOT_YET = "This is not finished yet. Come back once you have done it on the page."
+NOT_YET = "The page is not completed yet. Complete it, then come back and accept."
 
 
 class Elicit(Question):
     """Ask the user to fill in a form.
 
-    ``schema`` declares it (schema.elicitation says by what); the answer is an instance of it.
+    ``schema`` declares the form (``schema.elicitation`` lists the supported types); the answer is
+    an instance of it.
 
     Raises:
-        ImproperlyConfigured: no host could show such a form, or it asks for a secret (ASK-15).
+        ImproperlyConfigured: elicitation forms cannot have such a field, or it requests a secret.
     """
 
     method = "elicitation/create"
@@ -120,18 +121,18 @@ class Elicit(Question):
         self.uses_database = self._form.uses_database
 
     def to_params(self) -> dict[str, Any]:
-        """Message and form."""
+        """Return the message and the form's schema."""
         return self._params(self.message)
 
     def corrected(self, problem: str) -> dict[str, Any]:
-        """The same form, with what has to be corrected before the message."""
+        """Return the same form, with the problem before the message."""
         return self._params(f"Please correct this:\n{problem}\n\n{self.message}")
 
     def _params(self, message: str) -> dict[str, Any]:
         return {"mode": "form", "message": message, "requestedSchema": self._form.json_schema}
 
     def read(self, answer: Mapping[str, Any]) -> Any:
-        """The value of the form."""
+        """Validate the answer and return the value of the form."""
         check_accepted(answer)
         content = answer.get("content")
         if content is None:
@@ -144,14 +145,14 @@ class Elicit(Question):
 
 
 class ElicitURL(Question):
-    """Send the user to a page, for what must not pass through the client.
+    """Ask the user to visit a page, for data that must not pass through the client.
 
-    To accept means to be willing to go there, not to have been there: ``done`` tells whether the
-    page was completed, and until it does the question is asked again. Where it is true beforehand,
-    nobody is asked.
+    Accepting means that the user agrees to open the page, not that it is completed: ``done``
+    returns whether it is, and the question is asked again until it does. If it returns true
+    before the question, the user is not asked.
 
     Raises:
-        ValueError: the URL is not absolute, not HTTPS or carries credentials (ASK-16).
+        ValueError: the URL is not absolute, not HTTPS or contains credentials.
     """
 
     method = "elicitation/create"
@@ -173,44 +174,44 @@ class ElicitURL(Question):
         self.uses_database = done is not None
 
     def to_params(self) -> dict[str, Any]:
-        """Message and address."""
+        """Return the message and the URL."""
         return {"mode": "url", "message": self.message, "url": self.url}
 
     def corrected(self, problem: str) -> dict[str, Any]:
-        """The same address; the message says that it is not finished."""
+        """Return the same URL, with the problem before the message."""
         return {**self.to_params(), "message": f"{problem}\n\n{self.message}"}
 
     @property
     def is_settled(self) -> bool:
-        """Whether the page was completed already, in an earlier call for example."""
+        """Whether the page is already completed, for example in an earlier call."""
         return self._done is not None and self._done()
 
     def read(self, answer: Mapping[str, Any]) -> None:
-        """Nothing: what was entered on the page is the page's own affair."""
+        """Check that the user accepted and completed the page; return nothing."""
         check_accepted(answer)
         if self._done is not None and not self._done():
             raise Unfinished(NOT_YET)
 
 
 def check_accepted(answer: Mapping[str, Any]) -> None:
-    """Tell a yes from everything else.
+    """Check that the action of an answer is ``accept``.
 
     Raises:
-        ElicitationDeclined: it is a no.
-        MalformedAnswer: it is nothing of the kind.
+        ElicitationDeclined: the user declined or cancelled.
+        MalformedAnswer: the action is invalid.
     """
     action = answer.get("action")
-    if action in ("decline", "cancel"):  # an unhashable value is compared, too
+    if action in ("decline", "cancel"):  # a tuple, since the value may be unhashable
         raise ElicitationDeclined(action)
     if action != "accept":
         raise MalformedAnswer("action must be accept, decline or cancel")
 
 
 def _check_content(content: Any) -> None:
-    """Refuse what no form can hold, before each member is looked at.
+    """Check the content as a whole, before its members are validated.
 
     Raises:
-        MalformedAnswer: it is no object, or has a list that nobody can have chosen.
+        MalformedAnswer: it is not an object, or contains a list longer than ``MAX_CHOSEN``.
     """
     if not isinstance(content, Mapping):
         raise MalformedAnswer("content must be an object")
@@ -219,14 +220,14 @@ def _check_content(content: Any) -> None:
 
 
 def _check_page(url: str) -> None:
-    """Refuse an address that no user should be sent to.
+    """Check that users may be sent to a URL.
 
     Raises:
-        ValueError: saying which rule it breaks.
+        ValueError: the URL is not absolute, not HTTPS or contains credentials.
     """
     no_page = (
-        f"{url!r} is no page; write https://…. Only ctx.elicit_url completes a path of the site, "
-        "with BASE_URL or the address of the request."
+        f"{url!r} is not an absolute URL; write https://…. Only ctx.elicit_url completes a path of "
+        "the site, with BASE_URL or the host of the request."
     )
     if not URL_CHARACTERS.fullmatch(url):
         raise ValueError(no_page)
@@ -237,10 +238,10 @@ def _check_page(url: str) -> None:
     if parts.scheme not in {"https", "http"} or not parts.hostname or port == 0:
         raise ValueError(no_page)
     if "@" in parts.netloc:
-        raise ValueError("The address of the page carries credentials; the page has to ask.")
+        raise ValueError("The URL of the page contains credentials; remove them.")
     is_local = settings.DEBUG or parts.hostname in LOOPBACK
     if parts.scheme == "http" and not is_local:
-        raise ValueError(f"{url!r} is not encrypted; users are sent to https:// only.")
+        raise ValueError(f"{url!r} is not encrypted; write an https:// URL.")
 
 
 # Roots --------------------------------------------------------------------------------------------
@@ -248,29 +249,29 @@ def _check_page(url: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A folder or file on the user's machine: guidance for the tool, not a permission."""
+    """A folder or file on the user's machine: information for the tool, not a permission."""
 
     uri: str
     name: str = ""
 
     @property
     def path(self) -> Path:
-        """Where it is, on a machine that may not be this one."""
+        """The path on the user's machine, which may be another one than the server's."""
         return Path(url2pathname(urlsplit(self.uri).path))
 
 
 class ListRoots(Question):
-    """Ask for the folders that the user works in; the answer is a list of ``Root``."""
+    """Request the folders that the user works in; the answer is a list of ``Root``."""
 
     method = "roots/list"
     needs = "roots"
 
     def to_params(self) -> dict[str, Any]:
-        """There is nothing to say."""
+        """Return no parameters."""
         return {}
 
     def read(self, answer: Mapping[str, Any]) -> list[Root]:
-        """The roots in the client's order."""
+        """Validate the answer and return the roots in the client's order."""
         roots = answer.get("roots")
         if not isinstance(roots, list):
             raise MalformedAnswer("roots must be an array")
@@ -280,11 +281,11 @@ class ListRoots(Question):
 def _root(described: Any) -> Root:
     uri = described.get("uri") if isinstance(described, Mapping) else None
     if not isinstance(uri, str) or not uri.startswith("file://"):
-        raise MalformedAnswer("each root has a uri that begins with file://")
+        raise MalformedAnswer("each root must have a uri that begins with file://")
     try:
         urlsplit(uri)
     except ValueError:
-        raise MalformedAnswer("a root has a uri that cannot be read") from None
+        raise MalformedAnswer("the uri of a root is not a valid URL") from None
     name = described.get("name")
     return Root(uri, name if isinstance(name, str) else "")
 
@@ -298,17 +299,17 @@ MEMBERS: Mapping[str, Mapping[str, type]] = {
     "audio": {"data": str, "mimeType": str},
     "tool_use": {"id": str, "name": str, "input": dict},
 }
-"""What a model says, by the type of the block; it gives no tool results."""
+"""The required members of a block that a model may return, by type; not tool results."""
 PREFERENCES = ("costPriority", "speedPriority", "intelligencePriority")
 _MISMATCH = (
-    "The model asked for the results of {}, and is given [{}]; after each message that uses tools "
-    "comes a list with one ToolResultBlock for each use."
+    "The results of {} are required, but the message contains those of [{}]. After each message "
+    "that uses tools, add a list with one ToolResultBlock for each use."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool that the model wants to have called."""
+    """A tool call that the model requests."""
 
     id: str
     name: str
@@ -317,7 +318,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ToolResultBlock:
-    """What the tool of a ``ToolUse`` gave, for the next question to the model."""
+    """The result of a ``ToolUse``, for the next sampling request."""
 
     tool_use_id: str
     content: str | Sequence[str | Block] = ()
@@ -337,28 +338,28 @@ class ToolResultBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledMessage:
-    """What the model said; give it back among the messages to go on from there."""
+    """The model's response; pass it on in the messages of the next request to continue."""
 
     role: Role
     content: list[dict[str, Any]]
-    """Its blocks as they came."""
+    """The content blocks, as received."""
     model: str
     stop_reason: str = ""
-    """``endTurn``, ``maxTokens``, ``toolUse`` or whatever the client says."""
+    """``endTurn``, ``maxTokens``, ``toolUse`` or another value of the client."""
 
     @property
     def text(self) -> str:
-        """All text, one block under the other."""
+        """The text of all text blocks, joined by newlines."""
         return "\n".join(one["text"] for one in self.content if one.get("type") == "text")
 
     @property
     def tool_uses(self) -> list[ToolUse]:
-        """The tools that the model wants to have called, in its order."""
+        """The tool calls that the model requests, in its order."""
         uses = [one for one in self.content if one.get("type") == "tool_use"]
         return [ToolUse(one["id"], one["name"], one["input"]) for one in uses]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the message as part of a further question."""
+        """Return the message for the next sampling request."""
         return {"role": self.role, "content": self.content}
 
 
@@ -366,16 +367,15 @@ Said: TypeAlias = str | Message | SampledMessage | Sequence[ToolResultBlock]
 
 
 class Sample(Question):
-    """Ask the client's language model; the answer is a ``SampledMessage``.
+    """Request a message from the client's language model; the answer is a ``SampledMessage``.
 
     ``messages`` is text, a ``Message``, an earlier ``SampledMessage``, the results of the tools it
-    asked for, or a list of all these. ``max_tokens`` bounds the answer. ``tools`` are descriptions
+    requested, or a list of these. ``max_tokens`` limits the answer. ``tools`` are dictionaries
     with ``name``, ``description`` and ``inputSchema``; ``tool_choice`` is ``auto``, ``required`` or
-    ``none`` (say ``none`` in the last round of a loop).
+    ``none`` (write ``none`` in the last round of a loop).
 
     Raises:
-        ValueError: the messages leave a tool use without its result (ASK-9), or an option is out
-            of bounds.
+        ValueError: a tool use in the messages has no result, or an option is out of range.
     """
 
     method = "sampling/createMessage"
@@ -396,9 +396,11 @@ class Sample(Question):
     ) -> None:
         super().__init__(key=key)
         if max_tokens < 1:
-            raise ValueError(f"max_tokens={max_tokens}; an answer has one token at least.")
+            raise ValueError(f"max_tokens is {max_tokens}; write at least 1.")
         if tool_choice is not None and tool_choice not in TOOL_CHOICES:
-            raise ValueError(f"tool_choice={tool_choice!r}; use one of {', '.join(TOOL_CHOICES)}.")
+            raise ValueError(
+                f"tool_choice is {tool_choice!r}; use one of {', '.join(TOOL_CHOICES)}."
+            )
         self._max_tokens = max_tokens
         self._messages = _conversation(messages)
         self._options = _Options(
@@ -416,7 +418,7 @@ class Sample(Question):
         self.needs = "sampling.tools" if has_tools else "sampling"
 
     def to_params(self) -> dict[str, Any]:
-        """Messages, limit, and what else was said."""
+        """Return the messages, the token limit and the options that are set."""
         return {
             "messages": self._messages,
             "maxTokens": self._max_tokens,
@@ -424,9 +426,9 @@ class Sample(Question):
         }
 
     def read(self, answer: Mapping[str, Any]) -> SampledMessage:
-        """What the model said; one block and a list of blocks are the same here (ASK-10)."""
+        """Validate the answer and return it; a single block becomes a list of one block."""
         role, model, content = answer.get("role"), answer.get("model"), answer.get("content")
-        if role not in ("user", "assistant"):  # an unhashable value is compared, too
+        if role not in ("user", "assistant"):  # a tuple, since the value may be unhashable
             raise MalformedAnswer("role must be user or assistant")
         if not isinstance(model, str):
             raise MalformedAnswer("model must be a string")
@@ -442,7 +444,7 @@ class Sample(Question):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """The parameters of a sampling request that are only there when they are set."""
+    """The optional parameters of a sampling request, left out unless they are set."""
 
     systemPrompt: str | None = None  # noqa: N815 - the specification's names
     temperature: float | None = None
@@ -458,18 +460,20 @@ class _Options:
 
 
 def _checked(block: Any) -> dict[str, Any]:
-    """A block of an answer, with the members that its type has to have.
+    """Check that a block of an answer has the required members of its type, and return a copy.
 
-    It may go back to the client within a later question, so what is not known is not kept.
+    It may be sent to the client again in a later request, so unknown types are rejected.
     """
     kind = block.get("type") if isinstance(block, Mapping) else None
     if not isinstance(kind, str) or kind not in MEMBERS:
         raise MalformedAnswer(
-            f"content must be a block of the type {', '.join(MEMBERS)}, or an array of them"
+            f"content must be a block of type {', '.join(MEMBERS)}, or an array of such blocks"
         )
     for member, types in MEMBERS[kind].items():
         if not isinstance(block.get(member), types):
-            raise MalformedAnswer(f"content of the type {kind} has a proper {member}")
+            raise MalformedAnswer(
+                f"{member} is missing or has the wrong type in content of type {kind}"
+            )
     return dict(block)
 
 
@@ -477,7 +481,7 @@ def _conversation(messages: Said | Sequence[Said]) -> list[dict[str, Any]]:
     many = [messages] if _is_one(messages) else messages
     said = [_said(one) for one in many]  # type: ignore[union-attr]
     if not said:
-        raise ValueError("There is no message to answer; give one at least.")
+        raise ValueError("messages is empty; pass at least one message.")
     _check_tool_results(said)
     return said
 
@@ -493,7 +497,9 @@ def _said(one: Any) -> dict[str, Any]:
         message = Message(one) if isinstance(one, str) else one
         if not isinstance(message.content, str | Text | Image | Audio):
             kind = type(message.content).__name__
-            raise ValueError(f"A model cannot be shown a {kind}; use Text, Image or Audio.")
+            raise ValueError(
+                f"Sampling messages cannot contain a {kind}; use Text, Image or Audio."
+            )
         return message.to_wire()
     if isinstance(one, SampledMessage):
         return one.to_wire()
@@ -501,7 +507,11 @@ def _said(one: Any) -> dict[str, Any]:
 
 
 def _check_tool_results(said: Sequence[Mapping[str, Any]]) -> None:
-    """Each use of a tool is followed at once by its result, and by nothing else (ASK-9)."""
+    """Check that the message after each tool use contains its results and nothing else.
+
+    Raises:
+        ValueError: it does not.
+    """
     used: list[str] = []
     for message in said:
         given = _members(message, "tool_result", "toolUseId")
@@ -519,7 +529,7 @@ def _members(message: Mapping[str, Any], kind: str, member: str) -> list[str]:
 
 
 def _mentions_tools(said: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the conversation holds blocks that only clients with tools know."""
+    """Return whether the messages contain tool uses, which need ``sampling.tools``."""
     return any(_members(one, "tool_use", "id") for one in said)
 
 
@@ -527,7 +537,7 @@ def _offered(tool: Mapping[str, Any]) -> dict[str, Any]:
     schema = tool.get("inputSchema")
     is_object = isinstance(schema, Mapping) and schema.get("type") == "object"
     if not is_object or not isinstance(tool.get("name"), str):
-        raise ValueError("A tool has a name and an inputSchema of the type object.")
+        raise ValueError("A tool needs a name and an inputSchema with type 'object'.")
     return dict(tool)
 
 
@@ -537,9 +547,13 @@ def _preferences(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
     for name, value in given.items():
         if name == "hints":
             if not all(isinstance(hint, Mapping) for hint in value):
-                raise ValueError("hints are written as [{'name': 'a part of its name'}].")
+                raise ValueError(
+                    "hints is invalid; write a list such as [{'name': 'part of a model name'}]."
+                )
         elif name not in PREFERENCES:
-            raise ValueError(f"{name} is no preference; use hints, {', '.join(PREFERENCES)}.")
+            raise ValueError(
+                f"{name!r} is not a model preference; use hints, {', '.join(PREFERENCES)}."
+            )
         elif not 0 <= value <= 1:
-            raise ValueError(f"{name}={value}; a priority is a number from 0 to 1.")
+            raise ValueError(f"{name} is {value}; write a number from 0 to 1.")
     return dict(given)

@@ -1,7 +1,7 @@
-"""``Registry``: what a server offers, and the decorators that put it there.
+"""``Registry``: the components of a server, and the decorators that register them.
 
-The twin of the admin's site object without its URLs. It knows no caller: who may see or use a
-component is decided by ``execution.policy``.
+It corresponds to Django's ``AdminSite``, without URLs. It does not check access: that is done by
+``execution.policy``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Registry(Collection):
-    """The components of one server, and the decorators."""
+    """The components of one server, and the decorators that register them."""
 
     @overload
     def tool(self, function: F, /) -> F: ...
@@ -68,15 +68,16 @@ class Registry(Collection):
     ) -> Callable[[F], F]: ...
 
     def tool(self, target: Any = None, /, **options: Any) -> Any:
-        """Offer a function as a tool; works bare and called.
+        """Register a function as a tool; works with and without arguments.
 
-        The name is the function's, the description its docstring and the schema its signature,
-        unless ``input_schema`` (raw JSON Schema), ``form`` or ``serializer`` says otherwise. ``ui``
-        is the Django template in which hosts with MCP Apps show what it answers.
+        By default the name is the function's, the description its docstring, and the schema is
+        derived from its signature; ``input_schema`` (a JSON Schema), ``form`` or ``serializer``
+        replaces the schema. ``ui`` is the Django template in which hosts with MCP Apps show the
+        results.
 
         Raises:
-            AlreadyRegistered: the server has a tool of this name.
-            ImproperlyConfigured: the declaration cannot work; the message says what to write.
+            AlreadyRegistered: the server already has a tool with this name.
+            ImproperlyConfigured: the declaration is invalid; the message says what to write.
         """
         return self._decorate(target, options, declare.tool)
 
@@ -109,11 +110,12 @@ class Registry(Collection):
         needs: Sequence[str] = (),
         aliases: Sequence[str] = (),
     ) -> Callable[[F], F]:
-        """Offer a function as the resource of this URI, or of all URIs of this template.
+        """Register a function as the resource with this URI, or as a resource template.
 
         ``{name}`` matches one path segment, ``{+name}`` any number of them, ``{?a,b}`` an
         optional query (RFC 6570). The function returns text, bytes, a JSON value, one
-        ``ResourceContents`` or several of them. ``read_only=True`` has it refused to write.
+        ``ResourceContents`` or several of them. With ``read_only=True`` it cannot write to the
+        database.
         """
         options = {
             "uri": uri,
@@ -144,7 +146,7 @@ class Registry(Collection):
 
         if not isinstance(uri, str):
             raise ImproperlyConfigured(
-                f"A resource begins with its URI: @mcp.resource('shop://about'), not {uri!r}."
+                f"The URI of a resource is {uri!r}; write @mcp.resource('shop://about')."
             )
 
         def decorator(function: F) -> F:
@@ -182,15 +184,15 @@ class Registry(Collection):
     ) -> Callable[[F], F]: ...
 
     def prompt(self, target: Any = None, /, **options: Any) -> Any:
-        """Offer a function as a prompt; works bare and called.
+        """Register a function as a prompt; works with and without arguments.
 
-        The function returns text, one ``Message`` or a list of both; with ``template`` it returns
-        the context for that Django template, which becomes one message of the user.
+        The function returns text, one ``Message`` or a list of both. With ``template`` it returns
+        the context of that Django template, which is rendered to one message with the role user.
         """
         return self._decorate(target, options, declare.prompt)
 
     def completion(self, ref: Callable[..., Any] | str, argument: str, /) -> Callable[[F], F]:
-        """Suggest values for an argument of a prompt or template.
+        """Register a function that suggests values for an argument of a prompt or template.
 
         ``ref`` is the decorated function, a prompt's name or a URI template.
         """
@@ -208,12 +210,13 @@ class Registry(Collection):
         if callable(target):
             if options:
                 raise ImproperlyConfigured(
-                    f"Give {target!r} last: decorator({', '.join(options)}=…)(function)."
+                    f"Pass the function after the options: "
+                    f"decorator({', '.join(options)}=…)({target!r})."
                 )
             self.add(build(target, {}))
             return target
         if target is not None and not isinstance(target, str):
-            raise ImproperlyConfigured(f"Expected a function or a name, not {target!r}.")
+            raise ImproperlyConfigured(f"The argument is {target!r}; pass a function or a name.")
 
         def decorator(function: F) -> F:
             self.add(build(function, {"name": target, **options}))
@@ -230,6 +233,6 @@ class Registry(Collection):
             if ref in (component.callable, component.key):
                 return component
         raise NotRegistered(
-            f"No prompt or resource template {ref!r} is registered here; declare it before its "
-            "completions."
+            f"No prompt or resource template {ref!r} is registered on this server; declare it "
+            "before its completions."
         )

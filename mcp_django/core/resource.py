@@ -1,4 +1,4 @@
-"""Resources and templates: what a client can read by URI, skills and app pages included."""
+"""Resources and resource templates, including the files of skills and the pages of MCP Apps."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from mcp_django.schema.arguments import ArgumentSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadableComponent(Component):
-    """What resources and templates share.
+    """The base class of resources and resource templates.
 
-    ``cache_ttl`` and ``cache_public`` become the cache hints of 2026-07-28 (CCH-1); ``subscribe``
-    says whether a client may ask to hear of changes.
+    ``cache_ttl`` and ``cache_public`` become the cache hints of 2026-07-28. ``subscribe`` is
+    whether clients may subscribe to changes.
     """
 
     mime_type: str | None = None
@@ -45,18 +45,21 @@ class ReadableComponent(Component):
         super(ReadableComponent, self).__post_init__()
         self.require(
             isinstance(self.cache_ttl, timedelta),
-            f"cache_ttl={self.cache_ttl!r}; write timedelta(seconds=…).",
+            f"cache_ttl is {self.cache_ttl!r}; write timedelta(seconds=…).",
         )
-        self.require(self.cache_ttl >= timedelta(0), f"cache_ttl={self.cache_ttl!r} is negative.")
+        self.require(
+            self.cache_ttl >= timedelta(0),
+            f"cache_ttl is {self.cache_ttl!r}; write a timedelta that is not negative.",
+        )
         self.require(
             self.annotations is None or isinstance(self.annotations, Annotations),
-            f"annotations={self.annotations!r}; write Annotations(…).",
+            f"annotations is {self.annotations!r}; write Annotations(…).",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource(ReadableComponent):
-    """One resource with a fixed URI."""
+    """A resource with a fixed URI."""
 
     kind: ClassVar[str] = "resource"
 
@@ -71,7 +74,8 @@ class Resource(ReadableComponent):
             except ValueError as exc:
                 raise ImproperlyConfigured(f"{self}: {exc}") from None
         self.require(
-            self.size is None or self.size >= 0, f"size={self.size}; give the number of bytes."
+            self.size is None or self.size >= 0,
+            f"size is {self.size}; write the number of bytes.",
         )
 
     @property
@@ -82,7 +86,7 @@ class Resource(ReadableComponent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One resource of a template's family, as ``resources/list`` shows it."""
+    """One resource of a template, as ``resources/list`` lists it."""
 
     uri: str
     name: str
@@ -95,11 +99,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPage:
-    """Some entries, and the position of the last one that was looked at.
+    """A page of entries, and the position of the last entry that was examined.
 
-    ``after`` is ``None`` when nothing is left. It is JSON that goes into a cursor, which is signed
-    and not encrypted: only what the caller may see belongs there. A page may have fewer entries
-    than were asked for, and still not be the last.
+    ``after`` is ``None`` on the last page. It is a JSON value that becomes part of a cursor, which
+    is signed but not encrypted, so it must contain only data that the caller may see. A page may
+    have fewer entries than requested without being the last.
     """
 
     entries: Sequence[Entry]
@@ -107,18 +111,18 @@ class EntryPage:
 
 
 ListEntries: TypeAlias = Callable[[Context, list[Any] | None, int], EntryPage]
-"""Gives at most so many entries behind a position, or from the beginning for ``None``.
+"""Returns at most the given number of entries after a position (``None``: from the beginning).
 
-It runs in a thread and may use the database. A position that it cannot have given is
-``InvalidParams``.
+It runs in a thread and may use the database. It raises ``InvalidParams`` for an invalid position.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceTemplate(ReadableComponent):
-    """A family of resources; the template's variables are the function's parameters.
+    """A resource template; the variables of its URI are the function's parameters.
 
-    ``entries`` lists those that the caller may read; without it only the template is listed.
+    ``entries`` lists the resources that the caller may read; without it only the template is
+    listed.
     """
 
     kind: ClassVar[str] = "resource template"
@@ -127,7 +131,7 @@ class ResourceTemplate(ReadableComponent):
     arguments: ArgumentSource
     entries: ListEntries | None = None
     former: tuple[URITemplate, ...] = field(init=False, repr=False, compare=False, default=())
-    """The ``aliases`` as templates."""
+    """The ``aliases``, as URI templates."""
 
     def __post_init__(self) -> None:
         super(ResourceTemplate, self).__post_init__()
@@ -140,48 +144,48 @@ class ResourceTemplate(ReadableComponent):
             raise ImproperlyConfigured(f"{self}: aliases: {exc}") from None
         self.require(
             set(template.variables) == set(self.template.variables),
-            f"aliases has {alias!r}; a former address has the same variables, "
+            f"aliases contains {alias!r}; an alias must have the same variables as the template: "
             f"{', '.join(self.template.variables)}.",
         )
         return template
 
     @property
     def key(self) -> str:
-        """The template as it was written."""
+        """The URI template."""
         return self.template.template
 
 
 # Skills -------------------------------------------------------------------------------------------
 
-# Folders of files with instructions for a model, each file of them a resource. Agent Skills
-# (agentskills.io) says what a skill is, SEP-2640 how a server offers it. Access to a file is
-# decided as for any resource; the entry of a skill lists the files its caller sees.
+# A skill is a folder of files with instructions for a model; each file is a resource. Agent Skills
+# (agentskills.io) specifies skills, SEP-2640 how a server publishes them. Access to a file is
+# checked as for any resource; the entry of a skill lists the files that the caller may see.
 
 SKILL_MD = "SKILL.md"
 SCHEME = "skill://"
-# What every host has to be able to load (SEP-2640, "Limits").
+# The sizes that every host must support (SEP-2640, "Limits").
 MAX_FILES = 512
 MAX_BYTES = 16 * 1024 * 1024
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 MAX_COMPATIBILITY = 500
 RESERVED = "io.modelcontextprotocol/"
-"""The prefix of keys in ``metadata`` that extensions of the protocol keep for themselves."""
+"""The prefix of keys in ``metadata`` that is reserved for extensions of the protocol."""
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 def is_name(name: str) -> bool:
-    """Whether a skill, or a folder of skills, can be called like this."""
+    """Return whether a name is valid for a skill or a folder of skills."""
     return len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillFile(Resource):
-    """One file of a skill: an ordinary resource, with what the entry of its skill says of it.
+    """One file of a skill: a resource with the data that the entry of its skill needs.
 
-    ``frontmatter`` is that of a ``SKILL.md``, and ``None`` for every other file. ``digest`` is of
-    the file's raw bytes.
+    ``frontmatter`` is the front matter of a ``SKILL.md``, and ``None`` for other files. ``digest``
+    is the digest of the file's raw bytes.
     """
 
     digest: str
@@ -189,12 +193,12 @@ class SkillFile(Resource):
 
 
 def digest_of(content: bytes) -> str:
-    """The digest of a file as the entry of a skill has it."""
+    """Return the digest of a file, in the format of a skill's entry."""
     return f"sha256:{sha256(content).hexdigest()}"
 
 
 def parents(uri: str) -> Iterator[str]:
-    """The directories that a file or directory lies in, the innermost first."""
+    """Yield the URIs of the directories that contain a file or directory, the innermost first."""
     scheme, separator, path = uri.partition("://")
     while "/" in path:
         path = path.rpartition("/")[0]
@@ -202,15 +206,15 @@ def parents(uri: str) -> Iterator[str]:
 
 
 Directory: TypeAlias = Mapping[str, SkillFile | None]
-"""The direct children of a directory by URI; ``None`` stands for another directory."""
+"""The direct children of a directory by URI; a subdirectory has the value ``None``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skills:
-    """The skills among some resources, and the directories that they are in."""
+    """The skills of a server, and their directories."""
 
     files: Mapping[str, tuple[SkillFile, ...]]
-    """All files of each skill by the URI of its ``SKILL.md``, nested skills included."""
+    """All files of each skill by the URI of its ``SKILL.md``, including nested skills."""
     entries: Mapping[str, SkillFile]
     """The ``SKILL.md`` of each skill by its URI."""
     directories: Mapping[str, Directory]
@@ -225,7 +229,7 @@ _NO_SKILLS = Skills(
 
 
 def skills_among(resources: Iterable[Resource]) -> Skills:
-    """What there is of skills among these resources."""
+    """Return the skills that are among these resources."""
     found = sorted(
         (one for one in resources if isinstance(one, SkillFile)), key=lambda one: one.uri
     )
@@ -255,11 +259,11 @@ logger = logging.getLogger("mcp_django")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UIResource(Resource):
-    """The page of a tool's ``UI``: a Django template, rendered for the user who reads it.
+    """The page of an MCP App: the Django template of a tool's ``UI``, rendered for the caller.
 
-    A host may fetch it long before the tool is called and keep it, so it holds no data of a call:
-    those reach it over the bridge (MCP Apps, SEP-1865, 2026-01-26, "UI Resource Format"). Who may
-    not see its tool may not read it.
+    A host may fetch the page long before the tool is called and cache it, so it contains no data
+    of a call: the host passes those to the page later (MCP Apps, SEP-1865, 2026-01-26, "UI
+    Resource Format"). A caller who may not see the tool may not read its page.
     """
 
     tool: str
@@ -268,14 +272,14 @@ class UIResource(Resource):
 
     @property
     def is_of_any_host(self) -> bool:
-        """Whether whoever asks decides where the page loads from, so that it is for him alone."""
+        """Whether URLs in the page depend on the ``Host`` header, so caches must be private."""
         return not get_settings().base_url and "*" in settings.ALLOWED_HOSTS
 
 
 def resource_of(tool: Tool, server: str) -> UIResource | None:
-    """The page that comes with a tool of this server, if it declares one.
+    """Return the app page of a tool of this server, ``None`` if the tool declares none.
 
-    An address that is made of the tool's name has former ones as the tool has former names.
+    If the URI is derived from the tool's name, the aliases of the tool become aliases of the page.
     """
     ui = tool.ui
     if ui is None or not ui.template:
@@ -285,7 +289,7 @@ def resource_of(tool: Tool, server: str) -> UIResource | None:
         name=tool.name,
         function=inspect_function(_page_function(ui, tool)),
         title=tool.title,
-        description=f"The view of the tool {tool.name}.",
+        description=f"The MCP App of the tool {tool.name}.",
         meta=ui.of_view(),
         permission=tool.permission,
         scopes=tool.scopes,
@@ -302,7 +306,7 @@ def resource_of(tool: Tool, server: str) -> UIResource | None:
 
 
 def _page_function(ui: UI, tool: Tool) -> Any:
-    """The function behind the page, which tells where it comes from as its tool does."""
+    """Return the function that renders the page; its name and module are those of the tool's."""
 
     def render(ctx: Context) -> ResourceContents:
         return _page(ui, tool.name, ctx)
@@ -313,15 +317,15 @@ def _page_function(ui: UI, tool: Tool) -> Any:
 
 
 def _page(ui: UI, tool: str, ctx: Context) -> ResourceContents:
-    """The page, with what it may load from this site.
+    """Render the page and declare the origins of this site that it loads files from.
 
-    The template has ``tool`` (its name), ``server``, and ``user`` and ``perms`` of the caller;
-    where there is a request, also what the context processors of the site add.
+    The template's context contains ``tool`` (its name), ``server``, and ``user`` and ``perms`` of
+    the caller; with a request, also the variables of the site's context processors.
 
     Raises:
-        TemplateDoesNotExist: a system check says so before.
+        TemplateDoesNotExist: the template is missing (also reported by a system check).
     """
-    # Its own, since those of the request may be of nobody: a bearer signs in to no site.
+    # Set explicitly: ``request.user`` is anonymous if the caller authenticated with a token.
     values = {
         "tool": tool,
         "server": ctx.server,
@@ -336,10 +340,10 @@ def _page(ui: UI, tool: str, ctx: Context) -> ResourceContents:
 
 
 def _with_addresses(html: str, base: str) -> tuple[str, tuple[str, ...]]:
-    """A page whose static and media files have whole addresses, and the origins of those.
+    """Return the page with absolute URLs of static and media files, and the origins of these.
 
-    It is shown elsewhere, where ``/static/`` is another site's or nobody's. Without a ``base`` it
-    is left as it is.
+    The host shows the page at another origin, where ``/static/`` does not lead to this site.
+    Without a ``base`` the page is not changed.
     """
     origins: dict[str, None] = {}
     for prefix in _prefixes():
@@ -348,14 +352,14 @@ def _with_addresses(html: str, base: str) -> tuple[str, tuple[str, ...]]:
             if prefix in html:
                 origins[_origin(parts.scheme or "https", parts.netloc)] = None
             continue
-        # Where an address may begin: within quotes, in url(), in an attribute without quotes.
+        # Where a URL may begin: after a quote, in url(), or in an attribute without quotes.
         found = re.compile(rf"""(?<=["'(=]){re.escape(prefix)}""")
         if not found.search(html):
             continue
         if not base:
             logger.warning(
-                "A view loads from %s, which has no whole address here: set BASE_URL of "
-                "MCP_DJANGO.",
+                "An MCP App loads files from %s, which cannot be made an absolute URL: set "
+                "MCP_DJANGO['BASE_URL'].",
                 prefix,
             )
             continue
@@ -374,6 +378,6 @@ def _origin(scheme: str, host: str) -> str:
 
 
 def _prefixes() -> tuple[str, ...]:
-    """Where the site keeps files; a root is none, since every path begins with it."""
+    """Return the URL prefixes of static and media files, without ``/``, which fits every path."""
     places = (settings.STATIC_URL, settings.MEDIA_URL)
     return tuple(dict.fromkeys(str(one) for one in places if one and str(one) != "/"))

@@ -1,4 +1,4 @@
-"""Tools: functions that a model may call, and the ``UI`` that a host shows for their results."""
+"""``Tool``: a function that a model can call; and ``UI``: the MCP App that shows its results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcp_django.protocol.uritemplate import check_uri
 from mcp_django.schema.arguments import ArgumentSource
 from mcp_django.schema.signature import OutputAdapter
 
-# TOOL-12: the specification's own alphabet and length.
+# The characters and the length that the specification recommends ("Tools", "Tool Names").
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 Approval = Literal["", "caller", "staff"]
 TaskSupport = Literal["", "optional", "required"]
@@ -24,27 +24,28 @@ TaskAsking = Literal["before", "during"]
 
 
 class DryRun(Protocol):
-    """How a tool is called so that it changes nothing, in terms of its read arguments."""
+    """How to call a tool so that it changes nothing, in terms of its validated arguments."""
 
     def is_one(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call with these changes nothing."""
+        """Return whether a call with these arguments changes nothing."""
 
     def of(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments of the same call that changes nothing."""
+        """Return the arguments of the same call as a dry run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool(Component):
-    """A tool. The four hints are published only when the author set them (TOOL-16).
+    """A tool. The four annotation hints are published only if they are set.
 
-    With ``approval`` each call waits for a person: the ``"caller"``, or one of the ``"staff"``. A
-    ``dry_run`` needs none, and shows that person what the call would do. Its ``ui`` is what a host
-    with MCP Apps shows its results in.
+    With ``approval`` each call needs an approval: by the ``"caller"``, or by a user of the
+    ``"staff"``. A ``dry_run`` needs no approval; its result is shown to the approver as a preview.
+    ``ui`` is the MCP App in which a host shows the results.
 
-    With ``task`` a call may (``"optional"``) or has to (``"required"``) go on after its request,
-    for ``task_ttl`` seconds at most. It asks its questions ``"before"`` the task begins, which is
-    at ``ctx.task.begin()``, or ``"during"`` it. With ``handle`` clients without tasks get a handle
-    at once, for the tool ``get_result``; so what it returns has no published schema.
+    With ``task`` a call can (``"optional"``) or must (``"required"``) run as a task, for at most
+    ``task_ttl`` seconds. With ``ask`` it sends client requests ``"before"`` the task begins (at
+    ``ctx.task.begin()``) or ``"during"`` it. With ``handle`` clients without support for tasks
+    immediately get a handle, for polling with the tool ``get_result``; the output schema is then
+    not published.
     """
 
     kind: ClassVar[str] = "tool"
@@ -67,19 +68,20 @@ class Tool(Component):
         super(Tool, self).__post_init__()
         if not NAME.fullmatch(self.name):
             raise ImproperlyConfigured(
-                f"{self.name!r} is no tool name: use 1 to 128 of A-Z a-z 0-9 _ - . "
-                "(pass name=… to the decorator)."
+                f"{self.name!r} is not a valid tool name; write 1 to 128 of the characters "
+                "A-Z a-z 0-9 _ - . (pass a name to the decorator)."
             )
         for alias in self.aliases:
             self.require(
                 bool(NAME.fullmatch(alias)),
-                f"aliases has {alias!r}, which is no tool name: use 1 to 128 of A-Z a-z 0-9 _ - .",
+                f"aliases contains {alias!r}, which is not a valid tool name; write 1 to 128 of "
+                "the characters A-Z a-z 0-9 _ - .",
             )
         for hint, value in self.hints.items():
             self.require(isinstance(value, bool), f"{hint} is {value!r}; write True or False.")
         self.require(
             not (self.read_only and self.destructive),
-            "read_only and destructive exclude each other; keep one.",
+            "read_only and destructive are both set; keep one.",
         )
         self.require(
             self.approval in get_args(Approval),
@@ -106,11 +108,11 @@ class Tool(Component):
         )
         self.require(
             bool(self.task) or (self.ask == "during" and not self.handle and self.task_ttl is None),
-            "ask, handle and task_ttl are for tools that run as tasks; add task='optional'.",
+            "ask, handle and task_ttl need a tool that can run as a task; add task='optional'.",
         )
         self.require(
             self.task_ttl is None or self.task_ttl > 0,
-            f"task_ttl={self.task_ttl} leaves no time; give seconds, or leave it out.",
+            f"task_ttl is {self.task_ttl}; write a positive number of seconds, or leave it out.",
         )
         self.require(
             self.ask != "before" or self.function.context_parameter is not None,
@@ -119,7 +121,7 @@ class Tool(Component):
 
     @property
     def hints(self) -> dict[str, bool]:
-        """The annotations of the specification that the author set."""
+        """The annotation hints that are set, by the names of the specification."""
         hints = {
             "readOnlyHint": self.read_only,
             "destructiveHint": self.destructive,
@@ -131,13 +133,13 @@ class Tool(Component):
 
 # MCP Apps: the ``UI`` of a tool -------------------------------------------------------------------
 
-# MCP Apps (SEP-1865, 2026-01-26), "Resource Discovery" and "UI Resource Format". What a ``UI``
-# does not declare the host's sandbox has to refuse.
+# MCP Apps (SEP-1865, 2026-01-26), "Resource Discovery" and "UI Resource Format". The host's sandbox
+# must block everything that a ``UI`` does not declare.
 
 SCHEME = "ui://"
 MIME_TYPE = "text/html;profile=mcp-app"
 RESOURCE_URI = "ui/resourceUri"
-"""Where hosts of before 2026 look for the view; deprecated by SEP-1865."""
+"""The key that hosts of before 2026 read the page's URI from; deprecated by SEP-1865."""
 
 Audience = Literal["model", "app"]
 Feature = Literal["camera", "microphone", "geolocation", "clipboard_write"]
@@ -147,36 +149,36 @@ FEATURES: dict[str, str] = {
     "geolocation": "geolocation",
     "clipboard_write": "clipboardWrite",
 }
-# What can be said of a tool that shows the view of another one, or none.
+# The options of a ``UI`` without a template: it uses the app page of another tool, or none.
 LINK = ("uri", "visibility")
-# Nothing that could end a directive of the policy and begin another.
+# Must not contain characters that end a directive of the content security policy.
 ORIGIN = re.compile(r"(?:https?|wss?)://(?:\*\.)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?")
-# Labels of a host name; which of them a host takes is for the host to say.
+# A host name; each host (MCP client) documents which names it accepts.
 DOMAIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 def address(server: str, tool: str) -> str:
-    """Where the view of a tool is served that says nothing else."""
+    """Return the default URI of a tool's app page."""
     return f"{SCHEME}{server}/{tool}"
 
 
 @dataclass(frozen=True, slots=True)
 class UI:
-    """The view of a tool: a Django template, and what it may do in the host's sandbox.
+    """The MCP App of a tool: a Django template, and its permissions in the host's sandbox.
 
-    ``uri`` is the ``ui://`` address that it is served at, by default made of the names of server
-    and tool; without a ``template`` it names a view that the server has already. ``visibility``
-    says who may call the tool, ``"model"``, ``"app"`` or both, which is the default; hosts see to
-    it. ``connect``, ``resources``, ``frames`` and ``base_uris`` are the origins
-    (``"https://tiles.example.com"``) that the view may send requests to, load images, scripts,
-    styles and fonts from, show in frames, and name in ``<base>``; the site's own is added where
-    the page uses its static files. ``allow`` asks for ``"camera"``, ``"microphone"``,
-    ``"geolocation"`` and ``"clipboard_write"``, ``border`` for a frame around it (``None``: as the
-    host likes), ``domain`` for an origin of its own, in the form that the host documents.
-    ``cache_ttl`` and ``cache_public`` say how long the page may be kept, and whether for everybody.
+    ``uri`` is the ``ui://`` URI of the page, by default derived from the names of server and tool;
+    without a ``template`` it is the URI of a page that another component of the server declares.
+    ``visibility`` is who may call the tool: ``"model"``, ``"app"`` or both, the default; hosts
+    enforce it. ``connect``, ``resources``, ``frames`` and ``base_uris`` are the origins
+    (``"https://tiles.example.com"``) that the page may send requests to, load images, scripts,
+    styles and fonts from, show in frames, and use in ``<base>``; the site's own origin is added if
+    the page uses its static or media files. ``allow`` requests ``"camera"``, ``"microphone"``,
+    ``"geolocation"`` and ``"clipboard_write"``. ``border`` requests a border (``None``: the host
+    decides). ``domain`` requests a dedicated origin, in the form that the host documents.
+    ``cache_ttl`` is how long the page may be cached, ``cache_public`` whether for all callers.
 
     Raises:
-        ImproperlyConfigured: something of it cannot be meant; the message says what to write.
+        ImproperlyConfigured: an option is invalid; the message says what to write.
     """
 
     template: str = ""
@@ -194,7 +196,7 @@ class UI:
     cache_public: bool = False
 
     def __post_init__(self) -> None:
-        _require(_is_text(self.template), f"{self.template!r} is no name of a template")
+        _require(_is_text(self.template), f"{self.template!r} is not the name of a template")
         _check_uri(self.uri)
         self._keep_some("visibility", get_args(Audience))
         self._keep_some("allow", FEATURES)
@@ -213,18 +215,18 @@ class UI:
             self._check_link()
 
     def _check_link(self) -> None:
-        """Refuse what nobody would hear of: without a template there is no page to say it."""
+        """Reject options that need a template, since only the page can declare them."""
         said = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
         _require(
             bool(said),
-            "UI() says nothing: write UI('app/view.html'), or UI(visibility=['app']) for a tool "
-            "that only views call",
+            "UI() has no options; write UI('app/view.html'), or UI(visibility=['app']) for a tool "
+            "that only MCP Apps call",
         )
         lost = [name for name in said if name not in LINK]
         _require(
             not lost,
-            f"{', '.join(lost)}: without a template there is no view to say this of; say it "
-            "where the view is declared",
+            f"{', '.join(lost)}: these options need a template; set them where the template is "
+            "declared",
         )
 
     def _keep_some(self, option: str, known: Iterable[str]) -> None:
@@ -232,31 +234,31 @@ class UI:
         wrong = [one for one in found if one not in known]
         _require(
             not wrong,
-            f"{option} has {wrong}; write some of {', '.join(map(repr, known))}",
+            f"{option} contains {wrong}; write any of {', '.join(map(repr, known))}",
         )
 
     def _keep_origins(self, option: str) -> None:
         for one in self._keep(option):
             _require(
                 isinstance(one, str) and ORIGIN.fullmatch(one),
-                f"{option} has {one!r}; write origins without a path: 'https://cdn.example.com', "
-                "'https://*.example.com'",
+                f"{option} contains {one!r}; write origins without a path: "
+                "'https://cdn.example.com', 'https://*.example.com'",
             )
 
     def _keep(self, option: str) -> tuple[Any, ...]:
         given = getattr(self, option)
         is_list = isinstance(given, Iterable) and not isinstance(given, str)
-        _require(is_list, f"{option} is a list: write {option}=[{given!r}]")
+        _require(is_list, f"{option} is not a list; write {option}=[{given!r}]")
         found = tuple(given)
         object.__setattr__(self, option, found)
         return found
 
     @classmethod
     def of(cls, declared: UI | str | None) -> UI | None:
-        """What a decorator was given: the name of a template, all of it, or nothing.
+        """Return the ``UI`` of a decorator's option: a template's name, a ``UI`` or ``None``.
 
         Raises:
-            ImproperlyConfigured: it is something else.
+            ImproperlyConfigured: the option is something else.
         """
         if declared is None or isinstance(declared, UI):
             return declared
@@ -265,13 +267,13 @@ class UI:
         raise ImproperlyConfigured(f"ui is {declared!r}; write 'app/view.html' or UI(…).")
 
     def on(self, server: str, tool: str) -> UI:
-        """The same with its address: made of these names, if it has none and needs one."""
+        """Return a copy with the default URI, if there is a template and no URI is set."""
         if self.uri or not self.template:
             return self
         return replace(self, uri=address(server, tool))
 
     def of_tool(self, *, is_linked: bool = True) -> dict[str, Any]:
-        """What a listed tool says of it in ``_meta``; without the link if that leads nowhere."""
+        """Return the ``_meta`` of the tool; the URI is left out unless ``is_linked``."""
         said: dict[str, Any] = {}
         if self.uri and is_linked:
             said["resourceUri"] = self.uri
@@ -283,7 +285,7 @@ class UI:
         return meta
 
     def of_view(self, *, origins: Iterable[str] = ()) -> dict[str, Any]:
-        """What the resource says of itself in ``_meta``; ``origins`` are more to load from."""
+        """Return the ``_meta`` of the page; ``origins`` are added to ``resources``."""
         csp = {
             "connectDomains": self.connect,
             "resourceDomains": tuple(dict.fromkeys((*self.resources, *origins))),
@@ -304,7 +306,7 @@ class UI:
 
 def _check_uri(uri: Any) -> None:
     is_one = isinstance(uri, str) and (not uri or uri.startswith(SCHEME))
-    _require(is_one, f"uri={uri!r}; write 'ui://shop/order', or leave it out")
+    _require(is_one, f"uri is {uri!r}; write 'ui://shop/order', or leave it out")
     if uri:
         try:
             check_uri(uri)

@@ -39,7 +39,7 @@ def gives_values() -> QuerySet[Group, dict[str, Any]]:
 def test_a_tool_that_declares_a_model_as_its_result_is_refused(
     function: Callable[..., Any],
 ) -> None:
-    with pytest.raises(ImproperlyConfigured, match=r"returns Group, a model.*\.values\("):
+    with pytest.raises(ImproperlyConfigured, match=r"returns the model Group.*\.values\("):
         open_to_all().tool(function)
 
 

@@ -201,7 +201,7 @@ def test_static_files_without_an_address_are_told_of(
     with caplog.at_level(logging.WARNING, "mcp_django"):
         (page,) = MCPClient(server=server).read_resource("ui://inline/board")
     assert "_meta" not in page
-    assert "set BASE_URL" in caplog.text
+    assert "MCP_DJANGO['BASE_URL']" in caplog.text
 
 
 def test_the_bridge_is_in_the_page_and_cannot_end_its_script_early(server: MCPServer) -> None:
@@ -231,7 +231,7 @@ def test_a_view_goes_with_its_tool(server: MCPServer) -> None:
         ({"uri": "ui://a b"}, "not a URI"),
         ({"connect": ["https://example.com/path"]}, "origins without a path"),
         ({"resources": ["https://a.example; script-src *"]}, "origins without a path"),
-        ({"frames": "https://a.example"}, "frames is a list"),
+        ({"frames": "https://a.example"}, "frames is not a list"),
         ({"visibility": ["user"]}, "'model', 'app'"),
         ({"allow": ["usb"]}, "'camera'"),
         ({"border": "yes"}, "True or False"),
@@ -247,9 +247,9 @@ def test_what_cannot_be_meant_is_refused_with_the_way_out(
 
 
 def test_a_link_says_nothing_of_a_page(server: MCPServer) -> None:
-    with pytest.raises(ImproperlyConfigured, match="says nothing"):
+    with pytest.raises(ImproperlyConfigured, match="has no options"):
         UI()
-    with pytest.raises(ImproperlyConfigured, match="border: without a template"):
+    with pytest.raises(ImproperlyConfigured, match="border: these options need a template"):
         UI(uri="ui://inline/board", border=True)
     with pytest.raises(ImproperlyConfigured, match="ui is 3"):
         view(server, 3)  # type: ignore[arg-type]

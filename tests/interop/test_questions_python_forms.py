@@ -122,7 +122,7 @@ async def test_user_visits_a_page_before_or_after_consenting(asking_url: str) ->
     assert at_once.messages == ["Connect your account."]
     first, again = later.questions
     assert first.url == again.url != at_once.questions[0].url
-    assert again.message.startswith("This is not finished yet.")
+    assert again.message.startswith("The page is not completed yet.")
 
 
 async def test_user_does_not_want_to_visit_the_page(asking_url: str) -> None:

@@ -217,7 +217,7 @@ def test_user_visits_a_page_before_or_after_consenting(seen: Seen) -> None:
         assert text(talk) == (False, f"connected {interaction_id}")
     first, again = pages["later"]["asked"]
     assert (first["key"], first["params"]["url"]) == (again["key"], again["params"]["url"])
-    assert again["params"]["message"].startswith("This is not finished yet.")
+    assert again["params"]["message"].startswith("The page is not completed yet.")
     assert text(pages["declined"]) == (True, "The user declined to answer.")
 
 

@@ -87,7 +87,8 @@ async def test_an_address_may_be_a_lazy_one(ask: Ask, settings: Any) -> None:
 
 @pytest.mark.parametrize("path", ["/sign", "//evil.example/sign", "sign", ""])
 def test_without_an_address_of_the_site_a_path_leads_nowhere(path: str) -> None:
-    with pytest.raises(ValueError, match=r"is no page; write https://…\. Only ctx\.elicit_url"):
+    rule = r"is not an absolute URL; write https://…\. Only ctx\.elicit_url"
+    with pytest.raises(ValueError, match=rule):
         MCPClient(server=sending(path)).call_tool("visit")
 
 
@@ -98,30 +99,30 @@ def test_without_an_address_of_the_site_a_path_leads_nowhere(path: str) -> None:
         ("http://example.com/", "is not encrypted"),
         ("http://localhost.example.com/", "is not encrypted"),
         ("http://127.0.0.1.example.com/", "is not encrypted"),
-        ("https://ada@example.com/", "carries credentials"),
-        ("https://ada:x@example.com/", "carries credentials"),
-        ("https://:@example.com/", "carries credentials"),
-        ("https://@example.com/", "carries credentials"),
-        ("javascript:alert(1)", "is no page"),
-        ("data:text/html,x", "is no page"),
-        ("ftp://example.com/", "is no page"),
-        ("file:///etc/passwd", "is no page"),
-        ("mailto:ada@example.com", "is no page"),
-        ("https://", "is no page"),
-        ("https:///path", "is no page"),
-        ("https:example.com", "is no page"),
-        ("example.com", "is no page"),
-        (" https://example.com/", "is no page"),
-        ("https://example.com/a b", "is no page"),
-        ("https://example.com/\n", "is no page"),
-        ("https://exa\tmple.com/", "is no page"),
-        ("https://example.com/\x00", "is no page"),
-        ("https://example.com/\u202egpj.exe", "is no page"),
-        ("https://exämple.com/", "is no page"),
-        ("https://example.com/<script>", "is no page"),
-        ("https://example.com:99999/", "is no page"),
-        ("https://example.com:port/", "is no page"),
-        ("https://[::1/", "is no page"),
+        ("https://ada@example.com/", "contains credentials"),
+        ("https://ada:x@example.com/", "contains credentials"),
+        ("https://:@example.com/", "contains credentials"),
+        ("https://@example.com/", "contains credentials"),
+        ("javascript:alert(1)", "is not an absolute URL"),
+        ("data:text/html,x", "is not an absolute URL"),
+        ("ftp://example.com/", "is not an absolute URL"),
+        ("file:///etc/passwd", "is not an absolute URL"),
+        ("mailto:ada@example.com", "is not an absolute URL"),
+        ("https://", "is not an absolute URL"),
+        ("https:///path", "is not an absolute URL"),
+        ("https:example.com", "is not an absolute URL"),
+        ("example.com", "is not an absolute URL"),
+        (" https://example.com/", "is not an absolute URL"),
+        ("https://example.com/a b", "is not an absolute URL"),
+        ("https://example.com/\n", "is not an absolute URL"),
+        ("https://exa\tmple.com/", "is not an absolute URL"),
+        ("https://example.com/\x00", "is not an absolute URL"),
+        ("https://example.com/\u202egpj.exe", "is not an absolute URL"),
+        ("https://exämple.com/", "is not an absolute URL"),
+        ("https://example.com/<script>", "is not an absolute URL"),
+        ("https://example.com:99999/", "is not an absolute URL"),
+        ("https://example.com:port/", "is not an absolute URL"),
+        ("https://[::1/", "is not an absolute URL"),
     ],
 )
 def test_users_are_sent_to_proper_addresses_only(url: str, rule: str) -> None:
@@ -190,7 +191,7 @@ def test_the_user_is_told_that_it_is_not_done() -> None:
     first, second = client.call_tool("visit"), client.call_tool("visit", answers=[ACCEPT])
     assert messages(first) == ["Sign here."]
     assert messages(second) == [
-        "This is not finished yet. Come back once you have done it on the page.\n\nSign here."
+        "The page is not completed yet. Complete it, then come back and accept.\n\nSign here."
     ]
     assert second.questions[0]["params"]["url"] == PAGE
 

@@ -189,7 +189,7 @@ def test_a_completion_that_asks_has_no_suggestions(caplog: pytest.LogCaptureFixt
     answer = post(server, body)
     assert (answer.status, answer.json()["result"]["completion"]["values"]) == (200, [])
     assert seen == [(False, "")]
-    assert "only a tool, a resource that is read and a prompt may ask" in caplog.text
+    assert "only tools, resources and prompts can send them" in caplog.text
 
 
 @spec("MRT-3")
@@ -231,7 +231,7 @@ async def test_to_listen_asks_nobody() -> None:
 async def test_outside_of_a_call_nobody_can_be_asked() -> None:
     context = Context(server=open_to_all(), principal=None, protocol_version="2026-07-28")
     assert not context.supports("elicitation")
-    with pytest.raises(ElicitationUnavailable, match="Nobody can be asked here"):
+    with pytest.raises(ElicitationUnavailable, match="Client requests are not available here"):
         context.elicit("A?")
-    with pytest.raises(ElicitationUnavailable, match="Nobody can be asked here"):
+    with pytest.raises(ElicitationUnavailable, match="Client requests are not available here"):
         await sync_to_async(context.list_roots)()

@@ -86,23 +86,23 @@ def test_a_model_is_shown_pictures_and_sounds() -> None:
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        ({"messages": []}, "There is no message to answer"),
-        ({"max_tokens": 0}, "max_tokens=0; an answer has one token at least"),
-        ({"tool_choice": "any"}, "tool_choice='any'; use one of auto, required, none"),
-        ({"model_preferences": {"costPriority": 1.1}}, "costPriority=1.1; a priority is a number"),
-        ({"model_preferences": {"speedPriority": -1}}, "speedPriority=-1; a priority is a number"),
-        ({"model_preferences": {"cost": 1}}, "cost is no preference; use hints, costPriority"),
-        ({"model_preferences": {"hints": ["small"]}}, "hints are written"),
-        ({"tools": [{"name": "x"}]}, "A tool has a name and an inputSchema"),
-        ({"tools": [{"inputSchema": {"type": "object"}}]}, "A tool has a name and an inputSchema"),
-        ({"tools": [{**WEATHER, "inputSchema": {"type": "array"}}]}, "A tool has a name and an"),
+        ({"messages": []}, "messages is empty"),
+        ({"max_tokens": 0}, "max_tokens is 0; write at least 1"),
+        ({"tool_choice": "any"}, "tool_choice is 'any'; use one of auto, required, none"),
+        ({"model_preferences": {"costPriority": 1.1}}, "costPriority is 1.1; write a number"),
+        ({"model_preferences": {"speedPriority": -1}}, "speedPriority is -1; write a number"),
+        ({"model_preferences": {"cost": 1}}, "'cost' is not a model preference; use hints, cost"),
+        ({"model_preferences": {"hints": ["small"]}}, "hints is invalid"),
+        ({"tools": [{"name": "x"}]}, "A tool needs a name and an"),
+        ({"tools": [{"inputSchema": {"type": "object"}}]}, "A tool needs a name and an"),
+        ({"tools": [{**WEATHER, "inputSchema": {"type": "array"}}]}, "A tool needs a name and an"),
         (
             {"messages": Message(EmbeddedResource("x://x", text="x"))},
-            "A model cannot be shown a EmbeddedResource",
+            "Sampling messages cannot contain a EmbeddedResource",
         ),
         (
             {"messages": Message(ResourceLink("x://x", name="x"))},
-            "A model cannot be shown a ResourceLink",
+            "Sampling messages cannot contain a ResourceLink",
         ),
     ],
 )
@@ -193,10 +193,10 @@ def test_each_use_is_followed_by_its_result_and_nothing_else() -> None:
     ],
 )
 def test_a_use_without_its_result_is_refused(conversation: Any, uses: str, results: str) -> None:
-    with pytest.raises(ValueError, match="asked for the results of") as caught:
+    with pytest.raises(ValueError, match="The results of") as caught:
         Sample(conversation)
     assert str(caught.value).startswith(
-        f"The model asked for the results of {uses}, and is given [{results}];"
+        f"The results of {uses} are required, but the message contains those of [{results}]."
     )
 
 

@@ -139,7 +139,7 @@ def test_the_log_has_the_present_name_and_says_which_was_called(shop: MCPServer)
 def test_a_name_that_is_answered_to_is_taken(
     shop: MCPServer, name: str, aliases: list[str]
 ) -> None:
-    with pytest.raises(AlreadyRegistered, match=r"tool 'find_orders' from .* answers to"):
+    with pytest.raises(AlreadyRegistered, match=r"'find_orders' from .* already has the name"):
         shop.tool(name, aliases=aliases)(work)
     assert name == "orders" or name not in shop.tools
 
@@ -160,11 +160,11 @@ def test_an_unregistered_component_gives_its_names_back(shop: MCPServer) -> None
 @pytest.mark.parametrize(
     ("aliases", "message"),
     [
-        ("old", r"aliases is a list: write aliases=\['old'\]"),
-        (["tool"], "its name already"),
-        (["a", "a"], "its name already"),
-        (["not a name"], "no tool name"),
-        ([7], "write each former name as a text"),
+        ("old", r"aliases is not a list; write aliases=\['old'\]"),
+        (["tool"], "its name or is repeated"),
+        (["a", "a"], "its name or is repeated"),
+        (["not a name"], "not a valid tool name"),
+        ([7], "write each former name as a non-empty string"),
     ],
 )
 def test_an_alias_that_cannot_be_is_refused(aliases: Any, message: str) -> None:
@@ -173,7 +173,7 @@ def test_an_alias_that_cannot_be_is_refused(aliases: Any, message: str) -> None:
 
 
 def test_a_former_address_has_the_same_variables() -> None:
-    with pytest.raises(ImproperlyConfigured, match="the same variables, n"):
+    with pytest.raises(ImproperlyConfigured, match="the same variables as the template: n"):
         open_to_all().resource("x://{n}", aliases=["y://{m}"])(work)
     with pytest.raises(ImproperlyConfigured, match="is not a URI"):
         open_to_all().resource("x://y", aliases=["no address"])(work)

@@ -154,7 +154,7 @@ async def test_progress_that_cannot_be_sent_is_told_once_in_the_log(
     for token in (0, "a"):
         answer = await peer.send(call("count", progress=token, n=2))
         assert answer.response()["result"]["content"]
-    found = [one.getMessage() for one in caplog.records if "cannot send it" in one.getMessage()]
+    found = [one.getMessage() for one in caplog.records if "cannot stream it" in one.getMessage()]
     assert len(found) == 1
     assert "ASGI" in found[0]
 
@@ -167,4 +167,4 @@ async def test_progress_that_no_client_asked_for_is_not_told(
     monkeypatch.setattr(context, "_is_told", threading.Event())
     peer = await opened("wsgi", PARLOR)
     await peer.send(call("count", n=2))
-    assert not [one for one in caplog.records if "cannot send it" in one.getMessage()]
+    assert not [one for one in caplog.records if "cannot stream it" in one.getMessage()]

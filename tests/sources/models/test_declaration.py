@@ -68,7 +68,7 @@ def test_unregistering_takes_everything_away(target: Any) -> None:
 def test_a_second_class_with_the_same_names_leaves_nothing_behind() -> None:
     made = serve(Order, fields=["number"], tools=["list"])
     before = list(made)
-    with pytest.raises(AlreadyRegistered, match="There is a tool 'list_orders' already"):
+    with pytest.raises(AlreadyRegistered, match="The tool 'list_orders' is already registered"):
         made.register(Order, tools(fields=["number"], tools=["get", "list"]))
     assert list(made) == before
     assert len(made.declared(Order)) == 1
@@ -245,9 +245,9 @@ def test_two_classes_of_one_name_are_told_apart() -> None:
     with pytest.raises(AlreadyRegistered) as caught:
         made.register(Order, other)
     assert str(caught.value) == (
-        "There is a tool 'list_orders' already, from ShopMCP of shop.Order, and now another from "
-        "Parcels of shop.Order; give one of them another name (a class of a model has name and "
-        "plural for it), or unregister the first."
+        "The tool 'list_orders' is already registered, from ShopMCP of shop.Order, and Parcels of "
+        "shop.Order declares another one. Rename one of them (in a ModelTools class, set name and "
+        "plural), or unregister the first."
     )
 
 

@@ -40,7 +40,7 @@ class UploadView(FormView):  # type: ignore[type-arg]
         ({"query": "season"}, "query must map names to types"),
         ({"query": {"x": type("Odd", (), {})}}, "x: JSON cannot express a type"),
         ({"scopes": "shop:read"}, r"write scopes=\['shop:read'\]"),
-        ({"name": "price list"}, "'price list' is no tool name"),
+        ({"name": "price list"}, "'price list' is not a valid tool name"),
     ],
 )
 def test_a_declaration_that_cannot_work_says_what_to_write(
@@ -64,7 +64,7 @@ def test_a_view_without_a_form_is_no_form(server: MCPServer, view: Any, expected
 
 def test_a_second_component_of_a_name_is_refused(server: MCPServer) -> None:
     server.register_view("who")
-    with pytest.raises(AlreadyRegistered, match="give one of them another name"):
+    with pytest.raises(AlreadyRegistered, match="Rename one of them"):
         server.register_view("who")
 
 
