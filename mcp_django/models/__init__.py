@@ -1,4 +1,4 @@
-"""What the package keeps in the database."""
+"""The models of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The call log, and the calls that wait for a person."""
+"""The call log, and the approvals of calls."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import secrets
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-# PostgreSQL finds the beginning of a text so, whatever its collation; others know no such thing.
+# Needed by PostgreSQL for prefix searches in any collation; other databases ignore it.
 BY_PREFIX = ["varchar_pattern_ops", "int8_ops"]
 
 
 def new_code() -> str:
-    """128 random bits, safe in a URL."""
+    """Return 128 random bits, URL-safe."""
     return secrets.token_urlsafe(16)
 
 
 class Call(models.Model):
-    """One use of a component, or the attempt; append-only.
+    """A call record: one use of a component, or an attempt; append-only.
 
-    No foreign key: a line outlives the user, the session and the component it names.
+    It has no foreign keys: a record outlives the user, the session and the component that it names.
     """
 
     class Outcome(models.TextChoices):
@@ -29,11 +29,11 @@ class Call(models.Model):
         ERROR = "error", _("error for the model")
         INVALID = "invalid", _("invalid arguments")
         FAILED = "failed", _("failed")
-        TIMEOUT = "timeout", _("took too long")
+        TIMEOUT = "timeout", _("timed out")
         CANCELLED = "cancelled", _("cancelled")
         UNKNOWN = "unknown", _("no such component")
         REFUSED = "refused", _("refused")
-        LIMITED = "limited", _("too often")
+        LIMITED = "limited", _("rate limited")
         DENIED = "denied", _("not approved")
 
     class Origin(models.TextChoices):
@@ -49,25 +49,25 @@ class Call(models.Model):
     origin = models.CharField(_("origin"), max_length=10, choices=Origin, default=Origin.CLIENT)
     user_key = models.CharField(_("user key"), max_length=128, db_index=True)
     user_name = models.CharField(_("user"), max_length=255, blank=True)
-    acting_user = models.CharField(_("in fact by"), max_length=255, blank=True)
-    client_id = models.CharField(_("client id"), max_length=255, blank=True)
+    acting_user = models.CharField(_("acting user"), max_length=255, blank=True)
+    client_id = models.CharField(_("client ID"), max_length=255, blank=True)
     client = models.CharField(_("client"), max_length=255, blank=True)
     revision = models.CharField(_("revision"), max_length=32, blank=True)
     transport = models.CharField(_("transport"), max_length=20, blank=True)
     session = models.CharField(_("session"), max_length=64, blank=True)
-    trace_id = models.CharField(_("trace id"), max_length=32, blank=True)
+    trace_id = models.CharField(_("trace ID"), max_length=32, blank=True)
     writes = models.BooleanField(_("may write"), default=False)
     outcome = models.CharField(_("outcome"), max_length=10, choices=Outcome)
     code = models.IntegerField(_("error code"), null=True)
     reason = models.CharField(_("reason"), max_length=255, blank=True)
     ms = models.FloatField(_("milliseconds"), null=True)
     rows = models.PositiveIntegerField(_("rows"), null=True)
-    bytes = models.PositiveIntegerField(_("bytes of the answer"), null=True)
+    bytes = models.PositiveIntegerField(_("result size in bytes"), null=True)
     argument_names = models.JSONField(_("arguments"), default=list)
     arguments_digest = models.CharField(_("digest of the arguments"), max_length=64, blank=True)
     arguments = models.JSONField(_("values of the arguments"), null=True)
-    # Paths of the arguments that did not fit, for the report of what models get wrong.
-    problems = models.JSONField(_("wrong arguments"), default=list)
+    # Paths of the invalid arguments, for the statistics of tool quality.
+    problems = models.JSONField(_("invalid arguments"), default=list)
 
     class Meta:
         verbose_name = _("call")
@@ -75,12 +75,12 @@ class Call(models.Model):
         ordering = ["-id"]
         indexes = [
             models.Index(fields=["at", "server"], name="mcp_call_at"),
-            # What a list counts for each of its components is read from this index alone.
+            # Covers the call counts in the list of components (index-only scans).
             models.Index(
                 fields=["server", "component", "at", "kind", "outcome"], name="mcp_call_component"
             ),
             models.Index(fields=["outcome", "at"], name="mcp_call_outcome"),
-            # What the list is searched by, each in the order in which it is shown.
+            # For searches in the list of calls, in the order in which it is sorted.
             models.Index(fields=["component", "id"], name="mcp_call_name", opclasses=BY_PREFIX),
             models.Index(fields=["user_name", "id"], name="mcp_call_user", opclasses=BY_PREFIX),
             models.Index(fields=["client", "id"], name="mcp_call_client", opclasses=BY_PREFIX),
@@ -94,7 +94,7 @@ class Call(models.Model):
 
 
 class Approval(models.Model):
-    """A call that waits for a person, or waited; a yes is good for that one call, once."""
+    """A call that waits, or waited, for an approval, which is valid for that call, once."""
 
     class State(models.TextChoices):
         PENDING = "pending", _("waiting")
@@ -109,7 +109,7 @@ class Approval(models.Model):
     code = models.CharField(_("code"), max_length=32, unique=True, default=new_code, editable=False)
     server = models.CharField(_("server"), max_length=100)
     component = models.CharField(_("tool"), max_length=128)
-    by = models.CharField(_("who decides"), max_length=10, choices=By)
+    by = models.CharField(_("approver"), max_length=10, choices=By)
     principal = models.CharField(_("principal"), max_length=255)
     user_key = models.CharField(_("user key"), max_length=128, db_index=True)
     user_name = models.CharField(_("user"), max_length=255)
@@ -118,7 +118,7 @@ class Approval(models.Model):
     arguments = models.JSONField(_("arguments"), default=dict)
     preview = models.JSONField(_("preview"), null=True)
     state = models.CharField(_("state"), max_length=10, choices=State, default=State.PENDING)
-    created_at = models.DateTimeField(_("asked"), auto_now_add=True)
+    created_at = models.DateTimeField(_("requested"), auto_now_add=True)
     expires_at = models.DateTimeField(_("expires"), db_index=True)
     decided_at = models.DateTimeField(_("decided"), null=True)
     decided_by = models.CharField(_("decided by"), max_length=255, blank=True)
@@ -131,7 +131,7 @@ class Approval(models.Model):
         indexes = [
             models.Index(fields=["principal", "arguments_digest"], name="mcp_approval_asked")
         ]
-        permissions = [("decide_approval", _("Can approve calls of others"))]
+        permissions = [("decide_approval", _("Can approve calls of other users"))]
 
     def __str__(self) -> str:
         return f"{self.component} for {self.user_name}"

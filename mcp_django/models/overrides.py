@@ -17,7 +17,7 @@ from mcp_django.conf import parse_all
 
 
 class Narrowing(models.Model):
-    """What both a server and a component can be narrowed by; empty means as in code."""
+    """The overrides that servers and components have in common; empty: as in code."""
 
     is_enabled = models.BooleanField(_("enabled"), default=True)
     title = models.CharField(_("title"), max_length=200, blank=True)
@@ -30,12 +30,12 @@ class Narrowing(models.Model):
 
     @property
     def rates(self) -> tuple[Any, ...]:
-        """The rates."""
+        """The rate limits."""
         return parse_all(self.rate)
 
 
 class Server(Narrowing):
-    """One ``MCPServer`` of the code, and what narrows it."""
+    """One ``MCPServer`` of the code, and its overrides."""
 
     name = models.CharField(_("name"), max_length=100, unique=True)
     instructions = models.TextField(_("instructions"), blank=True)
@@ -55,9 +55,10 @@ class Server(Narrowing):
 
 
 class Component(Narrowing):
-    """One tool, resource, resource template or prompt of a server, and what narrows it.
+    """One tool, resource, resource template or prompt of a server, and its overrides.
 
-    What code says of it is kept too, for the list, and for the day when code says it no more.
+    Some attributes of the declaration are stored too, for the list, and for components that are no
+    longer in the code.
     """
 
     class Kind(models.TextChoices):
@@ -96,15 +97,15 @@ class Component(Narrowing):
         ]
 
     def __str__(self) -> str:
-        # A row may have been written past the admin.
+        # The kind may be invalid if the row was not saved by the admin.
         return f"{dict(self.Kind.choices).get(self.kind, self.kind)} {self.key}"
 
 
-# Exposures ----------------------------------------------------------------------------------------
+# Exposed models and views -------------------------------------------------------------------------
 
 
 class Exposure(models.Model):
-    """A model or a view that is offered because somebody said so in the admin."""
+    """A model or view that is exposed in the admin."""
 
     class Kind(models.TextChoices):
         MODEL = "model", _("model")
@@ -132,29 +133,29 @@ class Exposure(models.Model):
 
 
 class ModelExposure(Exposure):
-    """A model that is offered as tools and resources."""
+    """A model that is exposed as tools and resources."""
 
     class Meta:
         proxy = True
-        verbose_name = _("model exposure")
-        verbose_name_plural = _("model exposures")
+        verbose_name = _("exposed model")
+        verbose_name_plural = _("exposed models")
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Keep it as one of its kind."""
+        """Set the kind, then save."""
         self.kind = Exposure.Kind.MODEL
         super().save(*args, **kwargs)
 
 
 class ViewExposure(Exposure):
-    """A view that is offered as a tool, a resource or a prompt."""
+    """A view that is exposed as a tool, a resource or a prompt."""
 
     class Meta:
         proxy = True
-        verbose_name = _("view exposure")
-        verbose_name_plural = _("view exposures")
+        verbose_name = _("exposed view")
+        verbose_name_plural = _("exposed views")
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Keep it as one of its kind."""
+        """Set the kind, then save."""
         self.kind = Exposure.Kind.VIEW
         super().save(*args, **kwargs)
 
@@ -163,7 +164,7 @@ class ViewExposure(Exposure):
 
 
 class Written(models.Model):
-    """What prompts and skills that are written in the admin have in common."""
+    """The fields that prompts and skills written in the admin have in common."""
 
     server = models.CharField(_("server"), max_length=100)
     is_enabled = models.BooleanField(_("enabled"), default=True)
@@ -178,11 +179,11 @@ class Written(models.Model):
         ordering = ["server", "name"]
 
     def __str__(self) -> str:
-        return str(self.name)  # type: ignore[attr-defined]  # as long as each kind allows
+        return str(self.name)  # type: ignore[attr-defined]  # the maximum length differs per kind
 
 
 class WrittenVersion(models.Model):
-    """What it said from some moment on, and who had it say so."""
+    """One version of a prompt or skill, and its author."""
 
     number = models.PositiveIntegerField(_("version"))
     content = models.JSONField(_("content"))
@@ -201,12 +202,12 @@ class WrittenVersion(models.Model):
 
 
 class PromptText(Written):
-    """A prompt that was written in the admin; what it says is its newest version."""
+    """A prompt that is written in the admin; it equals its newest version."""
 
     name = models.CharField(_("name"), max_length=128)
     title = models.CharField(_("title"), max_length=200, blank=True)
     description = models.TextField(_("description"), blank=True)
-    # Each: name, description, required, choices.
+    # Dictionaries with the keys name, description, required and choices.
     arguments = models.JSONField(_("arguments"), default=list, blank=True)
     text = models.TextField(_("text"))
 
@@ -219,13 +220,13 @@ class PromptText(Written):
 
 
 class PromptVersion(WrittenVersion):
-    """What a prompt said from some moment on, and who had it say so."""
+    """One version of a prompt."""
 
     prompt = models.ForeignKey(PromptText, models.CASCADE, related_name="versions")
 
     class Meta(WrittenVersion.Meta):
-        verbose_name = _("version of a prompt")
-        verbose_name_plural = _("versions of prompts")
+        verbose_name = _("prompt version")
+        verbose_name_plural = _("prompt versions")
         constraints = [
             models.UniqueConstraint(fields=["prompt", "number"], name="mcp_prompt_version_once")
         ]
@@ -235,10 +236,10 @@ class PromptVersion(WrittenVersion):
 
 
 class Skill(Written):
-    """A skill that was written in the admin; what it says is its newest version.
+    """A skill that is written in the admin; it equals its newest version.
 
-    ``text`` is what follows the frontmatter, which is made of the other columns.
-    ``supporting_files`` holds the files beside it, each under a line with its name.
+    ``text`` is the body of the ``SKILL.md``; its front matter is generated from the other columns.
+    ``supporting_files`` contains the other files, each below a line with its name.
     """
 
     name = models.CharField(_("name"), max_length=64)
@@ -255,13 +256,13 @@ class Skill(Written):
 
 
 class SkillVersion(WrittenVersion):
-    """What a skill said from some moment on, and who had it say so."""
+    """One version of a skill."""
 
     skill = models.ForeignKey(Skill, models.CASCADE, related_name="versions")
 
     class Meta(WrittenVersion.Meta):
-        verbose_name = _("version of a skill")
-        verbose_name_plural = _("versions of skills")
+        verbose_name = _("skill version")
+        verbose_name_plural = _("skill versions")
         constraints = [
             models.UniqueConstraint(fields=["skill", "number"], name="mcp_skill_version_once")
         ]

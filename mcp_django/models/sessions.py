@@ -1,4 +1,4 @@
-"""Sessions of the handshake revisions, their streams, and what reaches them from other processes.
+"""Sessions of the handshake revisions, their streams, their inbox, and the topics of pub/sub.
 
 A session has subscriptions and an inbox for messages from other processes. Its streams have event
 ids, so that a client can resume them; one process writes a stream and any process reads it.
@@ -17,9 +17,10 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Session(models.Model):
-    """What a client and a server agreed on in ``initialize`` (2024-11-05 to 2025-11-25).
+    """A session that a client created with ``initialize`` (2024-11-05 to 2025-11-25).
 
-    The id itself is not kept: whoever reads the table cannot take a session over.
+    Only a digest of the id is stored, so that read access to the table is not enough to take over
+    a session.
     """
 
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
@@ -33,18 +34,18 @@ class Session(models.Model):
         related_name="+",
         verbose_name=_("user"),
     )
-    # What limits count a caller without credentials by: a digest of the network.
+    # A digest of the network, by which limits count anonymous callers.
     network = models.CharField(_("network"), max_length=32, blank=True, editable=False)
     protocol_version = models.CharField(_("revision"), max_length=32)
     client_info = models.JSONField(_("client"), default=dict)
-    capabilities = models.JSONField(_("capabilities of the client"), default=dict)
+    capabilities = models.JSONField(_("client capabilities"), default=dict)
     log_level = models.CharField(_("log level"), max_length=16, blank=True)
     is_initialized = models.BooleanField(_("initialized"), default=False)
     created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)
     seen_at = models.DateTimeField(_("last seen"))
     expires_at = models.DateTimeField(_("expires"), db_index=True)
-    # The number of the last change that the client is taken to know of, see ``Topic.seq``.
-    heard_seq = models.BigIntegerField(_("told of changes until"), default=0, editable=False)
+    # The number of the last change that the client was notified of, see ``Topic.seq``.
+    heard_seq = models.BigIntegerField(_("last notified change"), default=0, editable=False)
 
     class Meta:
         verbose_name = _("session")
@@ -60,7 +61,7 @@ class Session(models.Model):
 
 
 class Subscription(models.Model):
-    """A resource whose changes a session wants to hear of."""
+    """A resource whose changes a session subscribes to."""
 
     session = models.ForeignKey(Session, models.CASCADE, related_name="subscriptions")
     uri = models.TextField(_("URI"))
@@ -78,7 +79,7 @@ class Subscription(models.Model):
 
 
 class Inbox(models.Model):
-    """Something for the process that serves a session, put down by another one."""
+    """A message to the process that serves a session, written by another process."""
 
     class Kind(models.TextChoices):
         ANSWER = "answer", _("answer to a question")
@@ -104,10 +105,10 @@ class Inbox(models.Model):
 
 
 class Worker(models.Model):
-    """A process that owns streams; one that stops beating has lost them."""
+    """A process that owns streams; if its heartbeat stops, its streams are lost."""
 
     id = models.BigIntegerField(primary_key=True)
-    beat_at = models.DateTimeField(_("last beat"), db_index=True)
+    beat_at = models.DateTimeField(_("last heartbeat"), db_index=True)
 
     class Meta:
         verbose_name = _("worker")
@@ -121,13 +122,13 @@ class Stream(models.Model):
     """A series of events that a client may resume: written by one process, read by any."""
 
     class Kind(models.TextChoices):
-        POST = "post", _("answer to a request")
-        GET = "get", _("standing stream")
+        POST = "post", _("response to a request")
+        GET = "get", _("GET stream")
 
     class State(models.TextChoices):
         OPEN = "open", _("open")
         DONE = "done", _("complete")
-        LOST = "lost", _("lost with its process")
+        LOST = "lost", _("lost (process ended)")
 
     id = models.BigIntegerField(primary_key=True)
     session = models.ForeignKey(Session, models.CASCADE, related_name="streams")
@@ -135,7 +136,7 @@ class Stream(models.Model):
     request_id = models.TextField(default="")
     owner = models.BigIntegerField()
     state = models.CharField(max_length=4, choices=State, default=State.OPEN)
-    # Of a standing stream: which one of its session's it is.
+    # The number of a GET stream within its session.
     last_seq = models.BigIntegerField(default=0)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     expires_at = models.DateTimeField(null=True, db_index=True)
@@ -165,9 +166,10 @@ class Event(models.Model):
 
 
 class Topic(models.Model):
-    """Something that changes: how often it did, and when the last time was.
+    """The version of a topic: how often it changed, and when it changed last.
 
-    ``seq`` is the number of its last change among those of all topics, 0 for one that takes none.
+    ``seq`` is the number of its last change among the changes of all topics, 0 for topics whose
+    changes are not numbered.
     """
 
     digest = models.CharField(max_length=64, primary_key=True)

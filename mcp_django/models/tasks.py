@@ -1,10 +1,8 @@
-"""Calls that run as tasks, with all that a worker needs to run one and a client to read it.
-
-Leases and the attachments of answers that are shown in the admin are here too.
+"""Calls that run as tasks, and the leases and attachments of the admin's "Try it" page.
 
 The times of a task are those of the database's clock, because the clocks and time zones of
-workers differ. Task ids are 256 random bits: for a caller without a name the id is all that
-guards a task.
+workers differ. Task ids are 256 random bits: the tasks of an anonymous caller are protected only
+by their ids.
 """
 
 from __future__ import annotations
@@ -23,15 +21,15 @@ from mcp_django.protocol.jsonrpc import encode
 
 
 def new_task_id() -> str:
-    """256 random bits, safe in a URL."""
+    """Return 256 random bits, URL-safe."""
     return secrets.token_urlsafe(32)
 
 
 class JSONText(models.TextField):  # type: ignore[type-arg]  # generic in the stubs only
-    """A JSON value that is read and written whole, and never searched.
+    """A JSON value that is stored as text and not queried.
 
-    As text, since what clients send and functions return may hold a NUL, which PostgreSQL takes in
-    the text of a document and nowhere in a JSON column.
+    Values of clients and functions may contain the character NUL, escaped in JSON, which
+    PostgreSQL accepts in a text column but not in a JSON column.
     """
 
     if TYPE_CHECKING:
@@ -39,31 +37,31 @@ class JSONText(models.TextField):  # type: ignore[type-arg]  # generic in the st
         _pyi_private_get_type: Any
 
     def from_db_value(self, value: str | None, *args: Any) -> Any:
-        """The value, of plain dictionaries, lists, texts and numbers."""
+        """Return the decoded JSON value."""
         return None if value is None else msgspec.json.decode(value)
 
     def to_python(self, value: Any) -> Any:
-        """The value as it is."""
+        """Return the value unchanged."""
         return value
 
     def get_prep_value(self, value: Any) -> str | None:
-        """The text."""
+        """Return the value as JSON text."""
         return None if value is None else encode(value).decode()
 
     def value_to_string(self, obj: models.Model) -> str:
-        """The text, for fixtures."""
+        """Return the value as JSON text, for fixtures."""
         return self.get_prep_value(self.value_from_object(obj)) or ""
 
 
 class Task(models.Model):
-    """One call of a tool that goes on after its request; kept until ``expires_at``.
+    """A tool call that runs as a task; kept until ``expires_at``.
 
-    ``status`` is that of MCP 2026-07-28: a result with ``isError`` is ``completed`` here.
+    ``status`` is that of MCP 2026-07-28: a task whose result has ``isError`` is ``completed``.
     """
 
     class Status(models.TextChoices):
         WORKING = "working", _("working")
-        INPUT_REQUIRED = "input_required", _("waits for answers")
+        INPUT_REQUIRED = "input_required", _("input required")
         COMPLETED = "completed", _("completed")
         FAILED = "failed", _("failed")
         CANCELLED = "cancelled", _("cancelled")
@@ -75,7 +73,7 @@ class Task(models.Model):
     tool = models.CharField(_("tool"), max_length=128)
     arguments = models.TextField(_("arguments"), default="{}")
 
-    # Who called, as the worker has to know it.
+    # The caller, for the worker.
     principal = models.CharField(_("principal"), max_length=255)
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL,
@@ -85,19 +83,19 @@ class Task(models.Model):
         related_name="+",
         verbose_name=_("user"),
     )
-    # What limits count a caller without credentials by: a digest of the network.
+    # A digest of the network, by which limits count anonymous callers.
     network = models.CharField(_("network"), max_length=32, blank=True, editable=False)
-    client_id = models.CharField(_("client id"), max_length=255, blank=True)
+    client_id = models.CharField(_("client ID"), max_length=255, blank=True)
     backend = models.CharField(_("backend"), max_length=255, blank=True)
     scopes = JSONText(_("scopes"), null=True)
     caller = JSONText(_("caller"), default=dict)
 
-    # What the client said of itself and of this call.
+    # What the client declared, and the metadata of this call.
     protocol_version = models.CharField(_("revision"), max_length=32)
-    capabilities = JSONText(_("capabilities of the client"), default=dict)
+    capabilities = JSONText(_("client capabilities"), default=dict)
     client_info = JSONText(_("client"), default=dict)
     trace = JSONText(_("trace context"), default=dict)
-    # The primary key of a session, where there is one; the task outlives it.
+    # The primary key of a session, if any; the task outlives it.
     session = models.BigIntegerField(_("session"), null=True)
 
     status = models.CharField(
@@ -110,19 +108,19 @@ class Task(models.Model):
     ttl_ms = models.BigIntegerField(_("time to live in milliseconds"))
     poll_ms = models.BigIntegerField(_("poll interval in milliseconds"))
 
-    # The fence: whoever was given an earlier run may not write any more.
+    # A fencing token: a worker with an earlier run may not write to the task anymore.
     run = models.PositiveIntegerField(_("run"), default=1)
     lease_until = models.DateTimeField(_("lease until"), null=True)
-    # Counts every change of the status, the questions and the answers.
+    # Incremented by each change of the status, the questions or the answers.
     step = models.PositiveIntegerField(_("step"), default=0)
-    engine = models.CharField(_("backend that runs it"), max_length=100, blank=True)
+    engine = models.CharField(_("task backend"), max_length=100, blank=True)
 
-    # How far its interaction has come, and what it asks now, by key.
+    # The state of its interaction, and its current questions, by key.
     state = models.TextField(_("state"), blank=True)
     questions = JSONText(_("questions"), default=dict)
     answers = JSONText(_("answers"), default=dict)
-    # Every key that was ever used for a question, with its key within the function.
-    keys = JSONText(_("keys of questions"), default=dict)
+    # All keys that were used for questions, with their keys within the function.
+    keys = JSONText(_("question keys"), default=dict)
 
     result = JSONText(_("result"), null=True)
     error = JSONText(_("error"), null=True)
@@ -135,19 +133,19 @@ class Task(models.Model):
             models.Index(fields=["server", "principal", "created_at"], name="mcp_task_principal"),
             models.Index(fields=["status", "lease_until"], name="mcp_task_lease"),
         ]
-        permissions = [("read_task_result", _("Can read what tasks of others answered"))]
+        permissions = [("read_task_result", _("Can read task results of other users"))]
 
     def __str__(self) -> str:
         return f"{self.tool} {self.status}"
 
     @property
     def short_id(self) -> str:
-        """As much of the id as a log may have: where callers have no name the whole is a key."""
+        """The beginning of the id, for logs; the whole id gives access to an anonymous task."""
         return f"{self.pk[:8]}…"
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing of it changes any more."""
+        """Whether the task has ended."""
         return self.status in ("completed", "failed", "cancelled")
 
 
@@ -155,7 +153,7 @@ class Task(models.Model):
 
 
 class Lease(models.Model):
-    """Something that one has until a moment and nobody else: to sweep, to confirm once."""
+    """A lease: an exclusive right until a point in time, for cleanup or one-time confirmations."""
 
     name = models.CharField(max_length=100, primary_key=True)
     until = models.DateTimeField(db_index=True)
@@ -170,10 +168,10 @@ class Lease(models.Model):
 
 
 class Attachment(models.Model):
-    """A picture, a sound or a long text of an answer in "Try it", kept for minutes.
+    """An image, a sound or a long text of a result on the "Try it" page, kept for minutes.
 
-    A page under a strict content security policy shows no ``data:``, so a picture needs an address
-    that every process of the site can answer; it is good for one user in one session.
+    A strict content security policy blocks ``data:`` URLs, so an image needs a URL that every
+    process of the site can serve; it is valid for one user in one session.
     """
 
     code = models.CharField(max_length=32, unique=True, default=new_code, editable=False)
@@ -184,8 +182,8 @@ class Attachment(models.Model):
     expires_at = models.DateTimeField(db_index=True)
 
     class Meta:
-        verbose_name = _("attachment of an answer")
-        verbose_name_plural = _("attachments of answers")
+        verbose_name = _("result attachment")
+        verbose_name_plural = _("result attachments")
         default_permissions = ()
 
     def __str__(self) -> str:

@@ -23,32 +23,32 @@ TOKEN_PREFIX = "mcp_"
 
 
 def digest(plaintext: str) -> str:
-    """The form in which a token is stored.
+    """Return the digest of a token, as it is stored.
 
-    A plain SHA-256 is enough: tokens carry 256 random bits, so there is nothing to guess, and a
-    slow hash would be paid on every request.
+    A plain SHA-256 is sufficient: tokens have 256 random bits and cannot be guessed, and a slow
+    hash would slow down every request.
     """
     return hashlib.sha256(plaintext.encode()).hexdigest()
 
 
 def validate_networks(values: object) -> None:
-    """Refuse what is no list of addresses and CIDR ranges.
+    """Validate a list of addresses and CIDR ranges.
 
     Raises:
-        ValidationError: names the first that is none.
+        ValidationError: names the first invalid value.
     """
     for one in values if isinstance(values, list) else [values]:
         try:
             ip_network(str(one))
         except ValueError as exc:
             raise ValidationError(
-                _("%(value)s is no network: %(reason)s."),
+                _("%(value)s is not a valid network: %(reason)s."),
                 params={"value": repr(one), "reason": exc},
             ) from None
 
 
 class AccessTokenManager(models.Manager["AccessToken"]):
-    """Issues tokens."""
+    """The manager that issues tokens."""
 
     def issue(
         self,
@@ -61,14 +61,14 @@ class AccessTokenManager(models.Manager["AccessToken"]):
         expires: datetime | None = None,
         secret: str | None = None,
     ) -> tuple[AccessToken, str]:
-        """Make a token and return it with its plaintext, which is not stored and never shown again.
+        """Create a token and return it with its plaintext, which is not stored.
 
-        ``servers`` are names of servers and ``networks`` addresses or CIDR ranges that it is good
-        for; without any, it is good everywhere and from everywhere. ``secret`` replaces the random
-        part, for a site that derives it from a key of its own.
+        ``servers`` are the names of the servers that the token is valid for, and ``networks`` the
+        addresses or CIDR ranges that it is accepted from; empty: all. ``secret`` replaces the
+        random part, for a site that derives it from a key of its own.
 
         Raises:
-            ValueError: a network is none.
+            ValueError: a network is invalid.
         """
         plaintext = TOKEN_PREFIX + (secret or secrets.token_urlsafe(32))
         token = self.create(
@@ -85,11 +85,11 @@ class AccessTokenManager(models.Manager["AccessToken"]):
 
 
 class AccessToken(models.Model):
-    """A bearer token that a user made for one client: only its digest is kept."""
+    """A bearer token that a user created for a client; only its digest is stored."""
 
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
     hint = models.CharField(_("last characters"), max_length=4, editable=False)
-    name = models.CharField(_("name"), max_length=100, help_text=_("What the token is for."))
+    name = models.CharField(_("name"), max_length=100, help_text=_("The purpose of the token."))
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", verbose_name=_("user")
     )
@@ -98,14 +98,16 @@ class AccessToken(models.Model):
         _("servers"),
         default=list,
         blank=True,
-        help_text=_("The names of the servers that it opens; none: every server."),
+        help_text=_("The names of the servers that the token is valid for; empty: all servers."),
     )
     networks = models.JSONField(
         _("networks"),
         default=list,
         blank=True,
         validators=[validate_networks],
-        help_text=_("The addresses it may come from, such as 192.0.2.0/24; none: any."),
+        help_text=_(
+            "The networks that the token is accepted from, such as 192.0.2.0/24; empty: all."
+        ),
     )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
@@ -124,19 +126,19 @@ class AccessToken(models.Model):
 
     @property
     def is_usable(self) -> bool:
-        """Whether a request that carries the token is let in now."""
+        """Whether the token is valid now."""
         expired = self.expires_at is not None and self.expires_at <= timezone.now()
         return self.revoked_at is None and not expired and self.user.is_active
 
     @property
     def credential(self) -> str:
-        """What a principal that came with this token names it by."""
+        """The identifier of this token in ``Principal.credential``."""
         return str(self.pk)
 
     def allows(self, *, server: str, address: str | None) -> bool:
-        """Whether it opens a server, by name, to a caller at an address.
+        """Return whether the token is valid for a server and a caller's address.
 
-        An address that is not known is in no network.
+        An unknown address (``None``) is not in any network.
         """
         if self.servers and server not in self.servers:
             return False
@@ -145,12 +147,12 @@ class AccessToken(models.Model):
         if address is None:
             return False
         found = ip_address(address)
-        # Behind a dual-stack socket an IPv4 client comes as ::ffff:192.0.2.1.
+        # On a dual-stack socket the address of an IPv4 client is ::ffff:192.0.2.1.
         found = getattr(found, "ipv4_mapped", None) or found
         return any(found in ip_network(one) for one in self.networks)
 
     def revoke(self) -> None:
-        """End the token; requests that carry it are refused from now on."""
+        """Revoke the token; requests with it are rejected from now on."""
         if self.revoked_at is None:
             self.revoked_at = timezone.now()
             self.save(update_fields=["revoked_at"])
@@ -160,23 +162,23 @@ class AccessToken(models.Model):
 
 
 class AuthEvent(models.Model):
-    """Something that was decided about a caller; holds no token, code or secret."""
+    """An event of the security log; contains no token, code or secret."""
 
     class Kind(models.TextChoices):
-        """What happened."""
+        """The type of the event."""
 
         CONSENT = "consent", _("access granted")
         DENIAL = "denial", _("access denied by the user")
         ISSUE = "issue", _("token issued")
-        STEP_UP = "step_up", _("more scopes asked for")
+        STEP_UP = "step_up", _("more scopes requested")
         REUSE = "reuse", _("refresh token reused")
         REPLAY = "replay", _("code or assertion replayed")
         REVOKE = "revoke", _("access revoked")
-        REFUSED = "refused", _("credential refused")
+        REFUSED = "refused", _("credential rejected")
         REGISTER = "register", _("client registered")
         RATE_LIMIT = "rate_limit", _("rate limit reached")
         UPSTREAM = "upstream", _("upstream access changed")
-        DOCUMENT = "document", _("client's document not taken")
+        DOCUMENT = "document", _("client metadata document rejected")
 
     kind = models.CharField(_("kind"), max_length=20, choices=Kind.choices)
     at = models.DateTimeField(_("time"), auto_now_add=True, db_index=True)
@@ -188,7 +190,7 @@ class AuthEvent(models.Model):
         related_name="+",
         verbose_name=_("user"),
     )
-    username = models.CharField(_("user name then"), max_length=150, blank=True)
+    username = models.CharField(_("username at the time"), max_length=150, blank=True)
     client_id = models.CharField(_("client"), max_length=255, blank=True)
     server = models.CharField(_("server"), max_length=100, blank=True)
     address = models.GenericIPAddressField(_("address"), null=True, blank=True)
@@ -200,17 +202,17 @@ class AuthEvent(models.Model):
         ordering = ["-at", "-pk"]
 
     def __str__(self) -> str:
-        who = self.username or "nobody"
+        who = self.username or "no user"
         return f"{self.get_kind_display()}: {who} by {self.client_id or 'no client'}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The event as the structured log has it."""
+        """Return the event as a dictionary for the structured log."""
         names = ("kind", "username", "client_id", "server", "address", "details")
         return {name: getattr(self, name) for name in names}
 
 
 class ExternalIdentity(models.Model):
-    """The user that a subject of another issuer is on this site."""
+    """Maps a subject of another issuer to a user of this site."""
 
     issuer = models.CharField(_("issuer"), max_length=255)
     subject = models.CharField(_("subject"), max_length=255)

@@ -107,7 +107,7 @@ def test_the_list_says_who_has_what_open() -> None:
     assert "ada" not in text_of(client.get(f"{LIST}?q=bob")).partition("Filter")[0].split()
     detail = text_of(client.get(f"{LIST}{session.pk}/change/"))
     assert "shop://clock" in detail
-    assert detail.count("answer to a request") == 3
+    assert detail.count("response to a request") == 3
     assert "elicitation" in detail
 
 

@@ -188,7 +188,7 @@ def test_the_list_says_who_runs_what_and_how_far_it_is() -> None:
     page = text_of(superuser().get(LIST))
     said = "ada Robin &lt;b&gt; 7"
     assert f"dust chores {said} working Half of it &lt;b&gt;\\u{{202e}}is&lt;/b&gt; done" in page
-    assert f"ask chores {said} waits for answers" in page
+    assert f"ask chores {said} input required" in page
     assert "other chores anonymous Robin" in page
     assert row.pk not in page
 
