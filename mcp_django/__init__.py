@@ -1,6 +1,6 @@
-"""The Model Context Protocol for Django: a site's own functions, models and views for assistants.
+"""The Model Context Protocol for Django: functions, models and views as tools for AI assistants.
 
-Importing this needs no settings; see README.md for the way to add it to a site.
+Importing this package needs no settings; README.md describes how to add it to a site.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The app configurations: one that imports every app's ``mcp`` module, and one that does not."""
+"""The app configurations: ``MCPConfig``, which imports all ``mcp`` modules, or the simple one."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from mcp_django.storage import revocations
 
 
 class SimpleMCPConfig(AppConfig):
-    """Installs the app and leaves the import of the ``mcp`` modules to the site."""
+    """Installs the app without importing ``mcp`` modules; the site imports them itself."""
 
     name = "mcp_django"
     label = "mcp_django"
     verbose_name = _("Model Context Protocol")
     default_auto_field = "django.db.models.BigAutoField"
-    # The class of ``mcp``; a subclass of this configuration may name another, as for the admin.
+    # The class of ``mcp``; a subclass may override it, like ``AdminConfig.default_site``.
     default_server = "mcp_django.server.MCPServer"
 
     def ready(self) -> None:
-        """Keep secrets out of the log, register the system checks and listen to signals."""
-        # It imports models, which needs the apps.
+        """Install the log filter for secrets, register the system checks, connect signals."""
+        # Imports models, so only after the apps are loaded.
         from mcp_django import checks
 
         secrets.install()
         checks.register_all()
-        # A site without users has nobody to send away.
+        # Without users there is no access to revoke.
         if apps.is_installed("django.contrib.auth"):
             revocations.connect()
         model_signals.connect()
@@ -39,12 +39,12 @@ class SimpleMCPConfig(AppConfig):
 
 
 class MCPConfig(SimpleMCPConfig):
-    """Installs the app and finds ``mcp.py`` in every installed app, as the admin does."""
+    """Installs the app and imports ``mcp.py`` of every installed app, as the admin does."""
 
     default = True
 
     def ready(self) -> None:
-        """Register the checks, then import every ``mcp`` module."""
+        """Set up the app, then import every ``mcp`` module."""
         super().ready()
         with defaults_while_wrong():
             autodiscover_modules("mcp")

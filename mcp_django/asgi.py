@@ -1,10 +1,10 @@
-"""The drop-in for Django's ASGI application, which serves the MCP endpoints of the URLconf faster.
+"""A replacement for Django's ``get_asgi_application``, with a fast handler for MCP endpoints.
 
     from mcp_django.asgi import get_asgi_application
 
     application = get_asgi_application()
 
-It is also what the ``"http"`` entry of a ``ProtocolTypeRouter`` takes.
+It can also be used as the ``"http"`` entry of a ``ProtocolTypeRouter``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from django.utils.module_loading import import_string
 from mcp_django.transports.asgi_handler import LaneHandler
 from mcp_django.transports.request_checks import Receive, Scope, Send, send_at_once
 
-# Paths whose view was looked up; an attacker who asks for many only makes us look again.
+# The size of the cache of resolved paths; requests for many different paths only cause misses.
 REMEMBERED_PATHS = 1024
 REMEMBERED_LENGTH = 256
 
 
 class Application:
-    """Sends each request to the ``LaneHandler`` or to Django."""
+    """Dispatches each request to the fast ASGI handler (``LaneHandler``) or to Django."""
 
     def __init__(self, django: Any, lane: LaneHandler | None) -> None:
         self._django = django
@@ -48,17 +48,17 @@ class Application:
 
 
 def get_asgi_application() -> Application:
-    """Django's ASGI application, with a faster way to the MCP endpoints of the URLconf.
+    """Return Django's ASGI application, with a fast handler for the MCP endpoints of the URLconf.
 
-    A site with middleware that cannot run synchronously keeps Django's own handler for
-    everything: slower, and correct.
+    If a middleware cannot run synchronously, Django's own handler serves all requests, which is
+    slower.
     """
     django = get_django_application()
     return Application(django, None if async_only_middleware() else LaneHandler())
 
 
 def async_only_middleware() -> list[str]:
-    """The middleware of the site that has no synchronous form."""
+    """Return the middleware in ``MIDDLEWARE`` that is not ``sync_capable``."""
     return [
         path
         for path in settings.MIDDLEWARE
@@ -73,9 +73,9 @@ def _path_info(scope: Scope) -> str:
 
 
 def endpoint_of(path: str) -> Any:
-    """The view of the MCP endpoint that the URLconf has for a path, ``None`` where it has none.
+    """Return the view of the MCP endpoint at a path, ``None`` if the path is not an endpoint.
 
-    Language prefixes are looked at, too.
+    Language prefixes (``i18n_patterns``) are resolved, too.
     """
     return _remembered(path) if len(path) <= REMEMBERED_LENGTH else _resolved(path)
 

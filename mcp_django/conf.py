@@ -1,12 +1,12 @@
 """The ``MCP_DJANGO`` setting as a typed, frozen object.
 
-One dictionary; every key has a default. ``get_settings()`` reads it once, and again whenever
-Django signals that the setting changed, so ``override_settings`` works in tests.
+The setting is one dictionary; every key has a default. ``get_settings()`` caches it until Django
+sends ``setting_changed``, so ``override_settings`` works in tests.
 
-Mistakes in it are reported by the check ``mcp_django.E002``, and nothing may fail before that
-check: other checks are silent meanwhile (``with_settings``), and code that runs before the
-checks, or inside those of other packages, reads the defaults (``defaults_while_wrong``). Code
-that serves requests raises.
+The check ``mcp_django.E002`` reports invalid settings, and nothing may fail before that check:
+other checks return no messages meanwhile (``with_settings``), and code that runs before the
+checks, or in checks of other packages, uses the defaults (``defaults_while_wrong``). Code that
+serves requests raises an exception.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from mcp_django.protocol.revisions import REVISIONS
 
 # Issuers and OAuth --------------------------------------------------------------------------------
 
-# The shapes of ``MCP_DJANGO["JWT"]``, ``["INTROSPECTION"]`` and ``["OAUTH"]``. Keys are written
-# in capitals. An address has to be https; plain http is for a loopback host, and then only under
-# ``DEBUG`` (``auth.outbound``). Scopes, users and groups of an issuer mean nothing here unless an
-# entry says what they stand for.
+# The types of ``MCP_DJANGO["JWT"]``, ``["INTROSPECTION"]`` and ``["OAUTH"]``. Keys are in upper
+# case. URLs must be https; plain http is allowed only for loopback hosts, and then only under
+# ``DEBUG`` (``auth.outbound``). Scopes, users and groups of an issuer have no meaning on this site
+# unless an entry maps them.
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
 ALGORITHMS: tuple[Algorithm, ...] = ("RS256", "PS256", "ES256", "EdDSA")
@@ -47,7 +47,7 @@ MAX_ISSUER_LENGTH = 255
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by name or by number."""
+    """Return whether a host is ``localhost`` or a loopback address."""
     if host == "localhost":
         return True
     try:
@@ -57,24 +57,26 @@ def is_loopback(host: str) -> bool:
 
 
 def _endpoint(url: str) -> str:
-    """An address that a secret or a key may travel from.
+    """Validate the URL of an issuer's endpoint, which handles secrets or keys.
 
     Raises:
-        ValueError: it is neither https nor loopback, or has a user or a fragment.
+        ValueError: the URL is neither https nor loopback, or has a user or a fragment.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
     safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
     if not safe or not host or "@" in parts.netloc or parts.fragment or not url.isprintable():
         raise ValueError(
-            "write an https address without a user and a fragment (http for a loopback host only)"
+            "write an https URL without a user and a fragment (http only for a loopback host)"
         )
     return url
 
 
 def _issuer(url: str) -> str:
     if len(url) > MAX_ISSUER_LENGTH or urlsplit(url).query:
-        raise ValueError(f"an issuer has at most {MAX_ISSUER_LENGTH} characters and no query")
+        raise ValueError(
+            f"write an issuer of at most {MAX_ISSUER_LENGTH} characters without a query"
+        )
     return _endpoint(url)
 
 
@@ -83,7 +85,7 @@ Issuer = Annotated[str, MinLen(1), AfterValidator(_issuer)]
 
 
 def _import_path(path: str) -> str:
-    # Python raises anything but an ImportError for one that is relative.
+    # For a relative path, ``import_string`` raises other exceptions than ImportError.
     if path and not all(part.isidentifier() for part in path.split(".")):
         raise ValueError(f"{path!r} is not a dotted path; write 'package.module.name'")
     return path
@@ -99,48 +101,48 @@ def _endpoint_or_none(url: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalIssuer:
-    """What every entry says: whose tokens, for what, and who their subjects are here."""
+    """The options of every issuer: whose tokens, for which servers, mapped to which users."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid", "alias_generator": str.upper}
 
     issuer: Issuer
-    """As the tokens write it, character by character."""
+    """The exact ``iss`` of the tokens."""
     servers: tuple[str, ...] = ()
-    """The names of the servers that the entry is for; empty: all."""
+    """The names of the servers that the entry applies to; empty: all."""
     audiences: tuple[str, ...] = ()
-    """What the ``aud`` of a token may be beside the address of the endpoint."""
+    """Accepted values of ``aud``, in addition to the URL of the endpoint."""
     scope_claim: str = ""
-    """Empty: ``scope``, else ``scp``."""
+    """The claim with the scopes; empty: ``scope``, or else ``scp``."""
     scopes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """What a scope of the issuer means here; one that is not named means itself."""
+    """Maps the issuer's scopes to scopes of this site; other scopes are not changed."""
     user: ImportPath = ""
-    """The dotted path of ``(claims, issuer) -> user | None``, asked about an unknown subject."""
+    """The dotted path of ``(claims, issuer) -> user | None``, called for an unknown subject."""
     unknown_users: Literal["refuse", "link", "create", "link-or-create"] = "refuse"
     username_claim: str = "preferred_username"
     groups_claim: str = "groups"
-    """A claim of group names; dots lead into objects, as in ``realm_access.roles``."""
+    """The claim with group names; dots access nested objects, as in ``realm_access.roles``."""
     groups: dict[str, str] = field(default_factory=dict)
-    """Names of the claim to names of Django groups; no other group is given or taken."""
+    """Maps names of the claim to Django groups; other groups of the user are not changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JWTIssuer(ExternalIssuer):
-    """An issuer whose tokens are verified here, by its published keys."""
+    """An issuer of JWTs, which are verified with its published keys."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid", "alias_generator": str.upper}
 
     jwks_url: Annotated[str, AfterValidator(_endpoint_or_none)] = ""
-    """Empty: what the issuer's metadata says."""
+    """The URL of the key set; empty: from the issuer's metadata."""
     algorithms: Annotated[tuple[Algorithm, ...], MinLen(1)] = ALGORITHMS
     strict_typ: bool = False
-    """Whether only ``at+jwt`` is taken (RFC 9068)."""
+    """Whether only tokens with ``typ`` ``at+jwt`` are accepted (RFC 9068)."""
     leeway: Annotated[float, Ge(0), Le(300)] = 30
-    """How many seconds clocks may differ."""
+    """The allowed clock skew in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntrospectionIssuer(ExternalIssuer):
-    """An issuer that is asked about its tokens (RFC 7662)."""
+    """An issuer whose tokens are verified by introspection (RFC 7662)."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid", "alias_generator": str.upper}
 
@@ -149,41 +151,41 @@ class IntrospectionIssuer(ExternalIssuer):
     client_secret: str = field(repr=False)
     auth_method: Literal["basic", "post"] = "basic"
     prefix: str = ""
-    """What its tokens begin with; a bearer that begins otherwise is never sent there."""
+    """The prefix of its tokens; other bearer tokens are never sent to it."""
     cache_seconds: Annotated[float, Ge(0), Le(300)] = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedIssuer:
-    """An identity provider of ``OAUTH["TRUSTED_ISSUERS"]``, whose word for its users is taken here
-    (Identity Assertion Authorization Grant).
+    """An identity provider of ``OAUTH["TRUSTED_ISSUERS"]``, whose assertions about its users are
+    accepted (Identity Assertion Authorization Grant).
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid", "alias_generator": str.upper}
 
     issuer: Issuer
-    """As the assertions write it, character by character."""
+    """The exact ``iss`` of the assertions."""
     jwks: dict[str, Any] | None = None
-    """Its public keys (RFC 7517), where they are not to be fetched."""
+    """Its public keys (RFC 7517), instead of fetching them."""
     jwks_url: Annotated[str, AfterValidator(_endpoint_or_none)] = ""
-    """Empty, and no ``jwks``: what the issuer's metadata says."""
+    """The URL of the key set; empty, and no ``jwks``: from the issuer's metadata."""
     algorithms: Annotated[tuple[Algorithm, ...], MinLen(1)] = ALGORITHMS
     leeway: Annotated[float, Ge(0), Le(300)] = 30
-    """How many seconds clocks may differ."""
+    """The allowed clock skew in seconds."""
     tenant: str = ""
-    """What the assertions' ``tenant`` has to be, of an issuer that serves several companies."""
+    """The required ``tenant`` of assertions, if the issuer serves several organizations."""
     email_authoritative: bool = False
-    """Whether an unknown subject is the one user who has the assertion's email address. Only for a
-    company whose own addresses these are: it decides who is whom here.
+    """Whether an unknown subject is mapped to the only user with the assertion's email address.
+    Enable it only if the issuer controls these addresses: it then decides who signs in as whom.
     """
     unknown_users: Literal["refuse", "link", "create", "link-or-create"] = "refuse"
     username_claim: str = "preferred_username"
     user: ImportPath = ""
-    """The dotted path of ``(claims, issuer) -> user | None``, asked about an unknown subject."""
+    """The dotted path of ``(claims, issuer) -> user | None``, called for an unknown subject."""
 
     @property
     def people(self) -> ExternalIssuer:
-        """What it says about who its subjects are here."""
+        """The options that map its subjects to users, as an ``ExternalIssuer``."""
         return ExternalIssuer(
             issuer=self.issuer,
             unknown_users=self.unknown_users,
@@ -195,20 +197,20 @@ class TrustedIssuer:
 def _host(name: str) -> str:
     if name != "*" and not re.fullmatch(r"\.?[\w-]+(\.[\w-]+)*", name):
         raise ValueError(
-            f"{name!r} is no host: write 'vendor.example', '.vendor.example' for all below it, "
-            "or '*' for any"
+            f"{name!r} is not a valid host; write 'vendor.example', '.vendor.example' for its "
+            "subdomains too, or '*' for any host"
         )
     return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
-    """How the site's own authorization server behaves; the keys are written in capitals."""
+    """The options of the site's own authorization server; the keys are in upper case."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid", "alias_generator": str.upper}
 
     issuer: str = ""
-    """Empty: the origin of the site."""
+    """The issuer; empty: the origin of the site."""
     cimd: bool = True
     cimd_hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ("*",)
     dcr: Literal["open", "initial-token", "off"] = "open"
@@ -229,7 +231,7 @@ class OAuth:
 
 Of = Literal["user", "client", "all"]
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
-# The longest time that a cache can be asked to keep a number for without surprises (memcached).
+# The maximum timeout of memcached; a greater number would be taken as a timestamp.
 MAX_SECONDS = 30 * 24 * 3600
 _RATE = re.compile(
     r"(?:(?P<of>user|client|all)\s*:\s*)?(?P<count>[0-9]{1,9})\s*/\s*(?P<length>[0-9]{0,7})(?P<unit>[smhd])"
@@ -238,11 +240,11 @@ _RATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most ``count`` uses within ``seconds``, by each user, each client of a user, or by all.
+    """At most ``count`` uses within ``seconds``, per user, per client of a user, or in total.
 
-    Written ``"100/h"``: a hundred times an hour by each user. ``"client: 10/30s"`` counts each
-    client of a user separately, ``"all: 10000/d"`` counts all callers together. A quota is a rate
-    with a long period.
+    ``"100/h"`` is 100 uses per hour and user. ``"client: 10/30s"`` counts each client of a user
+    separately, ``"all: 10000/d"`` counts all callers together. A quota is a rate with a long
+    period.
     """
 
     count: int
@@ -259,26 +261,26 @@ class Rate:
 
 
 def parse(text: str) -> Rate:
-    """A rate as it is written.
+    """Return the ``Rate`` of a string such as ``"100/h"``.
 
     Raises:
-        ValueError: it is none; the message says what to write.
+        ValueError: the string is invalid; the message says what to write.
     """
     found = _RATE.fullmatch(text.strip())
     seconds = int(found["length"] or 1) * UNITS[found["unit"]] if found else 0
     if found is None or not 0 < seconds <= MAX_SECONDS:
         raise ValueError(
-            f"{text!r} is no rate: write '100/h', 'client: 10/30s' or 'all: 10000/d', with a "
-            "period of 1s to 30d"
+            f"{text!r} is not a valid rate; write '100/h', 'client: 10/30s' or 'all: 10000/d', "
+            "with a period of 1s to 30d"
         )
     return Rate(int(found["count"]), seconds, cast(Of, found["of"] or "user"))
 
 
 def parse_all(texts: str | Iterable[str]) -> tuple[Rate, ...]:
-    """Several rates: a list of them, or one text with commas in between; empty for none.
+    """Return the rates of a list of strings, or of one string separated by commas; may be empty.
 
     Raises:
-        ValueError: one of them is none.
+        ValueError: one of them is invalid.
     """
     each = texts.split(",") if isinstance(texts, str) else texts
     return tuple(parse(text) for text in each if text.strip())
@@ -294,10 +296,10 @@ Seconds = Annotated[float, Gt(0)]
 
 
 def _site(url: str) -> str:
-    """The address of a site; what it has beside scheme, host and port is ignored.
+    """Validate the URL of a site, of which only scheme, host and port are used.
 
     Raises:
-        ValueError: it has no scheme or no host, so nothing could be found by it.
+        ValueError: it has no scheme or no host.
     """
     parts = urlsplit(url)
     if url and (parts.scheme.lower() not in ("http", "https") or not parts.hostname):
@@ -314,21 +316,21 @@ def _trace_url(url: str) -> str:
 def _scope(name: str) -> str:
     if not re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]+", name):
         raise ValueError(
-            f"{name!r} is no scope: write ASCII without spaces, quotes and backslashes "
-            "(RFC 6749, section 3.3)"
+            f"{name!r} is not a valid scope; write printable ASCII without spaces, quotes and "
+            "backslashes (RFC 6749, section 3.3)"
         )
     return name
 
 
 def _rates(value: Any) -> Any:
-    """Rates as they are written, one or several.
+    """Return the rates of a setting, a string or a list of strings.
 
     Raises:
-        ValueError: it is neither a text nor a list of texts, or one of them is no rate.
+        ValueError: the value is neither, or one of the rates is invalid.
     """
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, (list, tuple)) or not all(isinstance(one, str) for one in texts):
-        raise ValueError(f"{value!r} is no list of rates; write ['100/h']")
+        raise ValueError(f"{value!r} is not a list of rates; write ['100/h']")
     return parse_all(value)
 
 
@@ -337,24 +339,24 @@ Scope = Annotated[str, AfterValidator(_scope)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How many seconds rows are kept that nobody needs to serve a request."""
+    """For how many seconds rows are kept after they are no longer needed to serve requests."""
 
-    # A misspelled member is told, like a misspelled key.
+    # Misspelled members are reported, like misspelled keys.
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
     streams: Seconds = 300
-    """After a stream has ended: how late a client may come back for the rest of it."""
+    """After the end of a stream; within this time a client can resume it."""
     inbox: Seconds = 600
     workers: Seconds = 3600
     security_events: Seconds = 180 * 24 * 3600
     calls: Seconds = 90 * 24 * 3600
     approvals: Seconds = 90 * 24 * 3600
-    """After it was decided, or could have been no longer."""
+    """After an approval is decided or has expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much of the database one call of a read-only component may use."""
+    """The read-only limits: how much of the database one call of a read-only component may use."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
@@ -365,7 +367,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The values in force. Times are seconds, sizes are bytes; docs/settings.md explains each."""
+    """The current settings. Times are in seconds, sizes in bytes; see docs/settings.md."""
 
     title: str = ""
     instructions: str = ""
@@ -375,18 +377,18 @@ class Settings:
     allowed_origins: tuple[str, ...] = ()
     max_body_bytes: Annotated[int, Gt(0)] = 4 * 1024 * 1024
     body_seconds: Seconds = 30
-    """How long a body may take to come, where this package reads it."""
+    """The time limit for reading a request body, where this package reads it."""
 
     auth: tuple[ImportPath, ...] = ()
-    """Empty: ``tokens``, and ``oauth`` where its app is installed."""
+    """Empty: ``tokens``, and ``oauth`` if its app is installed."""
     scopes: dict[Scope, str] = field(default_factory=lambda: {"mcp": "Use the tools of this site"})
     scope_implies: dict[str, tuple[str, ...]] | None = None
     list_filter: Literal["permissions", "scopes"] = "permissions"
     challenge_scopes: Literal["needed", "granted"] = "needed"
-    """Whether a challenge for more scopes repeats those that the token has."""
+    """Whether a challenge for more scopes also lists the scopes that the token has."""
     token_cache_seconds: Annotated[float, Ge(0)] = 0
     proxies: Annotated[int, Ge(0)] = 0
-    """How many proxies of the site's own stand before it and append to ``X-Forwarded-For``."""
+    """The number of the site's own reverse proxies, which append to ``X-Forwarded-For``."""
     oauth: OAuth = OAuth()
     jwt: tuple[JWTIssuer, ...] = ()
     introspection: tuple[IntrospectionIssuer, ...] = ()
@@ -402,7 +404,7 @@ class Settings:
     page_size: Annotated[int, Ge(1)] = 100
     limits: Limits = Limits()
     rate: Annotated[tuple[Rate, ...], BeforeValidator(_rates)] = ()
-    """How often anything of a server may be used."""
+    """The rate limits of each whole server."""
     throttle_as: Literal["error", "result"] = "error"
 
     channel_layer: str = DEFAULT_LAYER
@@ -415,18 +417,18 @@ class Settings:
     session_max_age: Seconds = 24 * 3600
     sessions_per_principal: Annotated[int, Ge(1)] = 100
     session_rate: Annotated[tuple[Rate, ...], BeforeValidator(_rates)] = parse_all("60/m")
-    """How often callers without credentials may open a session from one address."""
+    """How often anonymous callers may open a session from one address."""
     streams_per_principal: Annotated[int, Ge(1)] = 100
     streams_per_user: Annotated[int, Ge(1)] | None = None
-    """``None``: twice as many as ``streams_per_principal``."""
+    """``None``: twice ``streams_per_principal``."""
     anonymous_factor: Annotated[int, Ge(1)] = 100
-    """How many times as much as one address all callers without credentials may have together."""
+    """The limit of all anonymous callers together, as a multiple of the limit of one address."""
     retention: Retention = Retention()
 
     task_backend: str = ""
-    """An alias of Django's ``TASKS``; empty: in threads of this process, which survive nothing."""
+    """An alias of Django's ``TASKS``; empty: threads of the web process; tasks end with it."""
     task_threads: Annotated[int, Ge(1)] = 4
-    """How many tasks run at once in this process, where no backend is named."""
+    """The maximum number of tasks that run concurrently in a process, without a backend."""
     task_ttl: Seconds = 3600
     task_max_ttl: Seconds = 24 * 3600
     task_poll_seconds: Seconds = 2
@@ -435,19 +437,19 @@ class Settings:
     log_calls: bool = True
     log_arguments: bool = False
     audit_strict: bool = True
-    """Whether a writing tool is refused when the call log cannot be written."""
+    """Whether calls of writing tools are rejected when the call log cannot be written."""
     telemetry: bool = True
-    """Whether requests are told of to OpenTelemetry, where its API is installed."""
+    """Whether requests are reported to OpenTelemetry, if its API is installed."""
     trace_url: Annotated[str, AfterValidator(_trace_url)] = ""
     approval_seconds: Seconds = 3600
-    """How long a call waits for a person, and how long a yes is good for."""
+    """How long a call waits for an approval, and how long an approval is valid."""
     health: bool = False
-    """Whether ``GET <mount>/health`` answers."""
+    """Whether ``GET <mount>/health`` is served."""
     admin_base_class: ImportPath = "django.contrib.admin.ModelAdmin"
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The authentication backends in force."""
+        """The authentication backends in use."""
         if self.auth:
             return self.auth
         return ("tokens", "oauth") if apps.is_installed("mcp_django.oauth") else ("tokens",)
@@ -458,7 +460,7 @@ def _capitals(shape: Any) -> tuple[str, ...]:
 
 
 KEYS = _capitals(Settings)
-# What else can be misspelled: the members of a key.
+# The members of the keys that are dictionaries, which can be misspelled too.
 _MEMBERS = {
     "OAUTH": _capitals(OAuth),
     "TRUSTED_ISSUERS": _capitals(TrustedIssuer),
@@ -471,7 +473,7 @@ _adapter = TypeAdapter(Settings)
 
 
 def problems(values: object) -> list[tuple[str, str]]:
-    """Everything wrong with a value of ``MCP_DJANGO``, as (what, hint) pairs for the checks."""
+    """Return all errors in a value of ``MCP_DJANGO``, as (message, hint) pairs for the checks."""
     if not isinstance(values, Mapping):
         return [("MCP_DJANGO is not a dictionary.", "Write MCP_DJANGO = {}.")]
     found = [_unknown_key(str(key)) for key in values if key not in KEYS]
@@ -484,8 +486,8 @@ def problems(values: object) -> list[tuple[str, str]]:
     if unserved:
         found.append(
             (
-                f"MCP_DJANGO['PROTOCOL_VERSIONS'] names {', '.join(map(repr, unserved))}.",
-                f"This release serves {', '.join(SERVED_VERSIONS)}.",
+                f"Unsupported MCP_DJANGO['PROTOCOL_VERSIONS']: {', '.join(map(repr, unserved))}.",
+                f"Supported: {', '.join(SERVED_VERSIONS)}.",
             )
         )
     return found
@@ -498,7 +500,7 @@ def _wrong_value(error: Any) -> tuple[str, str]:
     message, hint = error["msg"].removeprefix("Value error, "), "See docs/settings.md."
     if error["type"] == "unexpected_keyword_argument":
         inner = next((one for one in reversed(within) if one in _MEMBERS), key)
-        return f"{place}: there is no such member.", _nearest(str(within[-1]), _MEMBERS[inner])
+        return f"{place}: unknown key.", _nearest(str(within[-1]), _MEMBERS[inner])
     if error["type"] == "tuple_type":
         message = f"Input should be a list or a tuple, not {type(error['input']).__name__}"
     if error["type"] == "literal_error":
@@ -517,7 +519,7 @@ def _repeated_issuers(settings: Settings) -> list[tuple[str, str]]:
 
 
 def _repeated(entries: Iterable[ExternalIssuer]) -> list[str]:
-    """The issuers that are listed twice for one server: which entry is meant, nobody could tell."""
+    """Return the issuers that are listed more than once for the same server, which is ambiguous."""
     places = Counter(
         (entry.issuer, server) for entry in entries for server in entry.servers or ("",)
     )
@@ -550,10 +552,10 @@ _defaults_stand_in: ContextVar[bool] = ContextVar("defaults_stand_in", default=F
 
 
 def get_settings() -> Settings:
-    """The settings in force.
+    """Return the current settings.
 
     Raises:
-        ImproperlyConfigured: a key is unknown or has a value of the wrong kind.
+        ImproperlyConfigured: a key is unknown, or a value is invalid.
     """
     try:
         return _in_force()
@@ -574,9 +576,9 @@ def _in_force() -> Settings:
 
 @contextmanager
 def defaults_while_wrong() -> Iterator[None]:
-    """Within it, and in functions that it decorates, the defaults replace wrong settings.
+    """Context manager and decorator: use the default settings while the settings are invalid.
 
-    For code that runs before E002 has told what is wrong, and serves nothing.
+    For code that runs before the check E002 and does not serve requests.
     """
     token = _defaults_stand_in.set(True)
     try:
@@ -586,7 +588,7 @@ def defaults_while_wrong() -> Iterator[None]:
 
 
 def with_settings(check: Check) -> Check:
-    """A system check that says nothing while the settings are wrong, which E002 says then."""
+    """Decorate a system check to return nothing while the settings are invalid (see E002)."""
 
     @wraps(check)
     def inner(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

@@ -1,4 +1,4 @@
-"""Every exception this package raises on purpose.
+"""All exceptions that this package raises.
 
 MCPDjangoError
 ├── MCPError (code, message, data)            becomes a JSON-RPC error
@@ -11,7 +11,7 @@ MCPDjangoError
 │   ├── InternalError                         -32603
 │   ├── HeaderMismatch                        -32020
 │   ├── MissingCapability                     -32021
-│   │   └── ElicitationUnavailable            the client has no such form, or no way to show one
+│   │   └── ElicitationUnavailable            the client does not support this elicitation
 │   ├── UnsupportedProtocolVersion            -32022 (-32602 in a session)
 │   ├── RequestCancelled                      -32800
 │   ├── RateLimited                           -31429, HTTP 429
@@ -20,9 +20,9 @@ MCPDjangoError
 │       ├── TooManySessions                   -31429, HTTP 429
 │       ├── TooManyStreams                    -31429, HTTP 429
 │       └── TooManyTasks                      -31429, HTTP 429
-├── ToolError                                 in-band: the model reads it and tries again
-│   ├── NotApproved                           nobody said yes to this call, or somebody no
-│   └── UpstreamNotConnected                  the user has given no access there, or not any more
+├── ToolError                                 in-band: the model reads it and can retry
+│   ├── NotApproved                           the call is not approved yet, or was refused
+│   └── UpstreamNotConnected                  the user's account is not connected
 ├── InvalidArguments                          in-band: which argument, which value, which rule
 ├── ElicitationDeclined                       in-band, unless the component catches it
 ├── AccessRefused                             becomes an HTTP status
@@ -34,11 +34,11 @@ MCPDjangoError
 ├── AlreadyRegistered
 └── NotRegistered
 
-``InputRequired`` is a ``BaseException``: it carries a component's question out to the runtime, past
-every ``except Exception`` on the way.
+``InputRequired`` is a ``BaseException``, so that an ``except Exception`` in a component does not
+catch it before the runtime does.
 
-A mistake in the site's own declarations is Django's ``ImproperlyConfigured``, raised while the
-component is being registered.
+Invalid declarations of the site raise Django's ``ImproperlyConfigured`` when the component is
+registered.
 """
 
 from __future__ import annotations
@@ -103,23 +103,23 @@ __all__ = [
 
 
 class ToolError(MCPDjangoError):
-    """A failure that the model can do something about.
+    """An error that the model can react to.
 
-    The text reaches the model as the result of its call (``isError``), so it names what was
-    wrong and what would work.
+    The text is sent to the model as the result of the call (``isError``), so it should say what
+    is wrong and what to do instead.
     """
 
 
 class NotApproved(ToolError):
-    """The call waits for a person to approve it, or one has refused it; nothing has run."""
+    """The call waits for an approval, or was refused; the function did not run."""
 
 
 class UpstreamNotConnected(ToolError):
-    """The caller has not let the site in at a third party, or no longer; the text says how to."""
+    """The caller's account at a third party is not connected; the text says how to connect it."""
 
 
 class ElicitationDeclined(MCPDjangoError):
-    """The user said no to a question (``action`` is ``decline``) or went away (``cancel``)."""
+    """The user declined a question (``action`` is ``decline``) or dismissed it (``cancel``)."""
 
     def __init__(self, action: Literal["decline", "cancel"] = "decline") -> None:
         answer = "declined to answer" if action == "decline" else "dismissed the question"
@@ -128,21 +128,22 @@ class ElicitationDeclined(MCPDjangoError):
 
 
 class ElicitationUnavailable(MissingCapability):
-    """The user cannot be asked: this client, or this connection, has no way to."""
+    """The client, or the connection, does not support this elicitation."""
 
 
 class InputRequired(BaseException):
     """Ends a run of a component at a question that has no answer yet.
 
-    Raised by ``ctx.elicit`` and its like and caught by the runtime, which runs the component again
-    once the answer is there. Let it pass: a ``finally`` is fine, a bare ``except`` is not.
+    Raised by ``ctx.elicit`` and the other client requests, and caught by the runtime, which runs
+    the component again when the answer arrives. Do not catch it: avoid a bare ``except``; a
+    ``finally`` is fine.
     """
 
 
 class TooManyRequests(RateLimited):
-    """A component, or the whole server, was used as often as may be; ``retry_after`` is seconds.
+    """The rate limit of a component or of the server is reached; ``retry_after`` is in seconds.
 
-    ``data`` is ``{"retryAfter": …}``, where that is known.
+    ``data`` is ``{"retryAfter": …}`` if the time is known.
     """
 
     def __init__(self, message: str, *, retry_after: int = 0) -> None:
@@ -151,28 +152,28 @@ class TooManyRequests(RateLimited):
 
 
 class TooManySessions(Busy):
-    """All callers without credentials have as many sessions together as they may."""
+    """Anonymous callers together have the maximum number of sessions."""
 
     code = RATE_LIMITED
     http_status = 429
 
 
 class TooManyStreams(Busy):
-    """The caller holds as many open streams as one may."""
+    """The caller has the maximum number of open streams."""
 
     code = RATE_LIMITED
     http_status = 429
 
 
 class TooManyTasks(Busy):
-    """The caller has as many tasks that are not over as one may."""
+    """The caller has the maximum number of unfinished tasks."""
 
     code = RATE_LIMITED
     http_status = 429
 
 
 class AlreadyRegistered(MCPDjangoError):
-    """A component of this kind and name exists on the server already."""
+    """The server already has a component of this kind and name."""
 
 
 class NotRegistered(MCPDjangoError):
@@ -180,7 +181,7 @@ class NotRegistered(MCPDjangoError):
 
 
 class AccessRefused(MCPDjangoError):
-    """The caller may not go on; transports answer with an HTTP status, never with a result."""
+    """Access is denied; transports respond with an HTTP status, never with a result."""
 
     status = 403
     error = "access_denied"
@@ -192,10 +193,10 @@ class AccessRefused(MCPDjangoError):
 
 
 class AuthenticationRequired(AccessRefused):
-    """No credentials came, or they are not (or no longer) valid (RFC 6750, section 3).
+    """Credentials are missing, invalid or expired (RFC 6750, section 3).
 
-    ``error`` is empty when nothing was presented, ``invalid_token`` for a token that does not
-    hold and ``invalid_request`` for a malformed header.
+    ``error`` is empty for a request without credentials, ``invalid_token`` for an invalid token
+    and ``invalid_request`` for a malformed header.
     """
 
     status = 401
@@ -209,9 +210,9 @@ class AuthenticationRequired(AccessRefused):
 
 
 class InsufficientScope(AccessRefused):
-    """The token is good and lacks a scope; ``scopes`` names all that the operation needs.
+    """The token is valid but lacks a scope; ``scopes`` are all scopes that the operation needs.
 
-    ``granted`` are the scopes that it has.
+    ``granted`` are the scopes of the token.
     """
 
     error = "insufficient_scope"
@@ -224,11 +225,11 @@ class InsufficientScope(AccessRefused):
 
 
 class ConnectionRefused(AccessRefused):
-    """This caller may not use this server at all, whatever the credentials."""
+    """The caller may not use this server; other credentials do not change that."""
 
 
 class TooManyAttempts(AccessRefused):
-    """Too much was tried from one address; ``retry_after`` seconds later it may go on."""
+    """Too many attempts from one address; it may retry after ``retry_after`` seconds."""
 
     status = 429
     error = "too_many_attempts"
@@ -239,9 +240,9 @@ class TooManyAttempts(AccessRefused):
 
 
 class AuthenticationUnavailable(AccessRefused):
-    """Whoever could say if the credential holds does not answer; try ``retry_after`` seconds later.
+    """The credential cannot be verified at the moment; retry after ``retry_after`` seconds.
 
-    The credential is neither accepted nor refused, so a client must not throw it away.
+    The credential is neither accepted nor rejected, so the client must keep it.
     """
 
     status = 503

@@ -1,4 +1,4 @@
-"""pytest fixtures for sites; a conftest names this module in ``pytest_plugins``."""
+"""pytest fixtures for sites; add this module to ``pytest_plugins`` in ``conftest.py``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def mcp_client() -> Callable[..., MCPClient]:
-    """Make an ``MCPClient``: ``mcp_client(user=user, server=staff)``."""
-    # Imported here: a plugin is loaded before the settings are configured.
+    """Return ``MCPClient``, to be called as ``mcp_client(user=user, server=staff)``."""
+    # Imported here since pytest loads plugins before the settings are configured.
     from mcp_django.test import MCPClient
 
     return MCPClient

@@ -1,9 +1,9 @@
 """``MCPServer``: one MCP server of the site, with its components, its permission and its URLs.
 
 A server is a registry with a name, which is also its name in the admin. ``tools``, ``resources``,
-``templates`` and ``prompts`` are what code declares; ``offered`` is the catalog that callers get:
-the same with the site owner's overrides applied. ``mcp`` is the default server; it is created
-when it is first used, of the class that the app configuration names.
+``templates`` and ``prompts`` are the components that code declares; ``offered`` is the catalog
+that callers get, with the site owner's overrides applied. ``mcp`` is the default server; it is
+created when it is first used, with the class that the app configuration names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from mcp_django.transports.view import EndpointView
 
 
 class ManagedRegistry(Registering):
-    """The registry of one server, by whose name the admin knows it."""
+    """The registry of one server, to which the overrides of the admin are applied."""
 
     def __init__(
         self,
@@ -69,48 +69,48 @@ class ManagedRegistry(Registering):
 
     @property
     def offered(self) -> Offered:
-        """What callers are offered now: what code declares, as the admin adds to it and narrows it.
+        """The current catalog: the declared components with the overrides of the admin applied.
 
-        ``tools``, ``resources``, ``templates`` and ``prompts`` are what code declares.
+        ``tools``, ``resources``, ``templates`` and ``prompts`` are the declared components.
         """
         return self._managed.offered
 
     @property
     def available(self) -> Offered:
-        """What there would be to offer if the admin narrowed nothing."""
+        """The catalog without the overrides of components, but with admin-defined components."""
         return self._managed.available
 
     def refresh(self, *, is_list: bool = False) -> None:
-        """See that ``offered`` is not older than a second, or of this moment for a list.
+        """Reload the overrides: ``offered`` is at most one second old, and current for a list.
 
         Raises:
-            Busy: the database cannot say what the admin decided, and never could.
+            Busy: the overrides cannot be loaded, and were never loaded in this process.
         """
         self._managed.refresh(is_list=is_list)
 
     def as_in_code(self) -> None:
-        """Take it that the admin says nothing, until the next ``refresh``."""
+        """Discard the overrides of the admin until the next ``refresh``."""
         self._managed.forget()
 
     @property
     def rates(self) -> tuple[Rate, ...]:
-        """How often anything of it may be used, as code and its owner say."""
+        """The rate limits of the whole server, from code and from the admin."""
         return (*self.rates_in_code, *self.offered.rates)
 
     @property
     def rates_in_code(self) -> tuple[Rate, ...]:
-        """The same, whatever its owner says in the admin."""
+        """The rate limits of the whole server, without those of the admin."""
         return self._rates or get_settings().rate
 
     @property
     def log_arguments(self) -> bool:
-        """Whether the call log gets the values of arguments."""
+        """Whether the call log contains the values of arguments."""
         in_code = self._log_arguments
         return get_settings().log_arguments if in_code is None else in_code
 
     @property
     def itself(self) -> Self:
-        """This server; what stands before it in a test answers with it, too."""
+        """This server, also when called on a wrapper of it in a test."""
         return self
 
 
@@ -124,18 +124,18 @@ _servers: weakref.WeakSet[MCPServer] = weakref.WeakSet()
 class MCPServer(ManagedRegistry):
     """One MCP server of the site; ``mcp`` is the default one.
 
-    ``permission`` says who may enter (a permission class, a codename or a list of them): nobody
-    without credentials unless it is ``AllowAny``. ``auth`` replaces ``MCP_DJANGO["AUTH"]`` for
-    this server. ``scopes`` are those that an OAuth token needs for whatever it does here;
-    ``generated_scopes`` asks for one more in the tools of registered models, ``shop:read`` or
-    ``shop:write`` by the label of the model's app, or by the word given in its place.
-    ``resource_url`` is the URL that tokens are issued for, where no URLconf of this site has the
-    endpoint. ``page_size`` is the number of entries on a page of a list. ``generic``
-    says above how many registered models one set of tools serves all of them (``True``: always,
-    ``False``: never). ``upstream`` names the provider of ``OAUTH["UPSTREAM"]`` where users also
-    have to let the site in before a client gets a token for this server.
-    ``rate`` says how often anything of it may be used, and ``log_arguments`` puts the values of
-    arguments into the call log; both stand in for the setting of the same name.
+    ``permission`` is required of every caller (a permission class, a codename or a list of them);
+    anonymous access needs ``AllowAny``. ``auth`` overrides ``MCP_DJANGO["AUTH"]``. ``scopes`` are
+    the scopes that an OAuth token needs for any request to this server. With ``generated_scopes``
+    the tools of registered models require an additional scope, ``shop:read`` or ``shop:write``,
+    with the label of the model's app or the given string as the prefix. ``resource_url`` is the
+    URL that tokens are issued for, needed if the URLconf of this site does not contain the
+    endpoint. ``page_size`` is the number of entries per page of a list. If more than ``generic``
+    models are registered, one generic set of tools replaces the per-model tools (``True``:
+    always, ``False``: never). ``upstream`` names a provider of ``OAUTH["UPSTREAM"]`` that users
+    must connect before a client gets a token for this server. ``rate`` contains the rate limits
+    of the whole server. ``log_arguments`` adds the values of arguments to the call log. Both
+    override the settings of the same name.
     """
 
     def __init__(
@@ -162,13 +162,13 @@ class MCPServer(ManagedRegistry):
         super().__init__(name, generic=generic, rate=rate, log_arguments=log_arguments)
         if not NAME.fullmatch(name):
             raise ImproperlyConfigured(
-                f"{name!r} is no name for a server: use A-Z a-z 0-9 _ - . since URLs are reversed "
-                "by it."
+                f"{name!r} is not a valid server name; write only the characters A-Z a-z 0-9 _ - . "
+                "since it is part of the URL namespace."
             )
         if isinstance(auth, str):
-            raise ImproperlyConfigured(f"auth is a list: write auth=[{auth!r}].")
+            raise ImproperlyConfigured(f"auth is not a list; write auth=[{auth!r}].")
         if page_size is not None and page_size < 1:
-            raise ImproperlyConfigured(f"page_size={page_size}; a page has one entry at least.")
+            raise ImproperlyConfigured(f"page_size is {page_size}; write at least 1.")
         self.title = title
         self.version = version
         self.description = description
@@ -193,12 +193,12 @@ class MCPServer(ManagedRegistry):
 
     def _checked(self, option: str, scopes: Sequence[str]) -> tuple[str, ...]:
         if isinstance(scopes, str):
-            raise ImproperlyConfigured(f"{option} is a list: write {option}=[{scopes!r}].")
+            raise ImproperlyConfigured(f"{option} is not a list; write {option}=[{scopes!r}].")
         for scope in scopes:
             if not SCOPE.fullmatch(str(scope)) or scope == OFFLINE_ACCESS:
                 raise ImproperlyConfigured(
-                    f"{option} of the server {self.name!r} has {scope!r}; write printable ASCII "
-                    f"without spaces, quotes and \\, and leave {OFFLINE_ACCESS} to clients."
+                    f"{option} of the server {self.name!r} contains {scope!r}; write printable "
+                    f"ASCII without spaces, quotes and \\, and not {OFFLINE_ACCESS}."
                 )
         return tuple(scopes)
 
@@ -207,17 +207,17 @@ class MCPServer(ManagedRegistry):
             endpoints.declare(url, self)
         except ValueError:
             raise ImproperlyConfigured(
-                f"resource_url of the server {self.name!r} is {url!r}; write the whole URL of its "
-                "endpoint, 'https://example.com/mcp', without query and fragment."
+                f"resource_url of the server {self.name!r} is {url!r}; write the absolute URL of "
+                "its endpoint, 'https://example.com/mcp', without query and fragment."
             ) from None
 
     def add(self, component: Component) -> None:
-        """Offer a component; with the first tool that gives handles comes ``get_result``."""
+        """Register a component; the first tool with ``handle=True`` also adds ``get_result``."""
         super().add(component)
         if isinstance(component, Tool) and component.handle:
             task_status.offer(self)
 
-    # What it says of itself -------------------------------------------------------------------
+    # Server info ------------------------------------------------------------------------------
 
     @property
     def auth(self) -> tuple[str, ...]:
@@ -226,37 +226,37 @@ class MCPServer(ManagedRegistry):
 
     @property
     def instructions(self) -> str:
-        """What a model should know before it uses the server."""
+        """The instructions that models get for the server, with the override of the admin."""
         return self.offered.instructions or self.instructions_in_code
 
     @property
     def instructions_in_code(self) -> str:
-        """The same, whatever its owner says in the admin."""
+        """The instructions, without the override of the admin."""
         of_site = get_settings().instructions if self.is_default else ""
         return str(self._instructions or of_site)
 
     @property
     def title_in_code(self) -> str:
-        """Its title, whatever its owner says in the admin."""
+        """The title, without the override of the admin."""
         return str(self.title or (get_settings().title if self.is_default else ""))
 
     @property
     def page_size(self) -> int:
-        """Entries on a page of a list."""
+        """The number of entries per page of a list."""
         return self._page_size or get_settings().page_size
 
     @property
     def protocol_versions(self) -> tuple[str, ...]:
-        """The revisions served."""
+        """The protocol revisions that the server supports."""
         return get_settings().protocol_versions
 
     @property
     def is_default(self) -> bool:
-        """Whether this is the server that ``mcp`` stands for."""
+        """Whether this is the default server (``mcp``)."""
         return self.name == "default"
 
     def identity(self) -> dict[str, Any]:
-        """Who answers, as clients show it (``serverInfo``)."""
+        """Return ``serverInfo``, which clients may show."""
         settings = get_settings()
         title = self.offered.title or self.title_in_code
         icons = published(self.icons or (settings.icons if self.is_default else ()))
@@ -274,24 +274,24 @@ class MCPServer(ManagedRegistry):
         }
 
     def _program_name(self) -> str:
-        """The server's name; the default one is called like the site's own package."""
+        """Return the server's name; for the default server, the package of the root URLconf."""
         if not self.is_default:
             return self.name
         return str(getattr(django_settings, "ROOT_URLCONF", self.name)).partition(".")[0]
 
-    # Where it is ------------------------------------------------------------------------------
+    # URLs and mounts --------------------------------------------------------------------------
 
     @property
     def namespace(self) -> str:
-        """The URL namespace: ``mcp_django`` for the default server, ``mcp_django_NAME`` else."""
+        """The URL namespace: ``mcp_django`` for the default server, else ``mcp_django_NAME``."""
         return "mcp_django" if self.is_default else f"mcp_django_{self.name}"
 
     @property
     def urls(self) -> tuple[list[URLPattern], str, str]:
-        """What ``path("mcp", mcp.urls)`` takes: serves ``/mcp`` and ``/mcp/`` without redirect.
+        """The URLs for ``path("mcp", mcp.urls)``, which serves ``/mcp`` and ``/mcp/`` alike.
 
         Raises:
-            ImproperlyConfigured: the app is not installed, so nothing would work.
+            ImproperlyConfigured: ``mcp_django`` is not installed.
         """
         if apps.apps_ready and not apps.is_installed("mcp_django"):
             raise ImproperlyConfigured('Add "mcp_django" to INSTALLED_APPS.')
@@ -300,7 +300,7 @@ class MCPServer(ManagedRegistry):
             re_path(r"^(?:/)?$", self.view, name="endpoint"),
             re_path(r"^(?:/)sse/?$", sse, name="sse"),
             re_path(r"^(?:/)messages/?$", messages, name="messages"),
-            # Where the mount ends in a slash already, or is the root.
+            # If the mount ends with a slash, or is the root.
             re_path(r"^sse/?$", sse),
             re_path(r"^messages/?$", messages),
             *site_pages.health_patterns(EndpointView(self, "health")),
@@ -318,46 +318,46 @@ class MCPServer(ManagedRegistry):
         """The endpoint as an ASGI application, for a ``URLRouter`` of Channels."""
         return RawMount(self)
 
-    # What changed -----------------------------------------------------------------------------
+    # Change notifications ---------------------------------------------------------------------
 
     def notify_resource_updated(self, uri: str, *, using: str | None = None) -> None:
-        """Tell the subscribers of a resource that it changed, once the transaction commits.
+        """Notify the subscribers of a resource that it changed, after the transaction commits.
 
-        Call it from anywhere: a view, a command, a signal, a tool, sync or async. ``using`` names
-        the database of the transaction.
+        It can be called from sync and async code: views, commands, signals, tools. ``using`` is
+        the alias of the transaction's database.
         """
         for address in self.addresses_of(uri):
             self._ring_after_commit(Topic(self.name, "resource", address), using)
 
     def notify_list_changed(self, kind: ListKind, *, using: str | None = None) -> None:
-        """Tell listeners that the list of tools, resources or prompts changed.
+        """Notify clients that the list of tools, resources or prompts changed.
 
         Raises:
-            ValueError: there is no such list.
+            ValueError: ``kind`` is not one of these.
         """
         if kind not in ("tools", "resources", "prompts"):
-            raise ValueError(f"{kind!r} is no list: use 'tools', 'resources' or 'prompts'.")
+            raise ValueError(f"kind is {kind!r}; write 'tools', 'resources' or 'prompts'.")
         self._ring_after_commit(Topic(self.name, kind), using)
 
     def _ring_after_commit(self, topic: Topic, using: str | None) -> None:
         after_commit(partial(announce, topic), using=using)
 
-    # What a running call may ask --------------------------------------------------------------
+    # Nested reads -----------------------------------------------------------------------------
 
     def read_resource(
         self, incoming: Incoming, uri: str, interaction: Interaction | None
     ) -> Sequence[ResourceContents]:
-        """Read a resource on behalf of the caller of a running call."""
+        """Read a resource for a running call, as its caller."""
         return read_contents(incoming, uri, interaction)
 
 
 def all_servers() -> Iterator[MCPServer]:
-    """Every server of this process."""
+    """Yield every server of this process, sorted by name."""
     yield from sorted(_servers, key=lambda server: server.name)
 
 
 def known_scopes() -> set[str]:
-    """The scopes that the site's settings or its code name, which are what a token can have."""
+    """Return all scopes that a token can have: those of the settings and of the code."""
     found = set(get_settings().scopes)
     for server in all_servers():
         found.update(server.scopes)
@@ -372,7 +372,7 @@ def _package_version() -> str:
 
 
 class DefaultServer(LazyObject):  # type: ignore[type-arg]  # generic in the stubs only
-    """``mcp``: made at first use, of the class that the app configuration names."""
+    """``mcp``: created at first use, with the class that the app configuration names."""
 
     def _setup(self) -> None:
         cls: type[MCPServer] = MCPServer

@@ -1,26 +1,26 @@
-"""Signals of the package; receivers run where the event happens and must be quick."""
+"""Signals of the package; receivers run synchronously and must be fast."""
 
 from __future__ import annotations
 
 from django.dispatch import Signal
 
-# A component's function raised what is a bug and no answer: after it was logged. Sender: the class
-# of the component. Arguments: ``component``, ``exception``.
+# Sent after an unexpected exception of a component's function was logged. Sender: the class of the
+# component. Arguments: ``component``, ``exception``.
 component_failed = Signal()
 
-# A component is about to run, admitted and with arguments that fit. Sender: the model ``Call``.
-# Argument: ``call``, a line of the call log that is not saved yet.
+# Sent before a component runs, after authorization and validation of the arguments. Sender: the
+# model ``Call``. Argument: ``call``, the call record, not saved yet.
 call_started = Signal(use_caching=True)
 
-# What became of a use of a component, or of the attempt. Sender: the model ``Call``. Argument:
-# ``call``, the line as it is or will be in the call log; it may have no primary key yet.
-# A receiver that fails is logged. One of an async component runs in a thread.
+# Sent when a call ends or is rejected. Sender: the model ``Call``. Argument: ``call``, the record
+# as it is or will be in the call log; it may have no primary key yet. Exceptions of receivers are
+# logged. For an async component, receivers run in a thread.
 call_finished = Signal(use_caching=True)
 
-# A call waits for a person to approve it. Sender: the model ``Approval``. Arguments: ``approval``,
-# its row, and ``url``, the page on which it is decided (empty where there is none).
+# Sent when a call waits for an approval. Sender: the model ``Approval``. Arguments: ``approval``,
+# its row, and ``url``, the page where it can be approved (may be empty).
 approval_requested = Signal()
 
-# A person has decided about a call. Sender: the model ``Approval``. Arguments: ``approval``, its
-# row, and ``user``, who decided.
+# Sent when a call is approved or refused. Sender: the model ``Approval``. Arguments: ``approval``,
+# its row, and ``user``, the approver.
 approval_decided = Signal()

@@ -1,4 +1,4 @@
-"""The protected resource metadata of every endpoint (RFC 9728): ``include`` this at the root."""
+"""URLs of the protected resource metadata of all endpoints (RFC 9728); include at the root."""
 
 from __future__ import annotations
 

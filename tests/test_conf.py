@@ -249,7 +249,7 @@ def test_a_nested_value_is_named_with_its_place() -> None:
         ({"LIMITS": {"xyzzy": 60}}, "['LIMITS']['xyzzy']", "Known: rows, statements, seconds."),
         ({"OAUTH": {"DCR": "closed"}}, "'initial-token' or 'off', not 'closed'", "settings.md"),
         ({"AUTH": "oauth"}, "['AUTH']: Input should be a list or a tuple, not str", "settings"),
-        ({"SCOPES": {"a b": "x"}}, "['SCOPES']['a b']: 'a b' is no scope", "settings.md"),
+        ({"SCOPES": {"a b": "x"}}, "['SCOPES']['a b']: 'a b' is not a valid scope", "settings.md"),
         ({"BASE_URL": "shop.example"}, "'shop.example' has no scheme", "settings.md"),
         ({"AUTH": [".auth.Backend"]}, "'.auth.Backend' is not a dotted path", "settings.md"),
         ({"DRF": ["a..Token"]}, "'a..Token' is not a dotted path; write 'package.", "settings.md"),

@@ -26,8 +26,8 @@ from tests.spec import spec
         ({"name": ""}, "''"),
         ({"name": "a:b"}, "'a:b'"),
         ({"auth": "tokens"}, "auth=['tokens']"),
-        ({"page_size": 0}, "page_size=0"),
-        ({"page_size": -1}, "page_size=-1"),
+        ({"page_size": 0}, "page_size is 0"),
+        ({"page_size": -1}, "page_size is -1"),
     ],
 )
 def test_a_mistaken_option_is_named(options: dict[str, Any], word: str) -> None:

@@ -1,4 +1,4 @@
-"""System checks: what ``manage.py check`` says about a configuration that cannot work, or leaks."""
+"""The system checks of ``manage.py check``, and their registration."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ TAG = "mcp_django"
 
 
 def _with_settings(*all_of_them: Check) -> tuple[Check, ...]:
-    # Made once, so that apps which are ready twice register nothing twice.
+    # Created once, so that calling ``ready`` again registers the same objects.
     return tuple(map(with_settings, all_of_them))
 
 
-# The others need settings that hold.
+# The other checks need valid settings.
 FIRST = (site.check_distribution, site.check_settings)
 ALL = _with_settings(
     site.check_backends,
@@ -48,14 +48,14 @@ ALL = _with_settings(
     site.check_task_backend,
     components.check_views_of_tools,
 )
-# What a site in development may leave for later.
+# Not relevant during development; run with ``check --deploy``.
 DEPLOY = _with_settings(components.check_open_servers)
-# Read the database, which is asked for by name: check --database default.
+# Query the database; run with ``check --database default``.
 DATABASE = _with_settings(components.check_narrowing)
 
 
 def register_all() -> None:
-    """Register every check; called when the app is ready."""
+    """Register all checks; called by ``AppConfig.ready``."""
     for check in (*FIRST, *ALL):
         checks.register(check, TAG)
     for check in DEPLOY:

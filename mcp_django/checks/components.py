@@ -1,4 +1,4 @@
-"""System checks of what the site declares: servers, permissions, components and their templates."""
+"""System checks of the site's declarations: servers, permissions, components and templates."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from mcp_django.storage.databases import tables
 
 
 def check_server_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E004: two servers have one name, and so one URL namespace."""
+    """E004: two servers have the same name, and so the same URL namespace."""
     names = [server.name for server in all_servers()]
     return [
         Error(
             f"There are {names.count(name)} servers named {name!r}.",
-            hint="Give each MCPServer a name of its own.",
+            hint="Give each MCPServer a unique name.",
             id="mcp_django.E004",
         )
         for name in sorted({name for name in names if names.count(name) > 1})
@@ -42,7 +42,7 @@ def check_server_names(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_permissions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E005: a permission is none. E006: a component opens what its server keeps closed."""
+    """E005: a permission is invalid. E006: a component allows what its server does not."""
     found: list[CheckMessage] = []
     for server in all_servers():
         found.extend(_permission_problems(server))
@@ -63,21 +63,22 @@ def _permission_problems(server: MCPServer) -> Iterable[CheckMessage]:
             continue
         if closed and opens:
             yield Error(
-                f"The {component} says AllowAny on a server that does not.",
-                hint="A component narrows its server: put AllowAny on the server, or take it away.",
+                f"The {component} has the permission AllowAny, but its server does not.",
+                hint="A component can only restrict access further: use AllowAny on the server, or "
+                "remove it from the component.",
                 obj=server,
                 id="mcp_django.E006",
             )
 
 
 def check_open_servers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W020: under ``--deploy``, anybody may call as often as they like."""
+    """W020: anonymous callers are not rate limited; checked with ``--deploy``."""
     return [
         checks.Warning(
-            f"The server {server.name!r} lets anybody in (AllowAny) and has no rate.",
+            f"The server {server.name!r} allows anonymous access (AllowAny) and has no rate limit.",
             hint=(
-                "Set MCP_DJANGO['RATE'] or MCPServer(rate=…), as in '60/m': of those who are not "
-                "known each address is counted. See docs/rates.md."
+                "Set MCP_DJANGO['RATE'] or MCPServer(rate=…), for example to '60/m'. Anonymous "
+                "callers are counted by address. See docs/rates.md."
             ),
             obj=server,
             id="mcp_django.W020",
@@ -90,16 +91,16 @@ def check_open_servers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def _is_open(server: MCPServer) -> bool:
     try:
         return all(isinstance(one, AllowAny) for one in permissions(server.permission))
-    except ImproperlyConfigured:  # E005 says so
+    except ImproperlyConfigured:  # reported by E005
         return False
 
 
 def check_codenames(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W007: no model has the permission that something asks for, so only superusers hold it."""
+    """W007: no model defines a required permission, so only superusers have it."""
     known = _codenames()
     return [
         checks.Warning(
-            f"The {what} asks for {codename!r}, which is a permission of no model.",
+            f"The {what} requires {codename!r}, but no installed model defines this permission.",
             hint=_nearest(codename, known),
             obj=server,
             id="mcp_django.W007",
@@ -118,7 +119,7 @@ def _declared_permissions(server: MCPServer) -> Iterable[tuple[object, Any]]:
 
 
 def _codenames() -> set[str]:
-    """Every permission that migrations make for the models of the site."""
+    """Return the permissions of all installed models."""
     return {
         f"{model._meta.app_label}.{codename}"
         for model in apps.get_models()
@@ -135,7 +136,7 @@ def _nearest(codename: str, known: Iterable[str]) -> str:
 
 
 def check_descriptions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W001: a model has to guess what a component is for."""
+    """W001: a component has no description, so models have to guess its purpose."""
     return [
         checks.Warning(
             f"The {component} has no description.",
@@ -145,17 +146,17 @@ def check_descriptions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         )
         for server in all_servers()
         for component in server
-        # A file of a skill is read where the skill says so.
+        # The files of a skill are described in the skill.
         if not component.description and not is_decided_with_another(component)
     ]
 
 
 def check_async_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W002: an async function cannot get a transaction."""
+    """W002: an async function is declared atomic, which has no effect."""
     return [
         checks.Warning(
-            f"The {component} is async and declared atomic; no transaction is opened for it.",
-            hint="Make the function synchronous, or open the transaction where it writes.",
+            f"The {component} is atomic, but its function is async, so no transaction is opened.",
+            hint="Make the function synchronous, or use transaction.atomic() where it writes.",
             obj=server,
             id="mcp_django.W002",
         )
@@ -166,11 +167,11 @@ def check_async_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessa
 
 
 def check_prompt_templates(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E007: a prompt's Django template does not exist, or cannot be read."""
+    """E007: the Django template of a prompt does not exist or is invalid."""
     return [
         Error(
-            f"The {prompt} names the template {prompt.template!r}, which {problem}.",
-            hint="Put it in a templates directory of an installed app.",
+            f"The template {prompt.template!r} of the {prompt} {problem}.",
+            hint="Create it in a templates directory of an installed app, or fix the error.",
             obj=server,
             id="mcp_django.E007",
         )
@@ -185,20 +186,20 @@ def _template_problem(name: str | None) -> str:
         if name is not None:
             get_template(name)
     except TemplateDoesNotExist:
-        return "is not found"
+        return "does not exist"
     except TemplateSyntaxError as exc:
-        return f"cannot be read: {exc}"
+        return f"is invalid: {exc}"
     return ""
 
 
 def check_validation(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W009: hand-written schemas are published and, without a library, hardly checked."""
+    """W009: without a library, values are not validated against hand-written schemas."""
     if validation_engine() is not None:
         return []
     return [
         checks.Warning(
-            f"Of the hand-written schema of the {tool} only the names of arguments are checked.",
-            hint=f"pip install jsonschema-rs, which the extra [schema] of {DISTRIBUTION} brings.",
+            f"Only argument names are validated against the hand-written schema of the {tool}.",
+            hint=f"pip install jsonschema-rs, or the extra [schema] of {DISTRIBUTION}.",
             obj=server,
             id="mcp_django.W009",
         )
@@ -209,12 +210,12 @@ def check_validation(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_views(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E009: a view is not in the URLconf, or not with the variables that its component needs."""
+    """E009: a view is not in the URLconf, or its URL lacks variables that the component needs."""
     return [
         Error(
             f"The {component}: {problem}",
-            hint="Components of views follow the URLconf: mend the one or the other. What only the "
-            "URLs of one host have is found with urlconf='…'.",
+            hint="Change the registration or the URLconf. For a view that only the URLconf of one "
+            "host contains, pass urlconf='…'.",
             obj=server,
             id="mcp_django.E009",
         )
@@ -225,18 +226,18 @@ def check_views(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _view_problem(function: Any) -> str:
-    # A REST view is not asked what it is, since that would import REST framework.
+    # Found by its module, since an isinstance() check would import REST framework.
     source: Any = getattr(function, "__self__", function)
     is_ours = type(source).__module__.startswith("mcp_django.integrations.")
     return source.problem() if is_ours and hasattr(source, "problem") else ""
 
 
 def check_admin_sources(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """I001: something that an admin says of its model could not be taken over."""
+    """I001: some options of a ``ModelAdmin`` are left out of its tools."""
     return [
         checks.Info(
             f"{declaration}: {one}.",
-            hint="Name it in fields= of register_admin() if callers may see it, or leave it so.",
+            hint="Add it to fields= of register_admin() if callers may see it, or ignore this.",
             obj=server,
             id="mcp_django.I001",
         )
@@ -247,13 +248,13 @@ def check_admin_sources(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_uri_schemes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """I002: a resource has the scheme of pages that hosts fetch by themselves (RSC-8)."""
+    """I002: a resource has an http(s) URI, which hosts may fetch directly from the web."""
     return [
         checks.Info(
-            f"The {component} has the URI {component.key!r}, which hosts may fetch by themselves, "
-            "past this server and its permissions.",
-            hint="Keep https for what anybody can fetch there, or take a scheme of your own, such "
-            "as 'shop://'.",
+            f"The {component} has the URI {component.key!r}, which hosts may fetch directly, "
+            "bypassing this server and its permissions.",
+            hint="Use https only for resources that are public on the web; otherwise use a custom "
+            "scheme such as 'shop://'.",
             obj=server,
             id="mcp_django.I002",
         )
@@ -269,16 +270,16 @@ def check_uri_schemes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def check_narrowing(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    """W015: the admin narrows something to a group, permission or scope that there is not.
+    """W015: an override in the admin requires a group, permission or scope that does not exist.
 
-    This reads the database, so it runs only where database checks are asked for.
+    It queries the database, so it runs only with ``check --database``.
     """
     if router.db_for_read(tables.Component) not in (databases or ()):
         return []
     try:
         return list(_unknown_names())
     except DatabaseError:
-        # Not migrated yet; ``migrate`` itself runs this first.
+        # The tables do not exist yet; ``migrate`` runs this check first.
         return []
 
 
@@ -293,10 +294,10 @@ def _unknown_names() -> Iterable[CheckMessage]:
             unknown = sorted(set(getattr(row, column, ())) - names)
             if unknown:
                 yield checks.Warning(
-                    f"The admin narrows the {row._meta.verbose_name} {row} by {column} that there "
-                    f"are not: {', '.join(unknown)}.",
-                    hint="Nobody but superusers gets past a group or permission without a holder, "
-                    "and no token has an unknown scope: choose others in the admin.",
+                    f"The {row._meta.verbose_name} {row} is restricted in the admin to {column} "
+                    f"that do not exist: {', '.join(unknown)}.",
+                    hint="Only superusers have an unknown group or permission, and no token has an "
+                    "unknown scope. Choose existing ones in the admin.",
                     obj=row,
                     id="mcp_django.W015",
                 )
@@ -323,11 +324,11 @@ def _stored_permissions() -> set[str]:
 
 
 def check_sensitive(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W017: ``sensitive`` names an argument that there is not, so that nothing is hidden."""
+    """W017: ``sensitive`` names an unknown argument, so nothing is hidden."""
     return [
         checks.Warning(
-            f"The {component} has sensitive={name!r}, and no argument of that name.",
-            hint="Write the name as it is in the input schema, where an alias takes its place.",
+            f"The {component} names {name!r} in sensitive, but has no such argument.",
+            hint="Write the name as in the input schema (the alias, if the argument has one).",
             obj=server,
             id="mcp_django.W017",
         )
@@ -344,7 +345,7 @@ def _unheard_of(component: Component) -> Iterator[str]:
     known: set[str] = set()
     for _path, member in walk(schema):
         if member.get("additionalProperties") not in (None, False):
-            # Names that nobody declared may come.
+            # Undeclared names are allowed.
             return
         known.update(member.get("properties", ()))
     yield from (name for name in component.sensitive if name not in known)
@@ -352,7 +353,7 @@ def _unheard_of(component: Component) -> Iterator[str]:
 
 # MCP Apps -----------------------------------------------------------------------------------------
 
-# Elements that load what they name; a link that somebody follows loads nothing into the page.
+# Elements that load a URL into the page; a link that the user follows does not.
 LOADED = re.compile(
     r"""<(?P<tag>script|img|link|iframe|source|video|audio|embed)\b[^>]*?\s(?:src|href)\s*=\s*["']?"""
     r"""(?P<url>(?:https?:)?//[^\s"'>{]+)""",
@@ -361,7 +362,7 @@ LOADED = re.compile(
 
 
 def check_views_of_tools(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E015: the template is missing or broken. E016: a link to no view. W018: blocked files."""
+    """E015: invalid template. E016: ``uri`` without an app page. W018: blocked files."""
     return [
         problem
         for server in all_servers()
@@ -378,19 +379,19 @@ def _ui_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessage
     problem = _template_problem(ui.template)
     if problem:
         yield Error(
-            f"The view of the {tool} is the template {ui.template!r}, which {problem}.",
-            hint="Put it in a templates directory of an installed app.",
+            f"The template {ui.template!r} of the MCP App of the {tool} {problem}.",
+            hint="Create it in a templates directory of an installed app, or fix the error.",
             obj=server,
             id="mcp_django.E015",
         )
         return
-    # Only Django's own engine keeps what it read.
+    # Only Django's own template engine keeps the source.
     source = str(getattr(getattr(get_template(ui.template), "template", None), "source", ""))
     for origin, option in sorted(_blocked(source, ui)):
         yield checks.Warning(
-            f"The view of the {tool} loads from {origin}, which hosts block.",
-            hint=f"Write UI({ui.template!r}, {option}=[{origin!r}]), or serve the file yourself "
-            "with {% static %}.",
+            f"The MCP App of the {tool} loads files from {origin}, which hosts block.",
+            hint=f"Write UI({ui.template!r}, {option}=[{origin!r}]), or use a static file of the "
+            "site with {% static %}.",
             obj=server,
             id="mcp_django.W018",
         )
@@ -402,18 +403,18 @@ def _link_problems(server: MCPServer, tool: Tool, ui: UI) -> Iterator[CheckMessa
     found = server.available.find_resource(ui.uri)
     if found is not None and found[0].mime_type == MIME_TYPE:
         return
-    problem = "is no view" if found is not None else "is not there"
+    problem = "is not an app page" if found is not None else "does not exist"
     yield Error(
-        f"The {tool} shows its results in {ui.uri}, which {problem}.",
-        hint="Give the template in its place, name the view of another tool of the server, or "
-        f"declare a resource at it with mime_type={MIME_TYPE!r}.",
+        f"The {tool} uses the MCP App {ui.uri}, which {problem}.",
+        hint="Pass a template instead, write the URI of another tool's app page on this server, or "
+        f"declare a resource with this URI and mime_type={MIME_TYPE!r}.",
         obj=server,
         id="mcp_django.E016",
     )
 
 
 def _blocked(source: str, ui: UI) -> set[tuple[str, str]]:
-    """The origins that a page loads from and does not declare, with the option to do so."""
+    """Return the origins that a page uses but does not declare, with the option to declare them."""
     found = set()
     for match in LOADED.finditer(source):
         option = "frames" if match["tag"].lower() == "iframe" else "resources"

@@ -57,13 +57,13 @@ def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _admin_class_problems() -> list[tuple[str, str]]:
-    # It needs the admin.
+    # Imports the admin, which is optional.
     from mcp_django.admin_base import import_base_class
 
     try:
         import_base_class()
     except ImproperlyConfigured as exc:
-        hint = "Name the class of your theme that stands for ModelAdmin, and install the theme."
+        hint = "Write the path of the theme's ModelAdmin class, and install the theme."
         return [(str(exc), hint)]
     return []
 
@@ -74,7 +74,7 @@ def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     for server in all_servers():
         for name in server.auth:
             if name == "oauth" and not apps.is_installed(OAUTH_APP):
-                # Told by a check of its own.
+                # Reported by ``check_oauth_app``.
                 continue
             try:
                 get_backend(name)
@@ -84,7 +84,7 @@ def check_backends(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_oauth_app(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """mcp_oauth.E002: tokens of the site's own authorization server are asked for, without it."""
+    """mcp_oauth.E002: the backend ``oauth`` is used, but its app is not installed."""
     if apps.is_installed(OAUTH_APP):
         return []
     asking = [server.name for server in all_servers() if "oauth" in server.auth]
@@ -93,7 +93,7 @@ def check_oauth_app(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     whose = f"the server {asking[0]!r}" if asking else "MCP_DJANGO['AUTH']"
     return [
         Error(
-            f"{whose} names 'oauth', and the app {OAUTH_APP!r} is not installed.",
+            f"{whose} contains 'oauth', but the app {OAUTH_APP!r} is not installed.",
             hint=f'Add "oauth2_provider" and "{OAUTH_APP}" to INSTALLED_APPS '
             "(pip install 'django-mcp-provider[oauth]').",
             id="mcp_oauth.E002",
@@ -102,25 +102,25 @@ def check_oauth_app(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_channel_layer(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E008: the channel layer that rings between processes is not configured."""
+    """E008: the channel layer for pub/sub between processes is not configured."""
     wanted = get_settings().channel_layer
     known = getattr(django_settings, "CHANNEL_LAYERS", {})
     if wanted in known or (wanted == DEFAULT_LAYER and not known):
         return []
     return [
         Error(
-            f"MCP_DJANGO['CHANNEL_LAYER'] names {wanted!r}, which CHANNEL_LAYERS does not have.",
-            hint=f"Name one of {', '.join(map(repr, known)) or 'its entries'}, or add it there.",
+            f"MCP_DJANGO['CHANNEL_LAYER'] is {wanted!r}, which is not in CHANNEL_LAYERS.",
+            hint=f"Write one of {', '.join(map(repr, known)) or 'its entries'}, or add an entry.",
             id="mcp_django.E008",
         )
     ]
 
 
 def check_mounts(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W008: an endpoint is mounted with a slash, so its address without one is redirected."""
+    """W008: an endpoint is mounted with a trailing slash, so its URL without one redirects."""
     return [
         checks.Warning(
-            f"The endpoint of {name!r} is mounted at {str(one.pattern)!r}: a POST to the address "
+            f"The endpoint of {name!r} is mounted at {str(one.pattern)!r}: a POST to the URL "
             "without the slash is redirected and loses its body.",
             hint=f"Write path({str(one.pattern).rstrip('/')!r}, ….urls), which serves both.",
             id="mcp_django.W008",
@@ -140,14 +140,14 @@ def _mounts(patterns: Iterable[Any]) -> Iterable[tuple[URLResolver, str]]:
 
 
 def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W003: middleware without a synchronous form keeps requests off the fast path."""
+    """W003: async-only middleware prevents the use of the fast ASGI handler."""
     found = async_only_middleware()
     if not found:
         return []
     return [
         checks.Warning(
-            f"{', '.join(found)} cannot run synchronously, so mcp_django.asgi leaves every request "
-            "to Django's own handler, which holds a thread for each open stream.",
+            f"{', '.join(found)} cannot run synchronously, so mcp_django.asgi passes every request "
+            "to Django's own handler, which uses a thread for each open stream.",
             hint="Make the middleware sync_capable, or mount mcp.asgi in a URLRouter.",
             id="mcp_django.W003",
         )
@@ -155,7 +155,7 @@ def check_middleware(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_origins(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W004: under a wildcard host no browser client is let in unless its origin is listed."""
+    """W004: with a wildcard host, browser clients are rejected unless their origin is listed."""
     if "*" not in django_settings.ALLOWED_HOSTS:
         return []
     settings = get_settings()
@@ -163,15 +163,15 @@ def check_origins(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         checks.Warning(
-            "ALLOWED_HOSTS has a wildcard, so pages of the site itself may not call its endpoints.",
-            hint="Set MCP_DJANGO['BASE_URL'] to the site's address, or list ALLOWED_ORIGINS.",
+            "ALLOWED_HOSTS has a wildcard, so pages of the site itself cannot call its endpoints.",
+            hint="Set BASE_URL or ALLOWED_ORIGINS in MCP_DJANGO to the site's URL.",
             id="mcp_django.W004",
         )
     ]
 
 
 def check_sqlite(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W005: SQLite transactions that begin with a read fail under concurrent writers."""
+    """W005: SQLite transactions that begin with a read can fail with concurrent writers."""
     found: list[CheckMessage] = []
     for alias, database in django_settings.DATABASES.items():
         sqlite = str(database.get("ENGINE", "")).endswith("sqlite3")
@@ -180,8 +180,8 @@ def check_sqlite(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         if sqlite and mode not in {"IMMEDIATE", "EXCLUSIVE"}:
             found.append(
                 checks.Warning(
-                    f"The SQLite database {alias!r} begins transactions as deferred; tools that "
-                    "write at the same time can fail with 'database is locked'.",
+                    f"The SQLite database {alias!r} uses deferred transactions; tools that write "
+                    "at the same time can fail with 'database is locked'.",
                     hint='Set OPTIONS = {"transaction_mode": "IMMEDIATE"}.',
                     id="mcp_django.W005",
                 )
@@ -190,14 +190,14 @@ def check_sqlite(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_persistent_connections(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W006: persistent connections leak under ASGI, where threads come and go."""
+    """W006: persistent connections leak under ASGI, where threads are short-lived."""
     if not getattr(django_settings, "ASGI_APPLICATION", None):
         return []
     return [
         checks.Warning(
-            f"The database {alias!r} keeps connections open (CONN_MAX_AGE), which leaks them "
-            "under ASGI.",
-            hint="Set CONN_MAX_AGE to 0 and let a pool keep them (OPTIONS['pool'], PgBouncer).",
+            f"The database {alias!r} has persistent connections (CONN_MAX_AGE), which leak under "
+            "ASGI.",
+            hint="Set CONN_MAX_AGE to 0 and use a connection pool (OPTIONS['pool'], PgBouncer).",
             id="mcp_django.W006",
         )
         for alias, database in django_settings.DATABASES.items()
@@ -209,14 +209,15 @@ def check_persistent_connections(app_configs: Any, **kwargs: Any) -> list[CheckM
 
 
 def check_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E013: a backend has no issuer to take tokens of, or a path names nothing."""
+    """E013: a backend has no issuers, or a dotted path cannot be imported."""
     settings = get_settings()
     lists = {"jwt": settings.jwt, "introspection": settings.introspection}
     found: list[CheckMessage] = []
     for server in all_servers():
         found += [
             _no_issuer(
-                f"The server {server.name!r} uses {name!r}, and no issuer is listed for it.", name
+                f"The server {server.name!r} uses {name!r}, but no issuer is configured for it.",
+                name,
             )
             for name, entries in lists.items()
             if name in server.auth and not entries_for(entries, server.name)
@@ -224,14 +225,14 @@ def check_issuers(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     for key, path, kind in _paths(settings):
         problem = _path_problem(path, kind)
         if problem:
-            what = f"{key} names {path!r}, {problem}."
-            hint = f"Write the dotted path of a {kind} that exists."
+            what = f"{key} is {path!r}, {problem}."
+            hint = f"Write the dotted path of a {kind}."
             found.append(Error(what, hint=hint, id="mcp_django.E013"))
     return found
 
 
 def check_entries(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W014: an issuer is listed for nobody, so its tokens are refused."""
+    """W014: no server uses an issuer, so its tokens are rejected."""
     settings = get_settings()
     found: list[CheckMessage] = []
     for name, entries in (("jwt", settings.jwt), ("introspection", settings.introspection)):
@@ -240,12 +241,12 @@ def check_entries(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             if using.intersection(entry.servers or using):
                 continue
             key = f"MCP_DJANGO[{name.upper()!r}][{number}]"
-            whose = f", which is for {', '.join(map(repr, entry.servers))}" if entry.servers else ""
+            whose = f" (for {', '.join(map(repr, entry.servers))})" if entry.servers else ""
             named = ", ".join(map(repr, sorted(using)))
             found.append(
                 checks.Warning(
-                    f"No server takes the tokens of {key}{whose}.",
-                    hint=f"Name servers that use {name!r} in SERVERS: {named}."
+                    f"No server accepts the tokens of {key}{whose}.",
+                    hint=f"Write servers that use {name!r} in SERVERS: {named}."
                     if using
                     else f"Add {name!r} to MCP_DJANGO['AUTH'], or to MCPServer(auth=[…]).",
                     id="mcp_django.W014",
@@ -256,7 +257,7 @@ def check_entries(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def _no_issuer(what: str, name: str) -> Error:
     key = name.upper()
-    hint = f"List one in MCP_DJANGO[{key!r}], or take {name!r} out of AUTH."
+    hint = f"Add one to MCP_DJANGO[{key!r}], or remove {name!r} from AUTH."
     return Error(what, hint=hint, id="mcp_django.E013")
 
 
@@ -270,7 +271,7 @@ def _path_problem(path: str, kind: str) -> str:
 
 
 def _paths(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """The dotted paths of the settings: the key, the path, and what it has to name."""
+    """Yield the dotted paths in the settings: the key, the path, and the required type."""
     for key, entries in (("JWT", settings.jwt), ("INTROSPECTION", settings.introspection)):
         for number, entry in enumerate(entries):
             if entry.user:
@@ -280,7 +281,7 @@ def _paths(settings: Settings) -> Iterator[tuple[str, str, str]]:
 
 
 def check_rest_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E014: tokens of the toolkit that nothing can look at; W012: tokens that never end."""
+    """E014: toolkit tokens that cannot be validated. W012: tokens that never expire."""
     if check_issuers(app_configs):
         return []
     found: list[CheckMessage] = []
@@ -293,7 +294,7 @@ def check_rest_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def _rest_tokens(server: MCPServer) -> list[CheckMessage]:
     try:
         get_backend("drf")
-    except ImproperlyConfigured:  # E003 says so
+    except ImproperlyConfigured:  # reported by E003
         return []
     from mcp_django.auth.backends.drf import authentication_classes
 
@@ -303,9 +304,9 @@ def _rest_tokens(server: MCPServer) -> list[CheckMessage]:
         if "rest_framework.authentication.TokenAuthentication" in bases:
             found.append(
                 checks.Warning(
-                    f"The server {server.name!r} takes tokens of {one.__name__}, which are stored "
-                    "in plain text, never expire and have no scopes.",
-                    hint="Put 'tokens' into AUTH, and make tokens: manage.py mcp token create.",
+                    f"The server {server.name!r} accepts tokens of {one.__name__}, which are "
+                    "stored in plain text, never expire and have no scopes.",
+                    hint="Add 'tokens' to AUTH, and use manage.py mcp token create.",
                     id="mcp_django.W012",
                 )
             )
@@ -313,22 +314,22 @@ def _rest_tokens(server: MCPServer) -> list[CheckMessage]:
         if is_toolkit and not apps.is_installed("mcp_django.oauth"):
             found.append(
                 Error(
-                    f"The server {server.name!r} refuses the tokens of {one.__name__}: without "
-                    "mcp_django.oauth nobody can tell what they were issued for.",
-                    hint="Add 'mcp_django.oauth' to INSTALLED_APPS, or take the class out.",
+                    f"The server {server.name!r} rejects the tokens of {one.__name__}: without "
+                    "mcp_django.oauth their resource cannot be checked.",
+                    hint="Add 'mcp_django.oauth' to INSTALLED_APPS, or remove the class.",
                     id="mcp_django.E014",
                 )
             )
     return found
 
 
-# What OAuth clients need --------------------------------------------------------------------------
+# Scopes and metadata ------------------------------------------------------------------------------
 
 
 def check_scopes(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E010: a server needs a scope that the site's tokens cannot have. W010: a component does.
+    """E010: a server needs an unknown scope. W010: a component needs one.
 
-    W013: a scope that there is not covers others, or is covered.
+    W013: ``SCOPE_IMPLIES`` contains an unknown scope.
     """
     if not _is_served():
         return []
@@ -344,8 +345,8 @@ def _implied_problems() -> Iterable[CheckMessage]:
     for scope in named:
         if scope not in settings.scopes:
             yield checks.Warning(
-                f"MCP_DJANGO['SCOPE_IMPLIES'] names the scope {scope!r}, which SCOPES does not "
-                "have, so no OAuth client can get it.",
+                f"MCP_DJANGO['SCOPE_IMPLIES'] contains the scope {scope!r}, which is not in "
+                "SCOPES, so no OAuth client can get it.",
                 hint=_scope_hint(scope, settings.scopes),
                 id="mcp_django.W013",
             )
@@ -356,8 +357,8 @@ def _scope_problems(server: MCPServer) -> Iterable[CheckMessage]:
     for scope in server.scopes:
         if scope not in scopes:
             yield Error(
-                f"The server {server.name!r} needs the scope {scope!r}, which SCOPES does not "
-                "have, so no client can use it.",
+                f"The server {server.name!r} needs the scope {scope!r}, which is not in SCOPES, so "
+                "no OAuth client can use it.",
                 hint=_scope_hint(scope, scopes),
                 obj=server,
                 id="mcp_django.E010",
@@ -370,8 +371,8 @@ def _scope_problems(server: MCPServer) -> Iterable[CheckMessage]:
     for scope, components in needing.items():
         others = f" and {len(components) - 1} more need" if len(components) > 1 else " needs"
         yield checks.Warning(
-            f"The {components[0]}{others} the scope {scope!r}, which SCOPES does not have, so no "
-            "OAuth client can get it.",
+            f"The {components[0]}{others} the scope {scope!r}, which is not in SCOPES, so no OAuth "
+            "client can get it.",
             hint=_scope_hint(scope, scopes),
             obj=server,
             id="mcp_django.W010",
@@ -380,20 +381,20 @@ def _scope_problems(server: MCPServer) -> Iterable[CheckMessage]:
 
 def _scope_hint(scope: str, scopes: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(scope, scopes, n=1)
-    asked = f"Did you mean {nearest[0]!r}? Else add" if nearest else "Add"
+    asked = f"Did you mean {nearest[0]!r}? Otherwise add" if nearest else "Add"
     return f"{asked} {scope!r}: 'What it lets a client do' to MCP_DJANGO['SCOPES']."
 
 
 def check_resource_urls(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E011: two servers say the same URL, so a token for one would open the other."""
+    """E011: two servers have the same URL, so a token for one is valid for the other."""
     named: dict[str, list[MCPServer]] = defaultdict(list)
     for server in all_servers():
         if server.resource_url:
             named[canonical(server.resource_url) or ""].append(server)
     return [
         Error(
-            f"The servers {', '.join(repr(one.name) for one in servers)} have one resource_url, "
-            f"{resource!r}.",
+            f"The servers {', '.join(repr(one.name) for one in servers)} have the same "
+            f"resource_url, {resource!r}.",
             hint="Give each server the URL of its own endpoint.",
             id="mcp_django.E011",
         )
@@ -403,7 +404,7 @@ def check_resource_urls(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_can_connect(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E012: the rule that says who may connect cannot be found, so nobody can."""
+    """E012: the function of ``CAN_CONNECT`` cannot be imported or called, so no one can connect."""
     path = get_settings().oauth.can_connect
     if not path:
         return []
@@ -412,24 +413,24 @@ def check_can_connect(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         signature = inspect.signature(find_rule(path))
     except ImproperlyConfigured as exc:
         return [Error(str(exc), hint=hint, id="mcp_django.E012")]
-    except ValueError:  # something of C, which has none
+    except ValueError:  # a C function without a signature
         return []
     try:
         signature.bind("user", "server", "client_id")
     except TypeError as exc:
-        what = f"MCP_DJANGO['OAUTH']['CAN_CONNECT'] names {path!r}, which takes {signature}: {exc}."
+        what = f"MCP_DJANGO['OAUTH']['CAN_CONNECT'] is {path!r}, which takes {signature}: {exc}."
         return [Error(what, hint=hint, id="mcp_django.E012")]
     return []
 
 
 def check_metadata(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W011: tokens of another issuer are taken, and clients are not told where to get one."""
+    """W011: tokens of other issuers are accepted, but clients cannot discover the issuers."""
     if check_backends(app_configs) or _is_served():
         return []
     return [
         checks.Warning(
-            f"The server {server.name!r} takes tokens of other issuers, and no client can find "
-            "out which.",
+            f"The server {server.name!r} accepts tokens of other issuers, but clients cannot "
+            "discover which.",
             hint='Add path("", include("mcp_django.urls")) to the root URLconf.',
             obj=server,
             id="mcp_django.W011",
@@ -440,12 +441,12 @@ def check_metadata(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _has_foreign_issuers(name: str) -> bool:
-    # The site's own authorization server has checks of its own.
+    # The app of the site's own authorization server has its own checks.
     return name != "oauth" and type(get_backend(name)).issuers is not BaseBackend.issuers
 
 
 def _is_served() -> bool:
-    """Whether the URLconf has the metadata of the endpoints."""
+    """Return whether the URLconf contains the metadata of the endpoints."""
     try:
         reverse(ROUTE)
     except NoReverseMatch:
@@ -455,13 +456,13 @@ def _is_served() -> bool:
 
 # The backend that runs tasks ----------------------------------------------------------------------
 
-# Backends of Django and of django-tasks that are for development, by the names of their classes.
+# Backends of Django and django-tasks for development, by the names of their classes.
 QUEUE = "default"
 IN_REQUEST, NOWHERE = "ImmediateBackend", "DummyBackend"
 
 
 def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """E017: what is to run tasks cannot. W019: it survives nothing."""
+    """E017: the task backend cannot run tasks. W019: tasks end with the web process."""
     running = [
         f"{tool.key} on {server.name}"
         for server in all_servers()
@@ -479,11 +480,11 @@ def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         checks.Warning(
-            f"Tools run as tasks ({', '.join(sorted(running))}) in threads of the web process, and "
-            "end with it.",
+            f"Some tools run as tasks ({', '.join(sorted(running))}) in threads of the web "
+            "process; the tasks are lost when it ends.",
             hint=(
-                "Set MCP_DJANGO['TASK_BACKEND'] to an alias of TASKS whose workers run on their "
-                "own; see docs/tasks.md."
+                "Set MCP_DJANGO['TASK_BACKEND'] to an alias of TASKS with worker processes; see "
+                "docs/tasks.md."
             ),
             id="mcp_django.W019",
         )
@@ -491,11 +492,11 @@ def check_task_backend(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _hindrance(alias: str) -> tuple[str, str] | None:
-    """Why a backend cannot run tasks, and the way out."""
+    """Return why a backend cannot run tasks, and a hint."""
     found = backends()
     if found is None:
         return (
-            f"is {alias!r}, and there is no task framework.",
+            f"is {alias!r}, but no task framework is installed.",
             "Install 'django-mcp-provider[tasks]', or Django 6.",
         )
     try:
@@ -505,25 +506,25 @@ def _hindrance(alias: str) -> tuple[str, str] | None:
         reason = str(exc).rstrip(".")
         return (
             f"is {alias!r}, which cannot be used: {reason}.",
-            f"TASKS has {known}: name one of TASKS, or add {alias!r} to it.",
+            f"TASKS contains {known}: write one of its aliases, or add {alias!r} to it.",
         )
     except RuntimeError as exc:
-        # What Django says of a model whose app is not installed.
+        # Raised by Django for a model whose app is not installed.
         return f"is {alias!r}, which cannot be used: {exc}", "Add its app to INSTALLED_APPS."
     name = type(backend).__name__
     if name == IN_REQUEST:
         return (
-            f"is {alias!r}, an {name}: it runs a task inside the request that creates it.",
-            "Leave TASK_BACKEND empty for development; else name a backend with workers.",
+            f"is {alias!r}, an {name}, which runs a task inside the request that creates it.",
+            "Leave TASK_BACKEND empty for development; otherwise use a backend with workers.",
         )
     if name == NOWHERE:
-        return f"is {alias!r}, a {name}, which runs nothing.", "Name a backend with workers."
+        return f"is {alias!r}, a {name}, which does not run tasks.", "Use a backend with workers."
     if backend.queues and QUEUE not in backend.queues:
         return f"is {alias!r}, which has no queue {QUEUE!r}.", f"Add {QUEUE!r} to its QUEUES."
-    # Before Django 6 nobody else asks, unless the framework is an installed app.
+    # Before Django 6 these checks run only if the framework is an installed app.
     for one in backend.check():
         if one.is_serious():
-            return f"is {alias!r}, which is not ready: {one.msg}.", one.hint or "Mend that."
+            return f"is {alias!r}, which is not ready: {one.msg}.", one.hint or "Fix this error."
     return None
 
 
@@ -531,8 +532,8 @@ def _hindrance(alias: str) -> tuple[str, str] | None:
 
 
 def check_sign_in_page(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W016: a tool waits for a person who has no page to sign in at."""
-    # The authorization server needs that page too, and has an error of its own for it.
+    """W016: a tool needs approvals, but there is no page where approvers can sign in."""
+    # The authorization server needs the page too, and reports it as an error.
     if apps.is_installed(OAUTH_APP) or not getattr(django_settings, "ROOT_URLCONF", ""):
         return []
     waiting = [
@@ -545,8 +546,8 @@ def check_sign_in_page(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         checks.Warning(
-            f"LOGIN_URL is {str(django_settings.LOGIN_URL)!r}, which no URL of the site answers, "
-            f"so nobody can sign in to approve a call ({', '.join(sorted(waiting))}).",
+            f"LOGIN_URL is {str(django_settings.LOGIN_URL)!r}, which is not a URL of the site, so "
+            f"users cannot sign in to approve calls ({', '.join(sorted(waiting))}).",
             hint=HINT,
             id="mcp_django.W016",
         )

@@ -1,4 +1,4 @@
-"""``{% page_style %}``: a style sheet of the pages on which a user decides something."""
+"""``{% page_style %}``: the style sheet of the approval, consent and sign-in pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ register = template.Library()
 
 @register.simple_tag
 def page_style(path: str) -> SafeString:
-    """A link to a static file; under ``DEBUG`` its text, since most ASGI servers serve none."""
+    """Return a link to a static style sheet, or its text if it is not served (``inline_style``)."""
     text = inline_style(path)
     if text:
         return mark_safe(f"<style>{text}</style>")  # noqa: S308 - a static file of the site

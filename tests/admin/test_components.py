@@ -402,7 +402,7 @@ def test_a_theme_brings_the_class_of_all_screens() -> None:
     ("changes", "said"),
     [
         ({"rate": "5/h, 0/m"}, "0/m allows no calls: write a count of 1 or more"),
-        ({"rate": "often"}, "is no rate: write"),
+        ({"rate": "often"}, "is not a valid rate; write"),
         ({"scopes": "mcp order:read"}, "scope 'order:read' does not exist"),
         ({"scopes": "zzz"}, "Known: "),
         ({"description": "x" * 10_001}, "at most 10000 characters (it has 10001)"),

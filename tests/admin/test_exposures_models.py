@@ -215,7 +215,7 @@ def test_a_name_that_code_has_is_refused(client: Client, root: Any, server: MCPS
     assert "Code already has a tool" in text
     assert client.post(ADD, {**FORM, "name": "sale", "plural": "sales"}).status_code == 302
     text = page(client.post(ADD, {**FORM, "name": "sale", "plural": "sales"}))
-    assert "There is a tool" in text
+    assert "already registered" in text
 
 
 # Who may ------------------------------------------------------------------------------------------

@@ -58,10 +58,10 @@ def test_a_backend_without_an_issuer_or_its_function_is_found(
 @pytest.mark.parametrize(
     ("auth", "values", "expected"),
     [
-        (["tokens"], {"JWT": [ISSUER]}, "No server takes the tokens of MCP_DJANGO['JWT'][0]."),
+        (["tokens"], {"JWT": [ISSUER]}, "No server accepts the tokens of MCP_DJANGO['JWT'][0]."),
         (["jwt"], {"JWT": [ISSUER]}, ""),
         (["jwt"], {"JWT": [{**ISSUER, "SERVERS": ["inline"]}]}, ""),
-        (["jwt"], {"JWT": [{**ISSUER, "SERVERS": ["inlin"]}]}, "which is for 'inlin'"),
+        (["jwt"], {"JWT": [{**ISSUER, "SERVERS": ["inlin"]}]}, "(for 'inlin')"),
         (["jwt"], {"INTROSPECTION": [ASKED]}, "MCP_DJANGO['INTROSPECTION'][0]"),
     ],
 )

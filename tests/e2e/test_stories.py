@@ -180,7 +180,7 @@ def test_a_call_goes_on_once_its_own_user_grants_it_in_the_browser(
         desk = visit("desk")
         desk.page.goto(url)
         desk.press("Approve this call")
-        desk.page.get_by_text("Granted by").wait_for()
+        desk.page.get_by_text("Approved by").wait_for()
         granted.set()
         done = client.next()
     assert not done.is_error, done.content

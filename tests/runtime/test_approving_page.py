@@ -125,7 +125,7 @@ def test_staff_decide_about_others_alone(ada: Any) -> None:
         page = own.get(page_of(row))
         # His own call he may look at, and wait.
         assert page.status_code == 200
-        assert "This waits for somebody else on this site." in text_of(page)
+        assert "This call waits for approval by another user of this site." in text_of(page)
         assert b"<form" not in page.content
         assert own.post(page_of(row), {"decision": "grant"}).status_code == 404
         row.refresh_from_db()
@@ -175,7 +175,7 @@ def test_after_its_time_there_is_nothing_to_decide(ada: Any) -> None:
     row = asked(ada)
     Approval.objects.update(expires_at=Now() - timedelta(seconds=1))
     page = signed_in(ada).get(page_of(row))
-    assert "Nobody decided in time." in text_of(page)
+    assert "The request for approval has expired." in text_of(page)
     assert b"<form" not in page.content
     assert decide(ada, row).status_code == 409
     assert waiting().state == "pending"

@@ -48,9 +48,9 @@ def test_threads_of_the_web_process_are_for_development(settings: Any, server: M
     ("backend", "word"),
     [
         ("immediate.ImmediateBackend", "inside the request"),
-        ("dummy.DummyBackend", "runs nothing"),
+        ("dummy.DummyBackend", "does not run tasks"),
         ("such.Backend", "cannot be used"),
-        (None, "name one of TASKS, or add 'slow'"),
+        (None, "write one of its aliases, or add 'slow'"),
     ],
 )
 def test_a_backend_that_runs_nothing_elsewhere_is_an_error(

@@ -1,17 +1,17 @@
-// The view's side of MCP Apps (SEP-1865, 2026-01-26): JSON-RPC over postMessage with the host.
+// The page's side of MCP Apps (SEP-1865, 2026-01-26): JSON-RPC over postMessage with the host.
 //
 //   mcp.on("result", (result) => …)   also "input", "partial", "cancelled", "context", "teardown";
-//                                     what came before is handed over at once
+//                                     the latest event is delivered immediately
 //   await mcp.callTool("close_notice", { number: 3 })      a tool of the same server
 //   await mcp.readResource("notices://EGLL")
 //   await mcp.openLink(url), mcp.sendMessage(text), mcp.updateModelContext({ … }),
 //   await mcp.requestDisplayMode("fullscreen"), mcp.request(method, params)
 //   mcp.log("info", data), mcp.ready (a promise), mcp.host, mcp.context
 //
-// A request that is refused, or not answered in time, rejects with an Error.
+// A request that fails or times out rejects with an Error.
 const mcp = (() => {
   const PROTOCOL = "2026-01-26";
-  const SECONDS = 300; // a tool may ask its user something
+  const SECONDS = 300; // a tool may send an elicitation to its user
   const EVENTS = {
     "ui/notifications/tool-input": "input",
     "ui/notifications/tool-input-partial": "partial",
@@ -30,7 +30,7 @@ const mcp = (() => {
     isReady = resolve;
     isRefused = reject;
   });
-  // Whoever waits for it hears of it; nobody has to.
+  // Prevents an unhandled rejection if the page does not use the promise.
   api.ready.catch(() => {});
 
   const post = (message) => window.parent.postMessage({ jsonrpc: "2.0", ...message }, "*");
@@ -99,7 +99,7 @@ const mcp = (() => {
   };
 
   const receive = ({ source, data }) => {
-    // Frames within the view, and whoever opened the host, have no say.
+    // Ignore messages of other windows, such as frames within the page.
     if (source !== window.parent || data?.jsonrpc !== "2.0") return;
     if (!data.method) return settle(data);
     if ("id" in data) {
@@ -120,7 +120,7 @@ const mcp = (() => {
     let told = "";
     const measure = () => {
       const root = document.documentElement;
-      // What the content needs, and not what the frame has.
+      // Measure the height of the content, not of the frame.
       const kept = root.style.height;
       root.style.height = "max-content";
       const height = Math.ceil(root.getBoundingClientRect().height);
@@ -146,7 +146,7 @@ const mcp = (() => {
   };
 
   api.start = (name) => {
-    // Opened by itself, in a browser: there is nobody to talk to.
+    // The page was opened directly in a browser, so there is no host.
     if (window.parent === window) return;
     window.addEventListener("message", receive);
     const begin = async () => {

@@ -257,7 +257,7 @@ def test_suggestions_are_offered_and_taken_without_javascript(trying: Trying) ->
 def test_suggestions_for_what_has_none_are_none(trying: Trying) -> None:
     response = trying.post(staff(), "brief", {"suggest": "tone"}, kind="prompt")
     assert response.status_code == 200
-    assert "There are no suggestions." in text_of(response)
+    assert "No suggestions." in text_of(response)
 
 
 def test_every_page_costs_a_bounded_number_of_queries(
