@@ -1,1 +1,1 @@
-"""Who is calling: principals, authentication backends, permissions and challenges."""
+"""Authentication and authorization: principals, backends, permissions and challenges."""

@@ -1,9 +1,9 @@
-"""Authenticating a request: which backend knows the caller.
+"""Authenticate a request with the configured backends.
 
-A bad token is never treated as no token: its owner has to learn that it does not work. A caller
-that was found may be kept for ``TOKEN_CACHE_SECONDS``, in the process only; this is off by
-default. ``LocalCaller`` is the caller of a process that serves one client, and ``advertised`` names
-the authorization extensions of a server.
+An invalid token is an error, never an anonymous request: its owner has to learn that it does not
+work. An authenticated caller may be cached for ``TOKEN_CACHE_SECONDS``, in the process only; this
+is disabled by default. ``LocalCaller`` is the caller of a process that serves one client (stdio),
+and ``advertised`` returns the authorization extensions of a server.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from mcp_django.protocol.headers import Headers
 
 @sensitive_variables("credentials")
 def authenticate(names: Sequence[str], credentials: Credentials) -> Principal:
-    """The caller of a request; the anonymous principal when no credentials came.
+    """Return the caller of a request; the anonymous principal if it has no credentials.
 
     Raises:
-        AuthenticationRequired: credentials came and no backend accepts them.
-        TooManyAttempts: too many such credentials came from the same address.
+        AuthenticationRequired: no backend accepts the credentials.
+        TooManyAttempts: too many invalid credentials came from the same address.
     """
     if credentials.has_token_in_query:
-        # It is in the logs of every proxy by now, of which the site should hear.
+        # Every proxy on the way may have logged the token, so it is recorded for the site owner.
         limits.note_leaked(credentials)
     presented = credentials.bearer is not None
     if not presented and not credentials.has_authorization:
         known = _identify(names, credentials)
         if known is None:
-            # A login cookie is a browser's, and no client of MCP can come by one.
+            # Only browsers have a login cookie; MCP clients cannot get one.
             return anonymous(may_sign_in=any(one not in SESSION for one in names))
         limits.note_login(credentials.headers, known.user_key)
         return known
@@ -81,9 +81,9 @@ def _identify(names: Sequence[str], credentials: Credentials) -> Principal | Non
 
 
 def refresh(principal: Principal) -> Principal | None:
-    """The principal of an open stream as it is now, ``None`` when it would not be let in again.
+    """Return the principal of an open stream as it is now, ``None`` if no longer authorized.
 
-    The user is read anew, so that permissions that were taken away are gone. Uses the database.
+    The user is loaded again, so that removed permissions do not apply. Uses the database.
     """
     if not principal.backend:
         return principal
@@ -93,8 +93,9 @@ def refresh(principal: Principal) -> Principal | None:
 
 
 def with_user_anew(principal: Principal) -> Principal | None:
-    """The principal with its user as it is now, whose permissions are kept with it; ``None``
-    where there is no such user any more. Uses the database.
+    """Return the principal with its user loaded again; ``None`` if the user does not exist.
+
+    The user object caches its permissions. Uses the database.
     """
     if not principal.backend or not principal.is_authenticated:
         return principal
@@ -104,25 +105,28 @@ def with_user_anew(principal: Principal) -> Principal | None:
 
 # The token cache ----------------------------------------------------------------------------------
 
-# It saves the lookup of the token. The cost: a token that was revoked, or whose user was
-# deactivated, is still good in this process for ``TOKEN_CACHE_SECONDS``, but not after it
-# expires. Permissions are read anew for each request, and open streams never use the cache. Kept
-# in the process, not in Django's cache: a program that can write there could become any user.
+# Saves the lookup of the token. The cost: this process accepts a token that was revoked, or whose
+# user was deactivated, for ``TOKEN_CACHE_SECONDS`` more, but not after it expires. Permissions are
+# loaded for each request, and open streams never use the cache. The cache is in the process and
+# not in Django's cache, because a program that can write there could impersonate any user.
 
 MAX_ENTRIES = 10_000
-# Where Django's ModelBackend keeps what it has worked out about a user.
+# The attributes in which Django's ModelBackend caches a user's permissions.
 _PERMISSIONS = ("_perm_cache", "_user_perm_cache", "_group_perm_cache")
 
 
 class TokenCache:
-    """Principals by a digest of what was presented, and where; the oldest make room."""
+    """Principals by a digest of token, endpoint and address; the oldest entries are evicted."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: bytes) -> Principal | None:
-        """The caller, with a user of its own: one request must not see what another sets on it."""
+        """Return the caller, ``None`` if it is not cached or has expired.
+
+        Each request gets a copy of the user, so it does not see what another request sets on it.
+        """
         with self._lock:
             until, principal = self._found.get(key, (0.0, None))
         if principal is None or until <= time.monotonic() or _has_expired(principal):
@@ -130,7 +134,7 @@ class TokenCache:
         return replace(principal, user=copy.copy(principal.user))
 
     def put(self, key: bytes, principal: Principal, *, seconds: float) -> None:
-        """Keep a caller; what was worked out about its permissions is not kept with it."""
+        """Cache a caller, without the permissions cached on its user."""
         kept = replace(principal, user=copy.copy(principal.user))
         for name in _PERMISSIONS:
             vars(kept.user).pop(name, None)
@@ -141,7 +145,7 @@ class TokenCache:
                 self._found.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all entries."""
         with self._lock:
             self._found.clear()
 
@@ -152,9 +156,9 @@ token_cache = TokenCache()
 def _cached(
     identify: Callable[[], Principal], names: Sequence[str], credentials: Credentials
 ) -> Principal:
-    """What ``identify`` finds, or found not long ago for the same bearer at the same endpoint.
+    """Return the cached caller for this bearer and endpoint, or call ``identify`` and cache it.
 
-    What it refuses is never kept: a token may be issued the moment after.
+    A rejection is never cached: the token may be issued a moment later.
     """
     seconds = get_settings().token_cache_seconds
     if not seconds or credentials.bearer is None:
@@ -168,7 +172,7 @@ def _cached(
 
 
 def _key(names: Sequence[str], credentials: Credentials) -> bytes:
-    # A token may be bound to servers and networks.
+    # A token may be restricted to servers and networks.
     address = str(client_ip(credentials.request()))
     parts = (credentials.bearer, credentials.resource, credentials.server, address, *names)
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "replace")).digest()
@@ -184,29 +188,29 @@ BACKEND = "mcp_django.auth.authentication.LocalBackend"
 
 
 class LocalBackend(BaseBackend):
-    """Says of an open stream whether the user of the process is still active.
+    """Checks whether the user of a local process is still active, for its open streams.
 
-    It finds nobody in a request, so listing it in ``AUTH`` lets nobody in.
+    It does not authenticate any request, so listing it in ``AUTH`` gives no access.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCaller:
-    """The caller of a process that serves one client, as its environment says (IO-9).
+    """The caller of a process that serves one client, from credentials in its environment.
 
-    That is a user by name, the owner of an access token, or nobody.
+    That is a named user, the owner of an access token, or the anonymous principal.
     """
 
     username: str = ""
     token: str = field(default="", repr=False)
     server: str = ""
-    """The name of the server that the process serves; a token may be for others."""
+    """The name of the server that the process serves; a token may be restricted to others."""
 
     def principal(self) -> Principal:
-        """The caller as of now; a user or token is looked up anew each time.
+        """Return the caller as of now; the user or token is looked up on each call.
 
         Raises:
-            AuthenticationRequired: there is no such user, or no longer, or the token does not hold.
+            AuthenticationRequired: the user does not exist or is inactive, or the token is invalid.
         """
         if self.token:
             return authenticate(("tokens",), self._credentials())
@@ -225,7 +229,7 @@ class LocalCaller:
         user = user_named(self.username)
         if user is None or not user.is_active:
             raise AuthenticationRequired(
-                f"The user {self.username!r} does not exist, or is inactive.", error="invalid_token"
+                f"The user {self.username!r} does not exist or is inactive.", error="invalid_token"
             )
         return principal_for(user, backend=BACKEND)
 
@@ -237,7 +241,7 @@ ENTERPRISE = "io.modelcontextprotocol/enterprise-managed-authorization"
 
 
 def advertised(backends: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The extensions that are switched on for a server with these backends; often none (AUT-34)."""
+    """Return the enabled authorization extensions of a server with these backends; often none."""
     if "oauth" not in backends or not apps.is_installed("mcp_django.oauth"):
         return {}
     oauth = get_settings().oauth

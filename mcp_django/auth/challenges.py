@@ -1,8 +1,8 @@
 """Protected resource metadata (RFC 9728), and ``WWW-Authenticate`` (RFC 6750, section 3).
 
-The metadata says who issues tokens for an endpoint, and with which scopes. It is public, for
+The metadata names the issuers of an endpoint's tokens, and the scopes. It is public, readable from
 every origin, and served only for endpoints of this site whose backends have an issuer; any other
-path is not found, so that the site does not vouch for anything that is not here (AUT-14, 15).
+path is a 404, so that the site does not vouch for resources that it does not have.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROUTE = "mcp_protected_resource"
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 MAX_AGE_SECONDS = 300
 VERBS = "GET, HEAD, OPTIONS"
-# Browser clients send these while they look around (AUT-19).
+# Browser clients send these headers during discovery.
 ALLOWED_HEADERS = "Authorization, Content-Type, Accept, MCP-Protocol-Version"
 PUBLIC_HEADERS = {
     "Access-Control-Allow-Origin": "*",
@@ -49,10 +49,10 @@ PUBLIC_HEADERS = {
 
 
 def protected_resource(request: HttpRequest, path: str | None = None) -> HttpResponse:
-    """The document of the endpoint whose path follows the well-known name; 404 where there is none.
+    """Return the metadata of the endpoint whose path follows the well-known name, or a 404.
 
-    Without a path: that of the only endpoint. ``resource`` is spelled as it was asked for, with or
-    without a slash at its end, since clients compare it as a text.
+    Without a path: of the only endpoint. ``resource`` is spelled as in the request, with or without
+    a trailing slash, since clients compare it as a string.
     """
     if request.method == "OPTIONS":
         return _public(HttpResponse(status=204, headers={"Allow": VERBS}))
@@ -61,21 +61,21 @@ def protected_resource(request: HttpRequest, path: str | None = None) -> HttpRes
     found = _asked_for(request, path or "")
     issuers = _issuers_of(found[1].server, request) if found else []
     if found is None or not issuers:
-        return _problem(404, "There is no protected resource of this site at this path.")
+        return _problem(404, "This site has no protected resource at this path.")
     url, endpoint = found
     response = JsonResponse(_document(url, endpoint.server, issuers))
     response["Cache-Control"] = f"public, max-age={MAX_AGE_SECONDS}"
     return _public(response)
 
 
-# Clients have no session when they begin; read by Django's LoginRequiredMiddleware.
+# Clients have no session during discovery; read by Django's LoginRequiredMiddleware.
 protected_resource.login_required = False  # type: ignore[attr-defined]
-# So that a POST is told what to use, and not of cookies.
+# A POST gets the 405 response and not an error about a CSRF cookie.
 protected_resource.csrf_exempt = True  # type: ignore[attr-defined]
 
 
 def metadata_url(server: Any, request: HttpRequest, path: str) -> str | None:
-    """Where the document of an endpoint is, ``None`` where this site serves none.
+    """Return the URL of an endpoint's metadata, ``None`` if this site serves none.
 
     ``path`` is that of the endpoint as the client called it, script name included.
     """
@@ -94,21 +94,21 @@ def metadata_url(server: Any, request: HttpRequest, path: str) -> str | None:
     if server.resource_url:
         parts = urlsplit(server.resource_url)
         return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
-    # What reverse puts before it is this thread's, and outside of Django's handlers nobody's.
+    # ``reverse`` adds the script prefix of this thread, which only Django's handlers set.
     route = "/" + route.removeprefix(get_script_prefix())
     return f"{origin_of(request)}{quoted(prefix)}{route}"
 
 
 def _document(url: str, server: Any, issuers: list[str]) -> dict[str, Any]:
     with suppress(Busy):
-        # Its title alone is a decision of the site's owner.
+        # Of this document, only the title depends on overrides.
         server.refresh()
     identity = server.identity()
     return {
         "resource": url,
         "authorization_servers": issuers,
-        # The least that the server is of any use with. A client that is told no scopes by a
-        # challenge asks for all of these, and for what a tool needs beyond them when it needs it.
+        # The minimum for using the server. A client whose challenge names no scopes requests all
+        # of these; it requests what a tool needs beyond them when it calls that tool.
         "scopes_supported": list(server.scopes),
         "bearer_methods_supported": ["header"],
         "resource_name": str(identity.get("title") or identity["name"]),
@@ -116,12 +116,12 @@ def _document(url: str, server: Any, issuers: list[str]) -> dict[str, Any]:
 
 
 def _asked_for(request: HttpRequest, path: str) -> tuple[str, Endpoint] | None:
-    """The URL asked for, as it is spelled, and its endpoint."""
+    """Return the requested URL, spelled as in the request, and its endpoint."""
     own, prefix = f"{request.scheme}://{request.get_host()}", prefix_of(request)
-    # The path has the prefix of the site where a proxy hands on the address at the host's root,
-    # and not where the document is asked for within the prefix.
+    # The path contains the site's prefix if a proxy forwards the URL at the host's root, and does
+    # not if the document is requested below the prefix.
     for start in dict.fromkeys((f"{prefix}{path}", path)):
-        # A declared URL may have another host than BASE_URL.
+        # A declared URL may have a host other than that of BASE_URL.
         for origin in dict.fromkeys((origin_of(request), canonical(own) or "")):
             endpoint = find_endpoint(origin + quoted(start), request)
             if endpoint is not None:
@@ -133,7 +133,7 @@ def _asked_for(request: HttpRequest, path: str) -> tuple[str, Endpoint] | None:
 
 
 def _issuers_of(server: Any, request: HttpRequest) -> list[str]:
-    """The issuers whose tokens a server takes, over all of its backends."""
+    """Return the issuers whose tokens a server accepts, of all its backends."""
     found = [one for name in server.auth for one in get_backend(name).issuers(request, server.name)]
     return list(dict.fromkeys(found))
 
@@ -154,7 +154,7 @@ def _public(response: HttpResponse) -> HttpResponse:
 # The ``WWW-Authenticate`` header ------------------------------------------------------------------
 
 OFFLINE_ACCESS = "offline_access"
-"""The wish of a client for a refresh token; no operation needs it."""
+"""The scope by which a client requests a refresh token; no operation needs it."""
 
 
 def challenge(
@@ -163,10 +163,10 @@ def challenge(
     scopes: Sequence[str] | None = None,
     parameters: Mapping[str, str] | None = None,
 ) -> str | None:
-    """The challenge that belongs to a refusal, ``None`` where no credential would help.
+    """Return the challenge for a rejected request, ``None`` if no credential would help.
 
-    ``scopes`` stand in place of the refusal's own; ``offline_access`` is never among them (AUT-12).
-    ``parameters`` are added as they are named (``resource_metadata`` of RFC 9728).
+    ``scopes`` replace those of the rejection; ``offline_access`` is never included. ``parameters``
+    are added under their names (``resource_metadata`` of RFC 9728).
     """
     if isinstance(refusal, (ConnectionRefused, TooManyAttempts, AuthenticationUnavailable)):
         return None
@@ -184,6 +184,6 @@ def challenge(
 
 
 def _quoted_string(value: str) -> str:
-    """A quoted-string that cannot leave its quotes nor its header line."""
+    """Return a quoted-string that can end neither its quotes nor its header line."""
     printable = "".join(c for c in value if " " <= c <= "~")
     return '"' + printable.replace("\\", "").replace('"', "'") + '"'

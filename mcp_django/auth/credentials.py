@@ -1,6 +1,6 @@
-"""What a request presents to prove who is calling, and the request without it.
+"""The credentials of a request, and the request without them.
 
-Also the address that a request came from, and the issuer that a bearer names.
+Also the client address of a request, and the issuer that a bearer token names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from mcp_django.conf import get_settings
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.protocol.headers import Headers
 
-# Longer than any token of ours or of a known issuer; hashing more would be work for anybody.
+# Longer than any token of this package or of a known issuer. Without a limit, anonymous clients
+# could make the server hash large values.
 MAX_BEARER = 4096
 
 
@@ -35,32 +36,32 @@ class Credentials:
     query: str
     request: Callable[[], HttpRequest]
     server: str = ""
-    """The name of the server that is called; empty where that is not known yet."""
+    """The name of the server that is called; empty if it is not known yet."""
     declared_resource: str = ""
-    """The URL by which the server wants to be known, where it says one."""
+    """The URL that the server declares as its own; empty if it declares none."""
     upstream: str = ""
-    """The provider that users also have to let the site in at, where the server needs one."""
+    """The provider at which users also have to authorize the site, if the server needs one."""
 
     @property
     def resource(self) -> str:
-        """The canonical URL that a token has to be issued for to be good here (RFC 8707).
+        """The canonical URL that a token has to be issued for to be accepted here (RFC 8707).
 
-        Worked out when it is asked for; empty where the request names no resource.
+        Computed on each access; empty if the request's URL is not a valid resource URL.
         """
         return canonical(self.declared_resource) or resource_of(self.request())
 
     @property
     def bearer(self) -> str | None:
-        """The bearer token (RFC 6750, section 2.1), ``None`` when no such header came.
+        """The bearer token (RFC 6750, section 2.1), ``None`` without such a header.
 
         Raises:
-            AuthenticationRequired: the header is malformed or repeated, its token is over 4096
-                characters, or a token came in the query, which is refused because addresses end
-                up in logs (AUT-2).
+            AuthenticationRequired: the header is malformed or repeated, its token is longer than
+                4096 characters, or a token is in the query string, which is rejected because URLs
+                end up in logs.
         """
         if self.has_token_in_query:
             raise AuthenticationRequired(
-                "Send the token in the Authorization header, not in the query.",
+                "Send the token in the Authorization header, not in the query string.",
                 error="invalid_request",
                 status=400,
             )
@@ -81,18 +82,18 @@ class Credentials:
             )
         if len(token) > MAX_BEARER:
             raise AuthenticationRequired(
-                f"No token here is longer than {MAX_BEARER} characters.", error="invalid_token"
+                f"The token is longer than {MAX_BEARER} characters.", error="invalid_token"
             )
         return token
 
     @property
     def has_token_in_query(self) -> bool:
-        """Whether a token came in the query, whatever it is."""
+        """Whether the query string contains a token, valid or not."""
         return bool(self.query) and "access_token" in parse_qs(self.query, keep_blank_values=True)
 
     @property
     def has_authorization(self) -> bool:
-        """Whether any Authorization header came."""
+        """Whether the request has an Authorization header."""
         return "authorization" in self.headers
 
 
@@ -105,7 +106,7 @@ SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie")
 def carrier(
     request: Callable[[], HttpRequest | None], principal: Principal
 ) -> Callable[[], HttpRequest | None]:
-    """A function that gives the request as a component sees it, the same one each time."""
+    """Return a function that returns the request as components see it, always the same object."""
     made: list[HttpRequest | None] = []
 
     def get() -> HttpRequest | None:
@@ -118,17 +119,17 @@ def carrier(
 
 
 def without_credentials(request: HttpRequest, principal: Principal) -> HttpRequest:
-    """A twin of a request that has no Authorization and no cookies, and the caller as its user.
+    """Return a copy of a request without its credentials and cookies, with the caller as its user.
 
-    A component that could read the token could pass it on, which no server may (AUT-10). What
-    middleware put on the request is on the twin as well; the session is the same object.
+    A component that could read the token could pass it on, which the specification forbids.
+    Attributes set by middleware are on the copy as well; the session is the same object.
     """
-    # copy.copy() pickles, and leaves out what a request cannot be pickled with.
+    # copy.copy() uses pickling, which leaves out some attributes of a request.
     twin: Any = object.__new__(type(request))
     twin.__dict__.update(request.__dict__)
     twin.META = {name: value for name, value in request.META.items() if name not in SECRET_META}
     twin.COOKIES = {}
-    # The one is made anew of META; the other is how the lane finds the work of its request.
+    # ``headers`` is computed from META again; only the fast ASGI handler may see ``mcp_ticket``.
     for name in ("headers", "mcp_ticket"):
         twin.__dict__.pop(name, None)
     if "environ" in twin.__dict__:
@@ -136,7 +137,7 @@ def without_credentials(request: HttpRequest, principal: Principal) -> HttpReque
     if "scope" in twin.__dict__:
         secret = {name.encode() for name in SECRET_HEADERS}
         lines = [line for line in twin.scope["headers"] if line[0].lower() not in secret]
-        # What servers and Channels add (cookies, a session, a user) is read from the credentials.
+        # Servers and Channels derive cookies, a session and a user from the credentials.
         added = {"cookies", "session", "user"}
         kept = {name: value for name, value in twin.scope.items() if name not in added}
         twin.scope = {**kept, "headers": lines}
@@ -159,10 +160,10 @@ _WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d+)?|([0-9.]+):\d+")
 
 
 def client_ip(request: HttpRequest) -> str | None:
-    """The address of the client, past as many proxies as ``PROXIES`` says; ``None`` if unknown.
+    """Return the client's address behind ``PROXIES`` trusted proxies; ``None`` if unknown.
 
-    Each proxy appends the address it saw to ``X-Forwarded-For``, so the site's own are counted from
-    the right and what a client made up on the left is never believed.
+    Each proxy appends the address it saw to ``X-Forwarded-For``, so the site's own proxies are
+    counted from the right, and what a client made up on the left is never used.
     """
     hops = [one.strip() for one in request.headers.get("X-Forwarded-For", "").split(",")]
     proxies = get_settings().proxies
@@ -178,10 +179,10 @@ def client_ip(request: HttpRequest) -> str | None:
 
 
 def source_of(address: str) -> str:
-    """What a limit counts for an address: itself, or of IPv6 the /64.
+    """Return what limits count an address by: the address itself, or the /64 of an IPv6 address.
 
-    That is what one subscriber has whole. An IPv4 address in the form of IPv6, as sockets for both
-    report it, is the IPv4 address.
+    One subscriber has all of a /64. An IPv4-mapped IPv6 address, as dual-stack sockets report it,
+    counts as the IPv4 address.
     """
     found = ip_address(address)
     if not isinstance(found, IPv6Address):
@@ -190,7 +191,7 @@ def source_of(address: str) -> str:
 
 
 def wide_network_of(source: str) -> str:
-    """The /24 of IPv4 or the /48 of IPv6 that a source is in: one customer may have it whole."""
+    """Return the IPv4 /24 or IPv6 /48 that contains a source: one customer may have all of it."""
     found = ip_network(source)
     return str(found.supernet(new_prefix=24 if found.version == 4 else 48))
 
@@ -199,9 +200,9 @@ def wide_network_of(source: str) -> str:
 
 
 def issuer_in(bearer: str) -> str | None:
-    """The ``iss`` of a JWT; ``None`` if the bearer is no JWT or does not say.
+    """Return the ``iss`` of a JWT; ``None`` if the bearer is not a JWT or has no issuer.
 
-    It is not verified, and only good to choose which issuer to ask.
+    It is not verified; use it only to choose the issuer to verify the token with.
     """
     parts = bearer.split(".")
     if len(parts) != 3:

@@ -1,8 +1,8 @@
-"""Endpoints as OAuth resources (RFC 8707): each endpoint is one, named by its URL.
+"""Endpoints as OAuth resources (RFC 8707): each endpoint is a resource, identified by its URL.
 
-A token is good for the resource it was issued for and for no other (AUT-9), so two spellings of
-one URL have to become the same name, and two URLs never. The two addresses of HTTP+SSE belong to
-the endpoint beside them. Finding an endpoint asks the URLconf and no database.
+A token is valid only for the resource it was issued for, so all spellings of one URL have to become
+the same name, and different URLs must not. The two URLs of HTTP+SSE belong to the endpoint beside
+them. Finding an endpoint uses the URLconf and not the database.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MAX_LENGTH = 2000
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]*:[0-9a-f:.]*")
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]|\\")
-# A slash or backslash in disguise would let one name stand for two paths, a NUL ends one early.
+# An encoded slash or backslash would let one name refer to two paths; a NUL truncates a path.
 _DISGUISED = re.compile(r"%(?![0-9a-f]{2})|%(?:2f|5c|[01][0-9a-f]|7f)", re.IGNORECASE)
-# What RFC 3986 (section 3.3) lets stand in a path as it is; Django reverses with the same.
+# Characters that RFC 3986 (section 3.3) allows unencoded in a path; Django's ``reverse`` uses them.
 _SAFE = "/~:@!$&'()*+,;="
 _PARTS = frozenset({"sse", "messages"})
 
@@ -45,11 +45,11 @@ class Endpoint:
 
 
 def canonical(url: str) -> str | None:
-    """The one spelling of a resource's URL; ``None`` for what names no resource.
+    """Return the canonical spelling of a resource's URL; ``None`` if it is not a valid one.
 
-    Scheme and host are lowered, a default port and one trailing slash dropped, the path encoded as
-    RFC 3986 (section 6.2.2) normalizes it; its case stays. A user, a query, a fragment, a dot
-    segment, an encoded slash or more than 2000 characters make it no resource.
+    Scheme and host are lowercased, a default port and one trailing slash removed, the path encoded
+    as RFC 3986 (section 6.2.2) normalizes it; its case is kept. A URL with a user, a query, a
+    fragment, a dot segment, an encoded slash or more than 2000 characters is not valid.
     """
     if not url or len(url) > MAX_LENGTH or _UNPRINTABLE.search(url) or "?" in url or "#" in url:
         return None
@@ -69,10 +69,10 @@ def canonical(url: str) -> str | None:
 
 
 def _normal(path: str) -> str:
-    """A path in its normal encoding, without the slash at its end.
+    """Return a path in its normal encoding, without a trailing slash.
 
     Raises:
-        ValueError: the path is ambiguous, or no UTF-8.
+        ValueError: the path is ambiguous, or not UTF-8.
     """
     if _DISGUISED.search(path):
         raise ValueError(path)
@@ -83,14 +83,14 @@ def _normal(path: str) -> str:
 
 
 def quoted(path: str) -> str:
-    """A path as Django has it (decoded) in the encoding of a URL."""
+    """Return a decoded path, as Django has it, in URL encoding."""
     return quote(path, safe=_SAFE)
 
 
 def origin_of(request: HttpRequest) -> str:
-    """Scheme, host and port of the site: ``BASE_URL`` where it is set, else as the request says.
+    """Return scheme, host and port of the site: of ``BASE_URL`` if it is set, else of the request.
 
-    The host was checked against ``ALLOWED_HOSTS``; a proxy's headers count where the site's own
+    The host was checked against ``ALLOWED_HOSTS``; a proxy's headers are used if the site's own
     settings say so.
     """
     base = get_settings().base_url
@@ -101,18 +101,18 @@ def origin_of(request: HttpRequest) -> str:
 
 
 def prefix_of(request: HttpRequest) -> str:
-    """The path under which the whole site is served (``SCRIPT_NAME``), without a slash at its end.
+    """Return the path under which the site is served (``SCRIPT_NAME``), without a trailing slash.
 
-    Read from the request: on a mount outside of Django's handlers no thread knows it.
+    Read from the request: a mount outside of Django's handlers has no script prefix in its thread.
     """
     return str(request.META.get("SCRIPT_NAME", "")).rstrip("/")
 
 
 def resource_of(request: HttpRequest, server: Any = None) -> str:
-    """The resource that a request to an endpoint is for, whichever address of it was called.
+    """Return the resource that a request to an endpoint is for, whichever of its URLs was called.
 
-    ``server`` is who answers where no URLconf has said it; its ``resource_url`` goes before
-    everything that the request says.
+    ``server`` is the server that answers, where no URLconf names it; its ``resource_url`` takes
+    precedence over the request.
     """
     view = getattr(request.resolver_match, "func", None)
     server = server or getattr(view, "mcp_server", None)
@@ -126,10 +126,10 @@ def resource_of(request: HttpRequest, server: Any = None) -> str:
 
 
 def declare(url: str, server: Any) -> None:
-    """Make a server known by a URL that no URLconf has (``MCPServer(resource_url=…)``).
+    """Register a server under a URL that no URLconf has (``MCPServer(resource_url=…)``).
 
     Raises:
-        ValueError: the URL names no resource.
+        ValueError: the URL is not a valid resource URL.
     """
     resource = canonical(url)
     if resource is None:
@@ -138,9 +138,9 @@ def declare(url: str, server: Any) -> None:
 
 
 def find_endpoint(url: str, request: HttpRequest) -> Endpoint | None:
-    """The endpoint that a URL of this site names, in any of its spellings; ``None`` for another.
+    """Return the endpoint that a URL of this site names, in any spelling; ``None`` for other URLs.
 
-    A server that declares its URL is known by that one alone.
+    A server that declares its URL is found only by that URL.
     """
     resource, origin = canonical(url), origin_of(request)
     if resource is None:
@@ -159,15 +159,15 @@ def find_endpoint(url: str, request: HttpRequest) -> Endpoint | None:
 
 
 def find_server(url: str, request: HttpRequest) -> Any | None:
-    """The server whose endpoint a URL of this site names, ``None`` for any other URL."""
+    """Return the server whose endpoint a URL of this site names, ``None`` for any other URL."""
     found = find_endpoint(url, request)
     return found.server if found else None
 
 
 def server_of(resource: str) -> Any | None:
-    """The server of a resource that this site has issued a token for, whatever its host.
+    """Return the server of a resource that this site has issued a token for, whatever its host.
 
-    For what has no request at hand; the script name is that of the thread.
+    For code that has no request; the script name is that of the thread.
     """
     named = canonical(resource)
     if named is None:
@@ -176,7 +176,7 @@ def server_of(resource: str) -> Any | None:
 
 
 def _server_at(path: str) -> Any | None:
-    """The server whose endpoint is at a decoded path of this site, script name included."""
+    """Return the server whose endpoint is at a decoded path of this site, script name included."""
     view = _view_at(path.removesuffix("/"), get_script_prefix().rstrip("/"), None)
     return None if view is None or view.mcp_server.resource_url else view.mcp_server
 
@@ -185,7 +185,7 @@ def _view_at(path: str, prefix: str, urlconf: Any) -> Any | None:
     if prefix and path != prefix and not path.startswith(f"{prefix}/"):
         return None
     within = path.removeprefix(prefix)
-    # A mount that ends in a slash is found by that spelling alone.
+    # A mount that ends in a slash resolves only with the slash.
     for spelling in (within or "/", f"{within}/"):
         view = _resolved(spelling, urlconf)
         if view is not None:
@@ -194,8 +194,8 @@ def _view_at(path: str, prefix: str, urlconf: Any) -> Any | None:
 
 
 def _resolved(path: str, urlconf: Any) -> Any | None:
-    # Under i18n_patterns a path belongs to its own language, whatever the reader's is; without
-    # LocaleMiddleware to the site's, which need not be one of LANGUAGES.
+    # Under i18n_patterns a path resolves only in its own language, whatever the active one is;
+    # without LocaleMiddleware in the site's, which need not be one of LANGUAGES.
     default = settings.LANGUAGE_CODE
     for language in dict.fromkeys((translation.get_language_from_path(path) or default, default)):
         with translation.override(language), suppress(Resolver404):
@@ -205,7 +205,7 @@ def _resolved(path: str, urlconf: Any) -> Any | None:
 
 
 def known(urls: Iterable[str], request: HttpRequest) -> list[str] | None:
-    """The resources that URLs name if all of them are endpoints of this site, else ``None``."""
+    """Return the resources that URLs name if all are endpoints of this site, else ``None``."""
     named = []
     for url in urls:
         found = find_endpoint(url, request)
@@ -216,9 +216,9 @@ def known(urls: Iterable[str], request: HttpRequest) -> list[str] | None:
 
 
 def all_resources(request: HttpRequest) -> dict[str, Any]:
-    """Every endpoint of this site whose URL has no variables: the server of each resource.
+    """Return the server of each resource of this site whose URL has no variables.
 
-    Of one under ``i18n_patterns`` the address in the site's own language.
+    For an endpoint under ``i18n_patterns``: the URL in the site's own language.
     """
     found = dict(_declared)
     start = origin_of(request) + quoted(prefix_of(request))
@@ -230,9 +230,9 @@ def all_resources(request: HttpRequest) -> dict[str, Any]:
 
 
 def _mounted(urlconf: Any = None) -> list[str]:
-    """The paths of all endpoints that have no variables in them, without the script name.
+    """Return the paths of all endpoints that have no variables, without the script name.
 
-    Read from the patterns, since by its name ``reverse`` finds one of several mounts.
+    Read from the patterns, since ``reverse`` finds only one of several mounts of a name.
     """
     with translation.override(settings.LANGUAGE_CODE):
         return list(dict.fromkeys(_paths(get_resolver(urlconf).url_patterns, "/")))
@@ -244,5 +244,5 @@ def _paths(patterns: Iterable[Any], before: str) -> Iterator[str]:
         if isinstance(one, URLResolver):
             yield from _paths(one.url_patterns, regex)
         elif getattr(one.callback, "endpoint", None) == "mcp":
-            # Each possibility is a text with the variables that stand in it.
+            # ``normalize`` returns each possible path with the variables in it.
             yield from (text for text, variables in normalize(regex) if not variables)

@@ -1,10 +1,10 @@
-"""Rate limits: how often something may happen, counted in fixed windows in Django's default cache.
+"""Rate limits: count events in fixed windows in Django's default cache.
 
-Accuracy: the windows of one key begin at multiples of their length, so around a boundary twice
-the limit may pass within one length. With the local-memory cache each process counts on its own,
-and a limit holds per process; with a shared cache it holds for the site. Some caches add in two
-steps (the file and database caches), and may count a little less under load. A cache that fails,
-or that keeps nothing, limits nothing: a site whose cache is down goes on serving.
+Accuracy: the windows of one key begin at multiples of their length, so around a boundary up to
+twice the limit may pass within one length. With the local-memory cache each process counts
+separately, and a limit applies per process; with a shared cache it applies to the site. Some caches
+increment in two steps (the file and database caches), and may count slightly too few events under
+load. If the cache fails or stores nothing, nothing is limited: the site keeps serving.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from mcp_django.protocol.headers import Headers
 
 logger = logging.getLogger("mcp_django.security")
 
-# What is wrong with the site is wrong for every request.
+# A problem of the site affects every request, so it is logged once in this time.
 COMPLAINT_SECONDS = 60
 _complained: dict[str, float] = {}
 _lock = threading.Lock()
 
 
 def take(name: str, key: str, *, limit: int, seconds: int, count: int = 1) -> int:
-    """Count an event; 0 when it is within the limit, else the seconds until the next window.
+    """Count an event; return 0 if it is within the limit, else the seconds until the next window.
 
-    ``count`` counts so many at once, all of which have to be within the limit.
+    ``count`` counts several events together, all of which have to be within the limit.
     """
     entry, left = _window(name, key, seconds)
     try:
         cache.add(entry, 0, timeout=seconds + 1)
         counted = cache.incr(entry, count)
-    except ValueError:  # it fell out of the cache in between, or nothing stays in
+    except ValueError:  # it was evicted in between, or the cache stores nothing
         return 0
     except Exception as exc:  # noqa: BLE001 - the site's cache, which may be a service that is down
         _complain(name, exc)
@@ -54,7 +54,7 @@ def take(name: str, key: str, *, limit: int, seconds: int, count: int = 1) -> in
 
 
 def look(name: str, key: str, *, limit: int, seconds: int, count: int = 1) -> int:
-    """What ``take`` would say now, without counting anything."""
+    """Return what ``take`` would return now, without counting anything."""
     entry, left = _window(name, key, seconds)
     try:
         counted = cache.get(entry, 0)
@@ -65,7 +65,7 @@ def look(name: str, key: str, *, limit: int, seconds: int, count: int = 1) -> in
 
 
 def give_back(name: str, key: str, *, seconds: int, count: int = 1) -> None:
-    """Take back what ``take`` has counted for something that then was not to be."""
+    """Undo what ``take`` has counted for an event that did not happen after all."""
     entry, _ = _window(name, key, seconds)
     try:
         cache.decr(entry, count)
@@ -76,7 +76,7 @@ def give_back(name: str, key: str, *, seconds: int, count: int = 1) -> None:
 
 
 def _may_complain(about: str) -> bool:
-    """Whether it is time to log something that every request would say: once a minute at most."""
+    """Return whether a problem that affects every request may be logged now: once a minute."""
     now = time.monotonic()
     with _lock:
         if about in _complained and now - _complained[about] < COMPLAINT_SECONDS:
@@ -86,9 +86,9 @@ def _may_complain(about: str) -> bool:
 
 
 def _window(name: str, key: str, seconds: int) -> tuple[str, int]:
-    """The entry of the window that is open now, and the seconds that are left of it."""
+    """Return the cache key of the current window, and the seconds until it ends."""
     now = time.time()
-    # Keys of memcached are short and hold no blanks, and an address is nobody's business there.
+    # memcached keys are short and contain no spaces, and addresses must not appear in the cache.
     digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:32]
     entry = f"mcp_django:limit:{name}:{digest}:{int(now // seconds)}"
     return entry, seconds - int(now % seconds)
@@ -96,39 +96,37 @@ def _window(name: str, key: str, seconds: int) -> tuple[str, int]:
 
 def _complain(name: str, exc: Exception) -> None:
     if _may_complain("cache"):
-        logger.error(
-            "The limit %r cannot be counted; nothing is limited meanwhile.", name, exc_info=exc
-        )
+        logger.error("The cache failed, so the limit %r is not applied.", name, exc_info=exc)
 
 
 # Limits on bad credentials ------------------------------------------------------------------------
 
-# How many invalid credentials one address may try, before anything is looked up. Tokens are too
-# long to be guessed, so this protects the database from load; it does not make the tokens safer.
+# How many invalid credentials one address may try, checked before any lookup. Tokens are too long
+# to be guessed, so this protects the database from load; it does not make the tokens safer.
 #
-# A caller over the limit gets 429 without a look at its credential, unless this process accepted
-# the very same credential a short while ago: an office behind one address goes on working while
-# one of its programs tries a token that was revoked.
+# A caller over the limit gets 429 without a check of its credential, unless this process accepted
+# the very same credential recently: an office behind one address keeps working while one of its
+# programs tries a revoked token.
 
 NAME = "bad-bearer"
 MAX_ATTEMPTS = 30
 WINDOW_SECONDS = 60
-# All whose address is not known share one count, which may be so many times as high.
+# All clients whose address is unknown share one counter, whose limit is this many times higher.
 UNKNOWN, UNKNOWN_FACTOR = "unknown", 10
-# By one of these a request says that a proxy handed it on.
+# A request with one of these headers was forwarded by a proxy, or claims to be.
 FORWARDING = (
     *("HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_HOST"),
     *("HTTP_X_FORWARDED_PROTO", "HTTP_X_REAL_IP"),
 )
-# How long, and of how many credentials, a process remembers that they were good.
+# How long a process remembers an accepted credential, and how many of them.
 GOOD_SECONDS = 600
 MAX_GOOD = 10_000
-# Who they are in counts, beside the keys of users.
+# Counter keys of callers who are not (yet) identified as a user.
 ANONYMOUS, UNPROVEN = "anonymous", "unproven"
 
 
 class KnownGood:
-    """Digests of credentials that were let in lately, and whose they are; the oldest make room."""
+    """Digests of recently accepted credentials, with their users' keys; the oldest are evicted."""
 
     def __init__(self) -> None:
         self._until: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
@@ -138,12 +136,12 @@ class KnownGood:
         return self.owner_of(fingerprint) is not None
 
     def owner_of(self, fingerprint: bytes) -> str | None:
-        """The key of the user whose it is, ``None`` if it is not known to be good."""
+        """Return the key of the credential's user, ``None`` if it was not accepted recently."""
         until, owner = self._until.get(fingerprint, (0.0, ""))
         return owner if until > time.monotonic() else None
 
     def add(self, fingerprint: bytes, owner: str = "") -> None:
-        """Remember one for ``GOOD_SECONDS``."""
+        """Remember an accepted credential for ``GOOD_SECONDS``."""
         with self._lock:
             self._until[fingerprint] = (time.monotonic() + GOOD_SECONDS, owner)
             self._until.move_to_end(fingerprint)
@@ -151,12 +149,12 @@ class KnownGood:
                 self._until.popitem(last=False)
 
     def discard(self, fingerprint: bytes) -> None:
-        """Forget one that holds no longer."""
+        """Forget a credential that is no longer valid."""
         with self._lock:
             self._until.pop(fingerprint, None)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all credentials."""
         with self._lock:
             self._until.clear()
 
@@ -165,10 +163,10 @@ known_good = KnownGood()
 
 
 def check(credentials: Credentials) -> bytes:
-    """The fingerprint of what was presented, if its address may still present anything.
+    """Return the fingerprint of the credentials, if their address may still try any.
 
     Raises:
-        TooManyAttempts: too much that does not hold came from there within the last minute.
+        TooManyAttempts: too many invalid credentials came from that address in this minute.
     """
     fingerprint = _fingerprint(credentials.headers)
     if fingerprint not in known_good:
@@ -176,33 +174,33 @@ def check(credentials: Credentials) -> bytes:
     return fingerprint
 
 
-# A cache may be a service, which nobody waits for on an event loop.
+# The cache may be a network service, which must not block an event loop.
 @async_unsafe("Credentials are counted in a thread.")
 def _check_address(request: HttpRequest) -> None:
     key, limit = counted_for(request, limit=MAX_ATTEMPTS)
     wait = look(NAME, key, limit=limit, seconds=WINDOW_SECONDS)
     if wait:
         raise TooManyAttempts(
-            f"Too many credentials that do not hold came from your address; wait {wait} seconds.",
+            f"Too many invalid credentials came from your address; wait {wait} seconds.",
             retry_after=wait,
         )
 
 
 def note_good(fingerprint: bytes, owner: str) -> None:
-    """Note that a credential was let in, and the key of its user."""
+    """Remember that a credential was accepted, with the key of its user."""
     known_good.add(fingerprint, owner)
 
 
 def note_login(headers: Headers, owner: str) -> None:
-    """Note that the cookies of a request are a user's."""
+    """Remember that the cookies of a request belong to a user."""
     known_good.add(_fingerprint(headers), owner)
 
 
 def presumed_caller(headers: Headers) -> str:
-    """Who seems to call, before anybody has looked: the key of a user, or one of two for others.
+    """Return the presumed caller before authentication: a user's key or one of two constants.
 
-    Whoever presents something that was not let in lately is ``UNPROVEN``, and not counted with
-    those who present nothing: they cannot take what a user needs to prove himself.
+    A caller whose credentials were not accepted recently is ``UNPROVEN``. Those without credentials
+    are counted separately, so they cannot use up what a user needs to authenticate.
     """
     if "authorization" not in headers and "cookie" not in headers:
         return ANONYMOUS
@@ -211,14 +209,16 @@ def presumed_caller(headers: Headers) -> str:
 
 @async_unsafe("Credentials are counted in a thread.")
 def note_leaked(credentials: Credentials) -> None:
-    """Put a token that came in the query into the security log, without the token."""
+    """Record in the security log that a token came in the query string, without the token."""
     request = credentials.request()
-    security_log.record_some("refused", request=request, path=request.path, reason="in the query")
+    security_log.record_some(
+        "refused", request=request, path=request.path, reason="token in query string"
+    )
 
 
 @async_unsafe("Credentials are counted in a thread.")
 def note_bad(credentials: Credentials, fingerprint: bytes, *, reason: str) -> None:
-    """Count a credential that was refused, and put it into the security log."""
+    """Count a rejected credential, and record it in the security log."""
     known_good.discard(fingerprint)
     request = credentials.request()
     security_log.record_some("refused", request=request, path=request.path, reason=reason)
@@ -228,19 +228,19 @@ def note_bad(credentials: Credentials, fingerprint: bytes, *, reason: str) -> No
 
 
 def counted_for(request: HttpRequest, *, limit: int) -> tuple[str, int]:
-    """What a limit counts a request for, and how high it is there.
+    """Return the counter key of a request, and the limit that applies to it.
 
-    That is its source, or for all together whose source is not known a limit that is higher, since
-    one of them can use it up for the others. No header switches a limit off.
+    The key is the request's source. All requests of unknown source share one key with a higher
+    limit, since one client can use it up for the others. No header disables a limit.
     """
     address = limited_address(request)
     return (UNKNOWN, limit * UNKNOWN_FACTOR) if address is None else (address, limit)
 
 
 def limited_address(request: HttpRequest) -> str | None:
-    """The source that the limits of a request are counted for; ``None`` where it is not known.
+    """Return the source that the limits of a request are counted for; ``None`` if it is unknown.
 
-    Behind a proxy that ``PROXIES`` does not mention all clients would share the proxy's address.
+    Behind a proxy that ``PROXIES`` does not count, all clients would share the proxy's address.
     """
     found = client_ip(request)
     is_forwarded = any(name in request.META for name in FORWARDING)
@@ -251,10 +251,10 @@ def limited_address(request: HttpRequest) -> str | None:
 
 
 def network_of(principal: Principal, request: Callable[[], HttpRequest | None]) -> str | None:
-    """What limits count a caller without credentials by: an IPv4 address or an IPv6 /64.
+    """Return what limits count an anonymous caller by: an IPv4 address or an IPv6 /64.
 
-    ``None`` for a caller who is known, and empty where the address is not; ``"local"`` without a
-    request, as over standard input.
+    ``None`` for an authenticated caller, empty if the address is unknown; ``"local"`` without a
+    request, as over stdio.
     """
     if principal.is_authenticated:
         return None
@@ -263,7 +263,7 @@ def network_of(principal: Principal, request: Callable[[], HttpRequest | None]) 
 
 
 def _is_outside(address: str | None) -> bool:
-    """Whether no proxy of the site's own has this address."""
+    """Return whether an address is public, so that it is not that of the site's own proxy."""
     if address is None:
         return False
     found = ip_address(address)
@@ -273,10 +273,10 @@ def _is_outside(address: str | None) -> bool:
 def _tell_of_proxy(address: str | None) -> None:
     if _may_complain("proxy"):
         logger.warning(
-            "A request with a forwarding header came from %s, and MCP_DJANGO['PROXIES'] is 0: its "
+            "A request with a forwarding header came from %s, but MCP_DJANGO['PROXIES'] is 0: the "
             "client's address is not known, and all such requests share one limit, which one "
             "client can use up for the others. Set PROXIES to the number of your proxies that "
-            "append to X-Forwarded-For; where there is no proxy, a client made the header up.",
+            "append to X-Forwarded-For; if you have no proxy, a client made up the header.",
             address or "no address",
         )
 

@@ -1,14 +1,13 @@
-"""Outgoing requests for authorization, and the signed cache for what they return.
+"""Outgoing requests for authorization, and the signed cache for their results.
 
-``fetch_json`` reads documents of the authorization servers that the site owner named: keys,
-metadata, answers. The standard library fetches them, so that checking a token needs no HTTP
-client to be installed and a company's proxy settings count. The addresses come from the settings
-or from an issuer that the settings trust, never from a token or a client, so a private address is
-allowed. What is left to guard against is a server that misbehaves: https with a checked
-certificate, no redirects, a deadline, a size limit, JSON objects only. Nothing is fetched on an
-event loop.
+``fetch_json`` fetches documents of the authorization servers that the site owner configured: keys,
+metadata, introspection responses. It uses the standard library, so that checking a token needs no
+HTTP client package and the system's proxy settings apply. The URLs come from the settings or from
+an issuer that the settings trust, never from a token or a client, so private addresses are allowed.
+The remaining risk is a server that misbehaves: https with a verified certificate, no redirects, a
+deadline, a size limit, JSON objects only. Nothing is fetched on an event loop.
 
-``https_get`` is for addresses that an untrusted client chose, and is guarded against SSRF.
+``https_get`` is for addresses that an untrusted client chose, and is protected against SSRF.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from mcp_django.conf import is_loopback
 TIMEOUT_SECONDS = 5
 MAX_BYTES = 256 * 1024
 _CHUNK = 16 * 1024
-# Some providers turn the library's own name away, as that of a robot.
+# Some providers reject the default User-Agent of urllib as that of a bot.
 _HEADERS = {
     "Accept": "application/json, application/jwk-set+json",
     "User-Agent": "django-mcp-provider",
@@ -57,7 +56,7 @@ _HEADERS = {
 
 
 class FetchFailed(Exception):
-    """A document could not be had; the text says why, and holds no secret."""
+    """A document could not be fetched; the text gives the reason and contains no secret."""
 
 
 @sensitive_variables("body", "headers", "request")
@@ -65,11 +64,11 @@ class FetchFailed(Exception):
 def fetch_json(
     url: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The JSON object at an address, of at most ``MAX_BYTES``; with a ``body`` it is posted there.
+    """Return the JSON object at a URL, of at most ``MAX_BYTES``; with a ``body``, use POST.
 
     Raises:
-        FetchFailed: the address may not be asked, does not answer with 200 within
-            ``TIMEOUT_SECONDS``, or answers with something else than a JSON object.
+        FetchFailed: the URL is not allowed, the server does not respond with 200 within
+            ``TIMEOUT_SECONDS``, or the response is not a JSON object.
         SynchronousOnlyOperation: called on an event loop.
     """
     _check_address(url)
@@ -78,10 +77,10 @@ def fetch_json(
         content = _read(request)
     except HTTPError as exc:
         exc.close()
-        raise FetchFailed(f"{url} answered with {exc.code}.") from None
+        raise FetchFailed(f"{url} responded with {exc.code}.") from None
     except (URLError, http.client.HTTPException, OSError) as exc:
         reason = exc.reason if isinstance(exc, URLError) else exc
-        raise FetchFailed(f"{url} cannot be read: {reason}.") from None
+        raise FetchFailed(f"{url} cannot be fetched: {reason}.") from None
     return _object(url, content)
 
 
@@ -92,9 +91,7 @@ def _check_address(url: str) -> None:
         return
     if parts.scheme == "http" and is_loopback(host) and settings.DEBUG:
         return
-    raise FetchFailed(
-        f"{url} is not asked: it has to be https, or http on a loopback host under DEBUG."
-    )
+    raise FetchFailed(f"{url} is not allowed: use https, or with DEBUG http on a loopback host.")
 
 
 @sensitive_variables("request")
@@ -103,8 +100,8 @@ def _read(request: Request) -> bytes:
     content = b""
     with _opener().open(request, timeout=TIMEOUT_SECONDS) as response:
         if response.status != 200:
-            _refuse(f"it answered with {response.status}")
-        # The timeout is for each read; one that sends a byte at a time is ended here.
+            _refuse(f"it responded with {response.status}")
+        # The timeout applies to each read; the deadline stops a server that sends single bytes.
         while chunk := response.read1(_CHUNK):
             content += chunk
             if len(content) > MAX_BYTES:
@@ -115,7 +112,7 @@ def _read(request: Request) -> bytes:
 
 
 def _opener() -> OpenerDirector:
-    """An opener of web addresses alone; the library's own also reads files and FTP."""
+    """Return an opener for HTTP and HTTPS only; the default one also opens files and FTP."""
     opener = OpenerDirector()
     for handler in (
         ProxyHandler(),
@@ -130,7 +127,7 @@ def _opener() -> OpenerDirector:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Takes a redirect for what it is: an answer from somebody who was not asked."""
+    """Does not follow redirects: the target is not a server that the site owner configured."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -144,24 +141,24 @@ def _object(url: str, content: bytes) -> dict[str, Any]:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
-        raise FetchFailed(f"{url} is no JSON.") from None
+        raise FetchFailed(f"{url} is not valid JSON.") from None
     if not isinstance(document, dict):
-        raise FetchFailed(f"{url} is no JSON object.")
+        raise FetchFailed(f"{url} is not a JSON object.")
     return document
 
 
 # The signed cache ---------------------------------------------------------------------------------
 
-# What the processes of a site share through Django's cache. Keys and answers that decide who a
-# caller is must not be accepted from a cache that other programs write to, so each entry is
-# signed with the site's key, under its own name. A cache that fails, or an entry that was
-# tampered with, counts as nothing found.
+# Shared by the processes of a site through Django's cache. Keys and introspection responses
+# determine the caller, so they must not be accepted from a cache that other programs write to: each
+# entry is signed with the site's key, with its name as the salt. If the cache fails or an entry was
+# tampered with, the entry counts as missing.
 
 logger = logging.getLogger("mcp_django.security")
 
 
 def get(kind: str, name: str) -> Any:
-    """The value that was put there, ``None`` if there is none any more."""
+    """Return the cached value, ``None`` if it is missing or expired."""
     entry = entry_name(kind, name)
     try:
         found = cache.get(entry)
@@ -178,7 +175,7 @@ def get(kind: str, name: str) -> Any:
 
 
 def put(kind: str, name: str, value: Any, *, seconds: float) -> None:
-    """Keep a value that JSON can say, for so many seconds."""
+    """Cache a JSON-serializable value for so many seconds."""
     entry = entry_name(kind, name)
     try:
         cache.set(entry, signing.dumps(value, salt=entry, compress=True), timeout=seconds)
@@ -187,7 +184,7 @@ def put(kind: str, name: str, value: Any, *, seconds: float) -> None:
 
 
 def is_first(kind: str, name: str, *, seconds: float) -> bool:
-    """Whether nobody has asked this within so many seconds; yes, where nothing can tell."""
+    """Return whether this is the first call within so many seconds; true if the cache fails."""
     try:
         return bool(cache.add(entry_name(kind, name), "1", timeout=seconds))
     except Exception:  # as above
@@ -196,26 +193,26 @@ def is_first(kind: str, name: str, *, seconds: float) -> bool:
 
 
 def entry_name(kind: str, name: str) -> str:
-    """What the entry is called in the cache: short and printable, whatever the name is."""
+    """Return the cache key of an entry: short and printable, whatever the name is."""
     return f"mcp_django:{kind}:{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()}"
 
 
 # Addresses that a client chose --------------------------------------------------------------------
 
-# Only public addresses are connected to, the very ones that were looked up, by TLS with the name
-# verified. No redirect is followed, and size and total time are bounded.
+# Connections go only to public addresses, to exactly those that were resolved, over TLS with a
+# verified host name. Redirects are not followed, and size and total time are limited.
 
-# RFC 6052: addresses by which a network that has only IPv6 reaches those that have IPv4.
+# RFC 6052: addresses through which an IPv6-only network reaches IPv4 hosts.
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 NAT64_LOCAL = ipaddress.ip_network("64:ff9b:1::/48")
-# Public in the eyes of some Pythons: protocol assignments (RFC 6890), among which a provider had
-# its metadata, and the relays of 6to4, which nobody has any more (RFC 7526).
+# Some Python versions treat these as public: protocol assignments (RFC 6890), where a cloud
+# provider had its metadata service, and the 6to4 relays, which are obsolete (RFC 7526).
 INTERNAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24")))
-# One sentence for both: which names lead inside is not for everybody who has an account here.
+# One text for both cases, so that users cannot find out which names have internal addresses.
 NO_PUBLIC_ADDRESS = "The host has no address, or one that is not public."
 _STRANGER_HEADERS = {
     "Accept": "application/json, application/*+json",
-    # A compressed document could be larger than what was read of it.
+    # A compressed document could exceed the size limit once it is decompressed.
     "Accept-Encoding": "identity",
     "User-Agent": "mcp_django",
 }
@@ -224,7 +221,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What to ask whom for: the connection goes to ``address``, which has to prove ``host``."""
+    """Where to send a request: the connection goes to ``address``, which has to prove ``host``."""
 
     address: str
     host: str
@@ -234,7 +231,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came back; header names are lower case."""
+    """The response to a request; header names are lowercase."""
 
     status: int
     headers: Mapping[str, str]
@@ -242,12 +239,12 @@ class Answer:
 
 
 Resolve = Callable[[str, int], list[str]]
-# Target, largest size of the body in bytes, seconds.
+# Target, maximum size of the body in bytes, timeout in seconds.
 Transport = Callable[[Target, int, float], Answer]
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host.
+    """Return the IP addresses of a host.
 
     Raises:
         OSError: it has none.
@@ -257,7 +254,7 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address belongs to the public internet, embedded IPv4 addresses included."""
+    """Return whether an address is on the public internet, embedded IPv4 addresses included."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
@@ -287,11 +284,11 @@ def _embedded(ip: ipaddress.IPv6Address) -> tuple[ipaddress.IPv4Address, ...]:
 
 
 def public_addresses(host: str, port: int, resolve: Resolve = resolve) -> list[str]:
-    """The addresses of a host, looked up once.
+    """Return the public addresses of a host, resolved once.
 
     Raises:
-        FetchFailed: there is none, or one of them is not public; a name with both kinds is refused
-            whole, so that it cannot lead inside by a second try.
+        FetchFailed: there is none, or one of them is not public. A name with both kinds is rejected
+            entirely, so that a retry cannot reach an internal address.
     """
     try:
         found = resolve(host, port)
@@ -305,10 +302,10 @@ def public_addresses(host: str, port: int, resolve: Resolve = resolve) -> list[s
 def https_get(
     target: Target, max_bytes: int, seconds: float, *, context: ssl.SSLContext | None = None
 ) -> Answer:
-    """Ask one address by TLS; the body has one byte more than ``max_bytes`` at most.
+    """Send a GET request to one address over TLS; the body has at most ``max_bytes`` + 1 bytes.
 
     Raises:
-        FetchFailed: it did not answer, or not within ``seconds`` from the first packet to the last.
+        FetchFailed: no response, or not within ``seconds`` from the first packet to the last.
     """
     deadline = time.monotonic() + seconds
     context = context or ssl.create_default_context()
@@ -316,9 +313,9 @@ def https_get(
         plain = socket.create_connection((target.address, target.port), timeout=seconds)
     except OSError as exc:
         raise FetchFailed(f"No connection: {type(exc).__name__}.") from exc
-    # A timeout of the socket starts anew with each byte, so a slow sender could hold a thread for
-    # as long as it likes; the watchdog ends the connection whatever it is waiting for. It keeps a
-    # handle of its own, since TLS takes the first one over.
+    # A socket's timeout restarts with each byte, so a slow sender could block a thread forever; the
+    # watchdog closes the connection whatever it is waiting for. It has a duplicate handle, since
+    # TLS takes over the first one.
     handle = plain.dup()
     watchdog = threading.Timer(max(0.0, deadline - time.monotonic()), _hang_up, (handle,))
     watchdog.daemon = True
@@ -327,7 +324,7 @@ def https_get(
         with context.wrap_socket(plain, server_hostname=target.host) as secure:
             return _ask(secure, target, max_bytes)
     except (OSError, http.client.HTTPException, ValueError) as exc:
-        raise FetchFailed(f"No answer: {type(exc).__name__}.") from exc
+        raise FetchFailed(f"No response: {type(exc).__name__}.") from exc
     finally:
         watchdog.cancel()
         handle.close()
@@ -343,7 +340,7 @@ def _hang_up(handle: socket.socket) -> None:
 
 
 def _ask(secure: ssl.SSLSocket, target: Target, max_bytes: int) -> Answer:
-    # Already connected, so that it looks nothing up; the name is for the header alone.
+    # Already connected, so it resolves nothing; the host name is only for the header.
     connection = http.client.HTTPConnection(target.host, target.port)
     connection.sock = secure
     host = f"[{target.host}]" if ":" in target.host else target.host
@@ -351,6 +348,6 @@ def _ask(secure: ssl.SSLSocket, target: Target, max_bytes: int) -> Answer:
     connection.request("GET", target.path, headers=_STRANGER_HEADERS | {"Host": host + port})
     response = connection.getresponse()
     headers = {name.lower(): value for name, value in response.getheaders()}
-    # What is no document need not be read.
+    # Only a 200 response contains the document.
     body = response.read(max_bytes + 1) if response.status == 200 else b""
     return Answer(status=response.status, headers=headers, body=body)

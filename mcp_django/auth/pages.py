@@ -1,4 +1,4 @@
-"""Pages on which a user decides something: protection, interaction ids, and sign-in.
+"""Pages on which users make decisions: response headers, interaction ids, and the sign-in page.
 
 Other sites cannot frame or forge these pages, and they are not cached, whatever middleware the
 site has.
@@ -36,10 +36,10 @@ SHEETS = ("mcp_django/page.css", "mcp_django/approval.css", "mcp_django/oauth/pa
 
 
 def guarded(view: View) -> View:
-    """A view whose answers carry the headers of a consent page and whose POST needs a CSRF token.
+    """Return a view with the headers of a consent page on each response and a CSRF check on POST.
 
-    The check is the view's own, so a site without Django's CSRF middleware has it too; that
-    middleware is told to leave the view alone, so that a refusal has the headers as well.
+    The view does the check, so it also works without Django's CSRF middleware. The view is exempt
+    from that middleware, so that a rejection has the headers as well.
     """
     protected = csrf_protect(view)
 
@@ -55,12 +55,12 @@ def guarded(view: View) -> View:
 
 
 def headers() -> dict[str, str]:
-    """The headers of every answer.
+    """Return the headers of every response.
 
-    There is no ``form-action``: browsers apply it to the redirect that answers the form too, and
-    would keep a user from getting back to a program on a loopback port or an app scheme. The opener
-    stays reachable for assistants that open the page in a popup. The referrer stays within the
-    site, where Django's CSRF check needs it, and tells a client's page nothing.
+    There is no ``form-action``: browsers also apply it to the redirect after the form, and would
+    prevent users from returning to a program on a loopback port or an app scheme. The opener stays
+    reachable for assistants that open the page in a popup. The referrer is sent only within the
+    site, where Django's CSRF check needs it, and reveals nothing to a client's page.
     """
     return {
         "X-Frame-Options": "DENY",
@@ -77,56 +77,56 @@ def headers() -> dict[str, str]:
 
 
 def inline_style(path: str) -> str:
-    """The text of one of the ``SHEETS`` under ``DEBUG``, where a page holds it; else empty.
+    """Return the text of one of the ``SHEETS`` under ``DEBUG``, where pages inline it; else empty.
 
-    A site's own file of the same name counts, as for ``collectstatic``.
+    A site's own file of the same name takes precedence, as with ``collectstatic``.
     """
     found = finders.find(path) if settings.DEBUG and path in SHEETS else None
     return Path(found).read_text() if found else ""
 
 
 def hash_source(text: str) -> str:
-    """What a Content-Security-Policy calls a style or script that stands in a page (CSP3)."""
+    """Return the Content-Security-Policy source of an inline style or script (CSP3)."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _inline_sources() -> str:
-    """The styles that a page may hold, as more sources."""
+    """Return the sources of the inline styles of a page, or an empty string."""
     texts = filter(None, map(inline_style, SHEETS))
     return "".join(f" {hash_source(text)}" for text in texts)
 
 
 def _static_origin() -> str:
-    """The origin of static files as one more source, where they are on another host."""
-    # A directory has no entry in a manifest, so none has to exist to answer with a redirect.
+    """Return the origin of static files as a source if they are on another host, else empty."""
+    # Storages do not look up a directory in their manifest, so this works without one.
     parts = urlsplit(static("mcp_django/"))
     return f" {parts.scheme or 'https'}://{parts.netloc}" if parts.netloc else ""
 
 
 # Interaction ids ----------------------------------------------------------------------------------
 
-# How a page finds out that its visitor is the caller who was sent there. An interaction's id
-# travels in a URL that others may get hold of. It does not name its user, and can only be
-# verified for the one user it belongs to (ASK-16, ASK-17, ASK-19).
+# How a page verifies that its visitor is the caller who was sent there. An interaction's id is part
+# of a URL that other people may obtain. It does not name its user, and can only be verified for the
+# one user it belongs to.
 
 
 def new_interaction(principal: Principal) -> str:
-    """An id of 128 random bits and 66 characters, safe in a URL, that belongs to one principal."""
+    """Return a URL-safe id of 128 random bits and 66 characters that belongs to one principal."""
     return _signer(principal).sign(secrets.token_urlsafe(16))
 
 
 def belongs_to(interaction_id: str | None, user: Any) -> bool:
-    """Whether the interaction was begun by this user; nobody's belongs to nobody.
+    """Return whether this user began the interaction; always false for an anonymous user.
 
-    A page that ``ctx.elicit_url`` sends people to asks this of ``request.user`` before it shows or
-    takes anything.
+    A page that ``ctx.elicit_url`` sends users to checks this for ``request.user`` before it shows
+    or accepts anything.
     """
     if not interaction_id or not user.is_authenticated:
         return False
     try:
         _signer(principal_for(user)).unsign(interaction_id)
-    except (BadSignature, UnicodeEncodeError):  # half a surrogate pair has no bytes to sign
+    except (BadSignature, UnicodeEncodeError):  # a lone surrogate cannot be encoded
         return False
     return True
 
@@ -141,7 +141,7 @@ HINT = 'Set LOGIN_URL to your sign-in page; with the admin, LOGIN_URL = "admin:l
 
 
 def has_sign_in_page() -> bool:
-    """Whether ``LOGIN_URL`` leads to a view of this site, or to another site."""
+    """Return whether ``LOGIN_URL`` leads to a view of this site, or to another site."""
     if not settings.LOGIN_URL:
         return False
     try:

@@ -1,7 +1,7 @@
-"""Permission classes for servers and components, in the manner of REST framework.
+"""Permission classes for servers and components, modeled on REST framework's.
 
 A permission is a class or instance of ``BasePermission``, a codename (``"shop.refund_order"``) or
-a list of them, all of which must hold. ``can_connect`` says whether a user may give a client
+a list of them, all of which are required. ``can_connect`` returns whether a user may give a client
 access to a server at all.
 """
 
@@ -20,44 +20,44 @@ from mcp_django.conf import get_settings
 
 
 class BasePermission:
-    """Says yes or no for one caller; subclass it and override ``has_permission``."""
+    """The base class of permissions; subclass it and override ``has_permission``."""
 
     def __str__(self) -> str:
         return type(self).__name__
 
     def has_permission(self, principal: Principal) -> bool:
-        """Whether this caller may use what the permission guards."""
+        """Return whether this caller may use what the permission protects."""
         return True
 
 
 class AllowAny(BasePermission):
-    """Everybody, also without credentials."""
+    """Allows every caller, also without credentials."""
 
 
 class IsAuthenticated(BasePermission):
-    """Whoever presented a valid credential."""
+    """Allows callers with a valid credential."""
 
     def has_permission(self, principal: Principal) -> bool:
-        """Whether the caller is known."""
+        """Return whether the caller is authenticated."""
         return principal.is_authenticated
 
 
 class IsStaff(IsAuthenticated):
-    """Users who may enter the admin."""
+    """Allows users who may use the admin."""
 
     def has_permission(self, principal: Principal) -> bool:
-        """Whether the caller is an active member of staff."""
+        """Return whether the caller is an active member of staff."""
         user = principal.user
         return bool(super().has_permission(principal) and user.is_active and user.is_staff)
 
 
 class HasCodename(BasePermission):
-    """Users who hold a Django permission (``app_label.codename``)."""
+    """Allows users who have a Django permission (``app_label.codename``)."""
 
     def __init__(self, codename: str) -> None:
         if codename.count(".") != 1:
             raise ImproperlyConfigured(
-                f"{codename!r} is no permission: write 'app_label.codename', "
+                f"{codename!r} is not a permission: write 'app_label.codename', "
                 "a permission class or a list of both."
             )
         self.codename = codename
@@ -66,12 +66,12 @@ class HasCodename(BasePermission):
         return self.codename
 
     def has_permission(self, principal: Principal) -> bool:
-        """Whether the user's permissions hold the codename."""
+        """Return whether the user has the permission."""
         return bool(principal.user.has_perm(self.codename))
 
 
 class InGroups(BasePermission):
-    """Users who are in one of these groups, named; a superuser needs to be in none."""
+    """Allows users who are in one of the named groups, and superusers."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = frozenset(names)
@@ -80,7 +80,7 @@ class InGroups(BasePermission):
         return f"group {' or '.join(sorted(self.names))}"
 
     def has_permission(self, principal: Principal) -> bool:
-        """Whether the user is in one of them; asked once for each user of a request."""
+        """Return whether the user is in one of the groups; one query for each user object."""
         user = principal.user
         if not user.is_authenticated or not user.is_active:
             return False
@@ -88,16 +88,16 @@ class InGroups(BasePermission):
             return True
         known = getattr(user, "_mcp_group_names", None)
         if known is None:
-            # As permissions are kept on a user, too, for as long as the object lives.
+            # Cached on the user object, as Django caches permissions.
             known = user._mcp_group_names = frozenset(user.groups.values_list("name", flat=True))
         return not self.names.isdisjoint(known)
 
 
 def permissions(declared: Any) -> tuple[BasePermission, ...]:
-    """What was declared, as permission objects; nothing declared guards nothing.
+    """Return what was declared as permission objects; ``None`` requires no permission.
 
     Raises:
-        ImproperlyConfigured: something else than a permission class or codename was declared.
+        ImproperlyConfigured: something other than a permission class or codename was declared.
     """
     if declared is None:
         return ()
@@ -121,12 +121,13 @@ def _permission(declared: str | type) -> BasePermission:
 
 def _none(declared: object) -> ImproperlyConfigured:
     return ImproperlyConfigured(
-        f"{declared!r} is no permission: use a subclass of BasePermission or 'app_label.codename'."
+        f"{declared!r} is not a permission: use a subclass of BasePermission or "
+        "'app_label.codename'."
     )
 
 
 def codenames(declared: Any) -> list[str]:
-    """The codenames among what was declared; what is no permission at all has none."""
+    """Return the codenames among what was declared; anything but a permission has none."""
     if isinstance(declared, str):
         return [declared]
     if isinstance(declared, HasCodename):
@@ -144,15 +145,15 @@ Rule = Callable[[Any, Any, str], bool]
 
 
 def can_connect(user: Any, server: Any, client_id: str) -> bool:
-    """Whether a user may give a client access to a server: its permission, then the site's rule.
+    """Return whether the server's permission and the site's rule let a user connect a client.
 
-    Asked before the user is asked for consent, and on every request with a token. So a refusal
-    takes effect at once, for clients that were connected before as well. What the owner of the site
-    decided counts as it is now, whatever process he decided it in. A permission or rule that fails
-    is a no; the reason is in the log ``mcp_django``.
+    Checked before the user is asked for consent, and on every request with a token. So a rejection
+    takes effect immediately, for clients that were connected before as well. Overrides made in the
+    admin apply as they are now, in whichever process they were made. A permission or rule that
+    raises an exception rejects; the exception is in the log ``mcp_django``.
 
     Raises:
-        Busy: what he decided is not known, and cannot be read.
+        Busy: the overrides are not known, and cannot be loaded.
     """
     server.refresh()
     offered = server.offered
@@ -161,16 +162,16 @@ def can_connect(user: Any, server: Any, client_id: str) -> bool:
         guards = (*permissions(server.permission), *offered.guards)
         may_enter = offered.is_enabled and all(guard.has_permission(principal) for guard in guards)
     except Exception:
-        logger.exception("A permission of the server %r failed.", server.name)
+        logger.exception("A permission of the server %r raised an exception.", server.name)
         return False
     return may_enter and approves(user, server, client_id)
 
 
 def approves(user: Any, server: Any, client_id: str) -> bool:
-    """What the site's rule says (``OAUTH["CAN_CONNECT"]``); without one everybody may.
+    """Return the result of the site's rule (``OAUTH["CAN_CONNECT"]``); without a rule, true.
 
     Raises:
-        ImproperlyConfigured: the setting names nothing that can be called.
+        ImproperlyConfigured: the setting does not name a callable.
     """
     path = get_settings().oauth.can_connect
     if not path:
@@ -179,16 +180,16 @@ def approves(user: Any, server: Any, client_id: str) -> bool:
     try:
         return bool(rule(user, server, client_id))
     except Exception:
-        logger.exception("OAUTH['CAN_CONNECT'] failed, so nobody is let in.")
+        logger.exception("OAUTH['CAN_CONNECT'] raised an exception, so the client is rejected.")
         return False
 
 
 @cache
 def find_rule(path: str) -> Rule:
-    """The function at a dotted path.
+    """Return the function at a dotted path.
 
     Raises:
-        ImproperlyConfigured: there is none.
+        ImproperlyConfigured: there is no such function.
     """
     try:
         rule: Rule = import_string(path)

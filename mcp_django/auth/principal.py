@@ -13,19 +13,19 @@ from django.contrib.auth import get_user_model
 
 from mcp_django.conf import get_settings
 
-# With what a client adds (at most 61) it fits the columns of sessions, which hold 255.
+# Together with the part of a client (at most 61 characters) it fits the columns of 255.
 _MAX_ID = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who calls, how that was found out, and how far the credential reaches.
+    """The caller of a request, the backend that authenticated it, and its credential's scopes.
 
     ``key`` identifies the caller in tables and counters, and differs between two clients of one
-    user; ``scopes`` is ``None`` for a credential that is not scoped (a session, the in-memory
-    client); ``expires_at`` ends streams. ``credential`` is what can be revoked: every token that
-    came of one sign-in shares it. ``audience`` is the resource an OAuth token was issued for. No
-    token is held here, so none can be passed on (AUT-10).
+    user; ``scopes`` is ``None`` for a credential without scopes (a session, the in-memory client);
+    ``expires_at`` ends streams. ``credential`` names what can be revoked: all tokens of one sign-in
+    share it. ``audience`` is the resource that an OAuth token was issued for. The token itself is
+    not stored here, so it cannot be passed on.
     """
 
     key: str
@@ -40,34 +40,34 @@ class Principal:
     claims: Mapping[str, Any] = field(default_factory=dict, repr=False)
     credential: str = field(default="", repr=False)
     may_sign_in: bool = True
-    """Of a caller without credentials: whether one could be presented where it calls."""
+    """For a caller without credentials: whether the server accepts any that it could present."""
     expires_at: datetime | None = None
 
     @property
     def user_key(self) -> str:
-        """Who it is, whatever the client."""
+        """The key of the user, whatever the client."""
         return key_of(self.user)
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether any credential was accepted."""
+        """Whether a credential was accepted."""
         return bool(self.user.is_authenticated)
 
 
 def principal_for(user: Any, **details: Any) -> Principal:
-    """The principal of a user, or of nobody; ``key`` is the user's unless given."""
+    """Return the principal of a user, which may be anonymous; ``key`` is the user's by default."""
     if not user.is_authenticated:
         return anonymous()
     return Principal(user=user, **({"key": key_of(user)} | details))
 
 
 def key_of(user: Any) -> str:
-    """What names a user in tables and counters, in at most 128 characters."""
+    """Return the key of a user in tables and counters, of at most 128 characters."""
     return f"user:{_id_of(user.pk)}" if user.is_authenticated else "anonymous"
 
 
 def user_named(name: str) -> Any:
-    """The user of this name, ``None`` if there is none: no database has one with a NUL in it."""
+    """Return the user of this name, ``None`` if there is none; a NUL is never queried for."""
     users = get_user_model()
     try:
         return None if "\0" in name else users._default_manager.get_by_natural_key(name)
@@ -76,7 +76,7 @@ def user_named(name: str) -> Any:
 
 
 def anonymous(*, may_sign_in: bool = True) -> Principal:
-    """The principal of a request without credentials."""
+    """Return the principal of a request without credentials."""
     # The model module of contrib.auth cannot be imported before the app registry is ready.
     from django.contrib.auth.models import AnonymousUser
 
@@ -86,9 +86,9 @@ def anonymous(*, may_sign_in: bool = True) -> Principal:
 
 
 def _id_of(pk: Any) -> str:
-    """A primary key without the ``@`` after which a client is named, and of bounded length.
+    """Return a primary key of limited length, without ``@``, which separates the client's name.
 
-    No quoted key has a colon in it, so none looks like a digest.
+    A quoted key contains no colon, so it cannot look like a digest.
     """
     quoted = quote(str(pk), safe="")
     if len(quoted) <= _MAX_ID:
@@ -100,7 +100,7 @@ def _id_of(pk: Any) -> str:
 
 
 def closure(granted: Iterable[str], implies: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """The granted scopes with everything that they imply, through any number of steps (AUT-7)."""
+    """Return the granted scopes with all scopes that they imply, through any number of steps."""
     reached: set[str] = set()
     waiting = list(granted)
     while waiting:
@@ -112,7 +112,7 @@ def closure(granted: Iterable[str], implies: Mapping[str, Iterable[str]]) -> fro
 
 
 def missing(granted: frozenset[str] | None, needed: Iterable[str]) -> tuple[str, ...]:
-    """The needed scopes that a credential lacks; one without scopes (``None``) lacks nothing."""
+    """Return the needed scopes that a credential lacks; none if it has no scopes (``None``)."""
     if granted is None:
         return ()
     held = closure(granted, get_settings().scope_implies or {})

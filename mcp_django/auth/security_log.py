@@ -1,9 +1,9 @@
-"""The security log: who was let in, asked, refused and sent away. No secret ever goes in.
+"""The security log: consents, authorized and rejected access, and revocations, without secrets.
 
-Each event is written to the log ``mcp_django.security`` first and to the table then. Nothing that
-goes wrong there reaches the request. A row that is written within a transaction shares its fate: if
-the transaction is rolled back, the log alone has the event. So whoever records that a credential
-was stolen (reuse, replay) does so after its own transaction; a second connection would wait for
+Each event is written to the log ``mcp_django.security`` first and then to the table. An error there
+never reaches the request. A row that is written within a transaction shares its outcome: if the
+transaction is rolled back, only the log has the event. So code that records the use of a stolen
+credential (reuse, replay) does so after its own transaction; a second connection would wait for
 the first one's locks.
 """
 
@@ -27,12 +27,13 @@ from mcp_django.schema.secrets import HIDDEN, names_secret, without_secrets
 logger = logging.getLogger("mcp_django.security")
 
 MAX_TEXT = 500
-# Of the events that anybody can cause, so many rows a minute and process: the disk is the site's.
+# Limits on the rows of events that any client can cause, per minute and process: these events must
+# not fill the site's disk.
 SOME_SECONDS = 60
 SOME_OF_ONE = 5
 SOME_IN_ALL = 300
 
-# Names of OAuth, which are those of other things elsewhere.
+# Names of secrets in OAuth that are ordinary names elsewhere.
 _OAUTH_NAME = re.compile(r"(^|_)key$|^(authorization_)?code$|^state$", re.IGNORECASE)
 
 
@@ -46,13 +47,13 @@ def record(
     server: str = "",
     **details: Any,
 ) -> None:
-    """Keep one event, in the log ``mcp_django.security`` and in the table.
+    """Record an event in the log ``mcp_django.security`` and in the table.
 
-    ``kind`` is one of ``AuthEvent.Kind``. ``details`` are short facts that are no secret: hosts,
-    scopes, reasons. One whose name or value is a secret's is hidden, and told as an error, since
-    the caller has a mistake.
+    ``kind`` is one of ``AuthEvent.Kind``. ``details`` are short facts that are not secret: hosts,
+    scopes, reasons. A detail whose name or value looks like a secret is hidden; such a name is also
+    logged as an error, since it is a mistake in the calling code.
     """
-    # Models cannot be imported before the app registry is ready, and this package can.
+    # Models cannot be imported before the app registry is ready, but this module can.
     from mcp_django.models import AuthEvent
 
     known = user is not None and user.is_authenticated
@@ -65,14 +66,14 @@ def record(
         address=client_ip(request) if request is not None else None,
         details=_guarded(details),
     )
-    # All others are what happens anywhere; of this one the site's owner has something to mend.
+    # Only this kind reports a problem that the site owner has to fix; the others are routine.
     level = logging.WARNING if kind == AuthEvent.Kind.DOCUMENT else logging.INFO
     reason = event.details.get("reason")
     told = f"{event}: {reason}" if reason else event
     logger.log(level, "%s", told, extra={"auth_event": event.as_dict()})
     alias = router.db_for_write(AuthEvent)
     try:
-        # A savepoint, where there is a transaction: PostgreSQL would refuse all that comes after.
+        # A savepoint if in a transaction: after an error PostgreSQL rejects all other statements.
         with transaction.atomic(using=alias):
             event.save(using=alias, force_insert=True)
     except DatabaseError:
@@ -80,7 +81,7 @@ def record(
 
 
 class _Sparingly:
-    """Counts what one source has said in this minute; a new minute begins from nothing."""
+    """Limits the events of each source and of all sources in a minute; then counts from zero."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -88,7 +89,7 @@ class _Sparingly:
         self._said: Counter[tuple[str, str]] = Counter()
 
     def allows(self, kind: str, source: str) -> bool:
-        """Whether one more is kept."""
+        """Return whether one more event may be recorded, and count it."""
         now = time.monotonic()
         with self._lock:
             if now >= self._ends:
@@ -100,7 +101,7 @@ class _Sparingly:
             return True
 
     def clear(self) -> None:
-        """Begin from nothing."""
+        """Reset all counts."""
         with self._lock:
             self._ends = 0.0
 
@@ -118,9 +119,9 @@ def record_some(
     server: str = "",
     **details: Any,
 ) -> None:
-    """Keep an event that anybody can cause as often as they like: the first few of each source.
+    """Record an event that clients can cause at will: only the first few of each source.
 
-    Counted in this process and without a cache, so that the table has a bound whatever fails.
+    Counted in this process and without a cache, so that the rows are limited whatever fails.
     """
     source = f"user:{user.pk}" if user is not None else client_ip(request) or ""
     if sparingly.allows(kind, source):
@@ -131,7 +132,7 @@ def _guarded(details: Mapping[str, Any]) -> dict[str, Any]:
     guarded = {}
     for name, value in details.items():
         if names_secret(name) or _OAUTH_NAME.search(name):
-            logger.error("The security log was handed a secret named %r; it is hidden.", name)
+            logger.error("The security log received a secret named %r; it is hidden.", name)
             guarded[name] = HIDDEN
         else:
             guarded[name] = _plain(value)
@@ -139,7 +140,7 @@ def _guarded(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold of a value, without what looks like a credential."""
+    """Return a value in a form that JSON allows, with anything that looks like a secret hidden."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, Mapping):
@@ -151,6 +152,9 @@ def _plain(value: Any) -> Any:
 
 
 def _clean(text: str) -> str:
-    """A text without credentials, control characters (a line of the log is one line) and length."""
+    """Return a text truncated, without credentials and without control characters.
+
+    A line break in it would make one log line look like two.
+    """
     printable = "".join(c if c.isprintable() else "\ufffd" for c in text[: 4 * MAX_TEXT])
     return without_secrets(printable)[:MAX_TEXT]

@@ -64,7 +64,7 @@ async def test_threat_06_a_token_in_the_query_is_in_the_security_log_without_the
 ) -> None:
     assert (await ask(mount, "/mcp?access_token=mcp_leaked", LIST)).status == 400
     (event,) = [one async for one in AuthEvent.objects.all()]
-    assert (event.kind, event.details["reason"]) == ("refused", "in the query")
+    assert (event.kind, event.details["reason"]) == ("refused", "token in query string")
     assert "leaked" not in str(event.as_dict())
     for _ in range(20):
         await ask(mount, "/mcp?access_token=mcp_leaked", LIST)
@@ -147,7 +147,7 @@ def test_a_proxy_that_the_setting_does_not_mention_is_told_once_a_minute(
         get = RequestFactory(REMOTE_ADDR="10.0.0.2").get
         limited_address(get("/", headers={"X-Forwarded-For": "203.0.113.7, mcp_secret"}))
     (line,) = caplog.messages
-    assert "from 10.0.0.2, and MCP_DJANGO['PROXIES'] is 0" in line
+    assert "from 10.0.0.2, but MCP_DJANGO['PROXIES'] is 0" in line
     assert "mcp_secret" not in line
     caplog.clear()
     monkeypatch.setattr(limits, "_complained", {})

@@ -48,13 +48,13 @@ def test_a_document_is_asked_for_by_a_name_of_its_own(server: Issuer) -> None:
     ],
 )
 def test_nothing_but_https_and_loopback_is_asked(url: str, server: Issuer) -> None:
-    with pytest.raises(FetchFailed, match="is not asked"):
+    with pytest.raises(FetchFailed, match="is not allowed"):
         fetch_json(url)
 
 
 def test_loopback_is_asked_in_development_alone(server: Issuer, settings: Any) -> None:
     settings.DEBUG = False
-    with pytest.raises(FetchFailed, match="is not asked"):
+    with pytest.raises(FetchFailed, match="is not allowed"):
         fetch_json(f"{server.url}/keys")
     assert not server.asked
 
@@ -63,7 +63,7 @@ def test_loopback_is_asked_in_development_alone(server: Issuer, settings: Any) -
 @pytest.mark.parametrize("body", [None, b"token=t"])
 def test_a_redirect_is_not_followed(status: int, body: bytes | None, server: Issuer) -> None:
     server.answers["/old"] = lambda *_: (status, {"Location": f"{server.url}/keys"}, b"")
-    with pytest.raises(FetchFailed, match=f"answered with {status}"):
+    with pytest.raises(FetchFailed, match=f"responded with {status}"):
         fetch_json(f"{server.url}/old", body=body)
     assert server.asked["/keys"] == 0
 
@@ -92,11 +92,11 @@ class Moments:
 @pytest.mark.parametrize("content", [b"", b"[1]", b'"x"', b"{", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_object_is_refused(content: bytes, server: Issuer) -> None:
     server.answers["/"] = lambda *_: (200, {}, content)
-    with pytest.raises(FetchFailed, match="is no JSON"):
+    with pytest.raises(FetchFailed, match=r"is not (valid JSON|a JSON object)"):
         fetch_json(f"{server.url}/")
 
 
 def test_a_server_that_is_not_there_is_named(settings: Any) -> None:
     settings.DEBUG = True
-    with pytest.raises(FetchFailed, match=r"127\.0\.0\.1:1/ cannot be read"):
+    with pytest.raises(FetchFailed, match=r"127\.0\.0\.1:1/ cannot be fetched"):
         fetch_json("http://127.0.0.1:1/")

@@ -25,7 +25,7 @@ def test_a_user_is_the_caller_as_long_as_active() -> None:
     user.save()
     # A stream that is open asks the same.
     assert refresh(principal) is None
-    with pytest.raises(AuthenticationRequired, match="'ada' does not exist, or is inactive"):
+    with pytest.raises(AuthenticationRequired, match="'ada' does not exist or is inactive"):
         caller.principal()
 
 

@@ -117,7 +117,7 @@ def test_a_user_who_was_deactivated_is_not_served_any_more(tmp_path: Path) -> No
         user.save()
         error = process.request("tools/list")["error"]
         assert error["code"] == UNAUTHORIZED
-        assert error["message"] == "The user 'ada' does not exist, or is inactive."
+        assert error["message"] == "The user 'ada' does not exist or is inactive."
         User.objects.all().delete()
         assert process.request("tools/list")["error"] == error
 

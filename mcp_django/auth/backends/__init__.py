@@ -1,5 +1,4 @@
-"""Authentication backends: ways to find out who is calling.
-
+"""Authentication backends, which identify the caller of a request.
 ``MCP_DJANGO["AUTH"]`` lists the ones in use.
 """
 
@@ -25,39 +24,39 @@ SHORT_NAMES = {
     "drf": "mcp_django.auth.backends.drf.DRFBackend",
 }
 
-# What to install for a backend whose library is missing, by the name of the library.
+# The extra to install if a backend's library is missing, by the name of the library.
 EXTRAS = {"jwt": "jwt", "oauth2_provider": "oauth", "rest_framework": "drf"}
 
 BEARER_ONLY = frozenset({"oauth", "jwt", "introspection", "tokens"})
-"""Those that look at nothing but the Authorization header, and without one do nothing."""
+"""Backends that use only the Authorization header, and do nothing without one."""
 
 SESSION = frozenset({"session", SHORT_NAMES["session"]})
-"""That which looks at the login cookie of a browser alone."""
+"""The backend that uses only the login cookie of a browser."""
 
 
 class BaseBackend:
-    """Finds the caller of a request. Runs in a worker thread and may use the database."""
+    """Identifies the caller of a request. Runs in a worker thread and may use the database."""
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
-        """The caller, or ``None`` when the request carries nothing this backend looks at.
+        """Return the caller, or ``None`` if the request has no credential for this backend.
 
         Raises:
-            AuthenticationRequired: it carries something of this backend's that does not hold.
+            AuthenticationRequired: it has a credential for this backend that is not valid.
         """
         return None
 
     def issuers(self, request: HttpRequest, server: str = "") -> Sequence[str]:
-        """Who issues the tokens that this backend takes on the server of this name.
+        """Return the issuers of the tokens that this backend accepts on the server of this name.
 
-        They are the ``authorization_servers`` of the endpoint's metadata (RFC 9728). None, unless a
-        backend knows better: then no client is sent anywhere for a token. Uses no database.
+        They are the ``authorization_servers`` of the endpoint's metadata (RFC 9728). There are none
+        by default, so that clients are not sent anywhere for a token. Does not use the database.
         """
         return ()
 
     def is_current(self, principal: Principal) -> bool:
-        """Whether a principal of this backend would be let in again; open streams ask this.
+        """Return whether a principal of this backend is still authorized; checked for open streams.
 
-        Unless a backend knows better: as long as the user is active.
+        By default that is as long as the user is active.
         """
         users = get_user_model()._default_manager.filter(pk=principal.user.pk)
         return any(user.is_active for user in users)
@@ -65,7 +64,7 @@ class BaseBackend:
 
 @cache
 def get_backend(name: str) -> BaseBackend:
-    """The backend of a short name (``SHORT_NAMES``) or a dotted path.
+    """Return the backend of a short name (``SHORT_NAMES``) or a dotted path.
 
     Raises:
         ImproperlyConfigured: there is no such backend.
@@ -77,7 +76,7 @@ def get_backend(name: str) -> BaseBackend:
             f"AUTH names {name!r}, which cannot be imported ({exc}); {_remedy(exc)}."
         ) from exc
     if not (isinstance(backend, type) and issubclass(backend, BaseBackend)):
-        raise ImproperlyConfigured(f"AUTH names {name!r}, which is no BaseBackend.")
+        raise ImproperlyConfigured(f"AUTH names {name!r}, which is not a subclass of BaseBackend.")
     return backend()
 
 

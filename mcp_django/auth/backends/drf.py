@@ -1,4 +1,4 @@
-"""Django REST framework's authentication classes, as the site has configured them."""
+"""Authentication by Django REST framework's authentication classes, as the site configures them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from mcp_django.exceptions import AuthenticationRequired
 
 
 class DRFBackend(BaseBackend):
-    """Asks the classes of ``MCP_DJANGO["DRF"]`` in their order, else the framework's own."""
+    """Uses the classes of ``MCP_DJANGO["DRF"]`` in their order, else REST framework's default."""
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
-        """The user that REST framework finds, ``None`` when it finds none.
+        """Return the user that REST framework authenticates, ``None`` if there is none.
 
-        A class that takes the OAuth toolkit's tokens takes any of them, for whatever they were
-        issued; such a token is looked at again by the ``oauth`` backend, which knows for what.
+        A class for the OAuth toolkit's tokens accepts all of them, whatever resource they were
+        issued for; the ``oauth`` backend checks such a token again, since it knows the resource.
 
         Raises:
-            AuthenticationRequired: a class refuses what the request carries, or it is an OAuth
-                token for something else.
+            AuthenticationRequired: a class rejects the request's credential, or it is an OAuth
+                token for another resource.
         """
         authenticators = [cls() for cls in authentication_classes()]
         request = Request(credentials.request(), parsers=[_Unread()], authenticators=authenticators)
@@ -48,7 +48,7 @@ class DRFBackend(BaseBackend):
 
 
 class _Unread(BaseParser):
-    """Leaves the body alone: it is no form, where a class might look for the CSRF token."""
+    """Does not parse the body: it is not a form in which a class could look for a CSRF token."""
 
     media_type = "*/*"
 
@@ -57,20 +57,20 @@ class _Unread(BaseParser):
 
 
 def authentication_classes() -> list[type[BaseAuthentication]]:
-    """The classes that are asked.
+    """Return the authentication classes in use.
 
     Raises:
-        ImportError: ``MCP_DJANGO["DRF"]`` names something that is not there.
+        ImportError: ``MCP_DJANGO["DRF"]`` names something that does not exist.
     """
     named = get_settings().drf
     if named:
         return [import_string(one) for one in named]
-    default: Any = api_settings.DEFAULT_AUTHENTICATION_CLASSES  # imported by then
+    default: Any = api_settings.DEFAULT_AUTHENTICATION_CLASSES  # already imported
     return list(default)
 
 
 def _is_oauth_token(auth: Any) -> bool:
-    """Whether the credential is a row of the OAuth toolkit, which is not imported for it."""
+    """Return whether the credential is a row of the OAuth toolkit, without importing that."""
     if not isinstance(auth, Model) or not apps.is_installed("oauth2_provider"):
         return False
     default = "oauth2_provider.AccessToken"
@@ -80,10 +80,10 @@ def _is_oauth_token(auth: Any) -> bool:
 
 
 def _as_oauth(credentials: Credentials) -> Principal:
-    # A backend is imported only where its app is installed.
+    # The backend can be imported only if its app is installed.
     if not apps.is_installed("mcp_django.oauth"):
         raise AuthenticationRequired(
-            "OAuth tokens are taken once 'mcp_django.oauth' is in INSTALLED_APPS.",
+            "OAuth tokens are accepted only if 'mcp_django.oauth' is in INSTALLED_APPS.",
             error="invalid_token",
         )
     principal = get_backend("oauth").authenticate(credentials)

@@ -1,8 +1,8 @@
-"""Tokens of other issuers: their claims, however they were verified, and the users they stand for.
+"""Tokens of other issuers: check their verified claims, and map their subjects to users.
 
 A token is verified by its signature or by its issuer. Claims are those of RFC 7519, RFC 9068 and
-RFC 7662, and what Entra, Okta, Keycloak and Cognito write in their place. No claim is trusted
-before the token was verified.
+RFC 7662, and those that Entra, Okta, Keycloak and Cognito use instead. No claim is trusted before
+the token is verified.
 """
 
 from __future__ import annotations
@@ -33,65 +33,65 @@ from mcp_django.models import ExternalIdentity, digest
 
 logger = logging.getLogger("mcp_django.security")
 
-# A principal's key is a column of tables, and begins with the user's.
+# A principal's key is stored in columns of limited length, and begins with the user's key.
 MAX_KEY_CLIENT = 60
 _LAST_DATE = 253_402_300_799  # the end of the year 9999
 _CLIENT_CLAIMS = ("azp", "client_id", "appid", "cid")
-# What tokens of other kinds carry: ID tokens (OpenID Connect Core, section 2), logout tokens and
+# Claims of other kinds of tokens: ID tokens (OpenID Connect Core, section 2), logout tokens and
 # security events (RFC 8417).
 _FOREIGN_CLAIMS = ("nonce", "at_hash", "c_hash", "s_hash", "events")
-# The payload's own word for the kind: Keycloak's ``typ``, Cognito's and Hydra's ``token_use``.
+# Claims that name the kind of a token: Keycloak's ``typ``, Cognito's and Hydra's ``token_use``.
 _KINDS = {"typ": {"bearer", "at+jwt", "jwt"}, "token_use": {"access", "access_token"}}
 
 Entry = TypeVar("Entry", bound=ExternalIssuer)
 
 
 def entries_for(entries: Iterable[Entry], server: str) -> list[Entry]:
-    """The entries that are for a server, by its name."""
+    """Return the entries that apply to the server of this name."""
     return [entry for entry in entries if not entry.servers or server in entry.servers]
 
 
 def refuse(entry: ExternalIssuer, reason: str) -> NoReturn:
-    """End the request: the token is this issuer's and does not hold.
+    """Reject the request: the token is from this issuer and is not valid.
 
     Raises:
         AuthenticationRequired: always.
     """
-    logger.info("A token of %s was refused: %s", entry.issuer, reason)
+    logger.info("A token of %s was rejected: %s", entry.issuer, reason)
     raise AuthenticationRequired(reason, error="invalid_token")
 
 
 def check_kind(entry: ExternalIssuer, claims: Mapping[str, Any]) -> None:
-    """Let nothing pass but an access token that anybody may carry.
+    """Reject everything but an access token that is a bearer token.
 
     Raises:
         AuthenticationRequired: it is an ID token, a refresh or logout token, or is bound to a key
-            whose possession nobody has proven (RFC 7800).
+            whose possession was not proven (RFC 7800).
     """
     if any(claims.get(name) is not None for name in _FOREIGN_CLAIMS):
-        refuse(entry, "The token is no access token, but an ID token or another kind.")
+        refuse(entry, "The token is not an access token, but an ID token or another kind.")
     for name, allowed in _KINDS.items():
         kind = claims.get(name)
         if kind is not None and str(kind).lower() not in allowed:
-            refuse(entry, "The token is no access token, but an ID token or another kind.")
+            refuse(entry, "The token is not an access token, but an ID token or another kind.")
     if claims.get("cnf") is not None:
-        refuse(entry, "The token is bound to a key; this server takes bearer tokens alone.")
+        refuse(entry, "The token is bound to a key; this server accepts only bearer tokens.")
 
 
 def check_audience(
     entry: ExternalIssuer, claims: Mapping[str, Any], resource: str, *, is_typed: bool = False
 ) -> None:
-    """Make sure that the token was issued for this endpoint (RFC 8707).
+    """Check that the token was issued for this endpoint (RFC 8707).
 
-    ``is_typed`` says that the token names itself an access token (RFC 9068). Of another one that
-    is meant for its own client, nobody can tell that it is no ID token.
+    ``is_typed`` means that the token declares itself an access token (RFC 9068). Without that, a
+    token whose audience is its own client cannot be distinguished from an ID token.
 
     Raises:
-        AuthenticationRequired: it was issued for something else, or for nothing in particular.
+        AuthenticationRequired: it was issued for another resource, or for none in particular.
     """
     if not resource:
-        # What cannot be named (an impossible port, a dot segment) has no rules for its clients.
-        refuse(entry, "The address names no resource; call the server by its own.")
+        # The URL has no canonical form (an invalid port, a dot segment), so no audience matches it.
+        refuse(entry, "The request's URL is not a valid resource URL; use the server's own URL.")
     named = [one for one in _listed(claims.get("aud")) if isinstance(one, str)]
     meant = [one for one in named if one in entry.audiences or canonical(one) == resource]
     if not meant:
@@ -113,10 +113,10 @@ def principal_of(
     credential: str,
     expires_at: float,
 ) -> Principal:
-    """The caller whom verified claims name. Uses the database: one query for a known subject.
+    """Return the caller that verified claims identify, with one query for a known subject.
 
     Raises:
-        AuthenticationRequired: the subject is nobody here, or somebody who is inactive.
+        AuthenticationRequired: the subject has no user here, or an inactive one.
     """
     user, client = user_of(entry, claims), _client_of(claims)
     return principal_for(
@@ -135,7 +135,7 @@ def principal_of(
 
 
 def is_known(entries: Iterable[ExternalIssuer], principal: Principal) -> bool:
-    """Whether the issuer is still trusted and the subject still an active user: one query."""
+    """Return whether the issuer is still trusted and the subject an active user: one query."""
     if all(entry.issuer != principal.issuer for entry in entries):
         return False
     same = Q(issuer=principal.issuer, subject=principal.subject, user=principal.user.pk)
@@ -143,13 +143,13 @@ def is_known(entries: Iterable[ExternalIssuer], principal: Principal) -> bool:
 
 
 def _client_of(claims: Mapping[str, Any]) -> str:
-    """The client that the token was issued to; empty if it does not say."""
+    """Return the client that the token was issued to; empty if the token does not name it."""
     values = (claims.get(name) for name in _CLIENT_CLAIMS)
     return next((value for value in values if isinstance(value, str) and value), "")
 
 
 def _scopes_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[str]:
-    """What the token may be used for, in the site's own words."""
+    """Return the token's scopes, mapped to the site's own."""
     names = [entry.scope_claim] if entry.scope_claim else ["scope", "scp"]
     found = next((claims[name] for name in names if claims.get(name) is not None), "")
     said = found.split() if isinstance(found, str) else _listed(found)
@@ -162,34 +162,35 @@ def _scopes_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> frozenset[st
 
 
 def _moment(seconds: float) -> datetime:
-    """A time of a claim (seconds since the epoch) as the site's ``timezone.now()`` would say it."""
+    """Return the time of a claim (seconds since the epoch), aware or naive as ``USE_TZ`` says."""
     found = datetime.fromtimestamp(min(seconds, _LAST_DATE - 86_400), tz=UTC)
     return found if settings.USE_TZ else make_naive(found)
 
 
 def _key_client(issuer: str, client: str) -> str:
-    """What tells a client from those of other issuers, within the length of a session's column."""
+    """Return a name of a client that is unique among issuers, of ``MAX_KEY_CLIENT`` at most."""
     name = f"{issuer.partition('://')[2]}#{client}"
     return name if len(name) <= MAX_KEY_CLIENT else digest(name)[:40]
 
 
 # Users of other issuers ---------------------------------------------------------------------------
 
-# A subject is an ``ExternalIdentity`` after the first time, so a name that changes hands at the
-# issuer moves no account. An unknown subject is refused, unless the issuer's entry says
-# otherwise.
+# The first request of a subject stores an ``ExternalIdentity``, so a user name that the issuer
+# reassigns later does not give access to the account. An unknown subject is rejected, unless the
+# issuer's entry says otherwise.
 
 MAX_SUBJECT = 255
 LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 
 def user_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
-    """The active user that the ``sub`` of verified claims stands for.
+    """Return the active user that the ``sub`` of verified claims identifies.
 
-    One query for a known subject, one more where the entry maps groups.
+    One query for a known subject, one more if the entry maps groups.
 
     Raises:
-        AuthenticationRequired: nobody, or somebody who is inactive. Both answer alike.
+        AuthenticationRequired: there is no such user, or the user is inactive. The response does
+            not tell which.
     """
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
@@ -211,7 +212,7 @@ def _nobody() -> AuthenticationRequired:
 
 
 def _introduced(entry: ExternalIssuer, subject: str, claims: Mapping[str, Any]) -> ExternalIdentity:
-    """The identity of somebody who comes for the first time, kept if the entry lets him in."""
+    """Return the identity of an unknown subject, which is stored if the entry allows the user."""
     with suppress(IntegrityError), transaction.atomic(using=router.db_for_write(ExternalIdentity)):
         user = _resolved(entry, claims) or _named(entry, claims)
         if user is not None and user.is_active:
@@ -219,9 +220,9 @@ def _introduced(entry: ExternalIssuer, subject: str, claims: Mapping[str, Any]) 
                 issuer=entry.issuer, subject=subject, defaults={"user": user}
             )
             if is_new:
-                logger.info("%s is the user %s from now on.", identity, user.pk)
+                logger.info("%s is now linked to the user %s.", identity, user.pk)
             return identity
-    # Another request may have brought the same subject meanwhile, and taken the name.
+    # A concurrent request may have stored the same subject, and created the user of this name.
     found = _known(entry, subject)
     if found is None:
         raise _nobody()
@@ -238,7 +239,7 @@ def _resolved(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
 
 
 def _named(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
-    """The user by the name in a claim: one who exists, or a new one, as the entry allows."""
+    """Return the user whose name is in a claim: an existing or a new one, as the entry allows."""
     name = claims.get(entry.username_claim)
     if entry.unknown_users == "refuse" or not isinstance(name, str) or not name:
         return None
@@ -253,7 +254,7 @@ def _named(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
 
 
 def _created(name: str, claims: Mapping[str, Any]) -> Any:
-    """A user without a password and without permissions; ``None`` for a name that is none."""
+    """Create a user without a password and permissions; return ``None`` if it is not valid."""
     model = get_user_model()
     user = model(**{model.USERNAME_FIELD: name})
     email = claims.get("email")
@@ -263,21 +264,21 @@ def _created(name: str, claims: Mapping[str, Any]) -> Any:
     try:
         user.full_clean(exclude=["password"])
     except ValidationError as exc:
-        logger.info("No user can be made of a token's claims: %s", ", ".join(exc.message_dict))
+        logger.info("A token's claims are not valid for a user: %s", ", ".join(exc.message_dict))
         return None
     user.save(force_insert=True)
     return user
 
 
 def _touch(identity: ExternalIdentity) -> None:
-    """Note the use, at most once a minute: else each read would be a write."""
+    """Update the time of last use, at most once a minute, so that not each read is a write."""
     now = timezone.now()
     if identity.last_used_at is None or now - identity.last_used_at >= LAST_USED_RESOLUTION:
         ExternalIdentity.objects.filter(pk=identity.pk).update(last_used_at=now)
 
 
 def _sync_groups(entry: ExternalIssuer, user: Any, claims: Mapping[str, Any]) -> None:
-    """Give and take the groups that the entry maps; a missing claim takes them all."""
+    """Add and remove the groups that the entry maps; a missing claim removes all of them."""
     said = _listed(_claim(claims, entry.groups_claim))
     wanted = {entry.groups[one] for one in said if isinstance(one, str) and one in entry.groups}
     mapped = set(entry.groups.values())
@@ -293,7 +294,7 @@ def _sync_groups(entry: ExternalIssuer, user: Any, claims: Mapping[str, Any]) ->
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    """A claim by its name; where there is none of that name, dots lead into objects."""
+    """Return a claim by its name; if there is none, use dots as a path into nested objects."""
     if path in claims:
         return claims[path]
     found: Any = claims

@@ -1,7 +1,8 @@
-"""Access tokens of other issuers that only the issuer can read: it is asked (RFC 7662).
+"""Opaque access tokens of other issuers, verified by token introspection (RFC 7662).
 
-An answer is good for a minute at most, and so is a token that was revoked meanwhile. Each bearer
-goes to one issuer alone, the first whose entry fits: a token is a secret of its issuer.
+A response is cached for the entry's ``cache_seconds`` (60 by default), and a token that is revoked
+meanwhile is accepted for as long. Each bearer is sent to one issuer only, the first whose entry
+matches: a token is a secret of its issuer.
 """
 
 from __future__ import annotations
@@ -38,25 +39,25 @@ logger = logging.getLogger("mcp_django.security")
 
 INACTIVE_SECONDS = 10
 DOWN_SECONDS = 5
-# Streams of a token that does not say when it expires end after so long, and its client comes back.
+# Streams of a token without a time of expiry end after this time, and the client reconnects.
 UNDATED_SECONDS = 900
 LEEWAY_SECONDS = 30
 
-# Requests that bring the same token wait for one answer; others seldom meet.
+# Requests with the same token wait for one response; other tokens rarely share a lock.
 _LOCKS = tuple(threading.Lock() for _ in range(32))
 
 
 class IntrospectionBackend(BaseBackend):
-    """Asks the issuers that ``MCP_DJANGO["INTROSPECTION"]`` lists about a bearer."""
+    """Verifies bearers with the issuers that ``MCP_DJANGO["INTROSPECTION"]`` lists."""
 
     @sensitive_variables("bearer")
     def authenticate(self, credentials: Credentials) -> Principal | None:
-        """The user of the token's subject; ``None`` for a token that the issuer does not know.
+        """Return the user of the token's subject; ``None`` if the issuer does not know the token.
 
         Raises:
-            AuthenticationRequired: the token is active, and not for this server or not one of
-                somebody here.
-            AuthenticationUnavailable: the issuer does not answer.
+            AuthenticationRequired: the token is active, but not for this server, or its subject
+                has no active user here.
+            AuthenticationUnavailable: the issuer does not respond.
         """
         bearer = credentials.bearer
         if bearer is None or bearer.startswith(TOKEN_PREFIX):
@@ -82,19 +83,19 @@ class IntrospectionBackend(BaseBackend):
         )
 
     def is_current(self, principal: Principal) -> bool:
-        """Whether the issuer is still trusted and the subject still an active user.
+        """Return whether the issuer is still trusted and the subject still an active user.
 
-        The token is not kept, so its issuer is asked about it with each request alone.
+        The token is not stored, so only requests are checked with its issuer.
         """
         return is_known(get_settings().introspection, principal)
 
     def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
-        """The authorization servers whose tokens the server takes (RFC 9728)."""
+        """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
         return [entry.issuer for entry in entries_for(get_settings().introspection, server)]
 
 
 def _entry_for(bearer: str, server: str) -> IntrospectionIssuer | None:
-    """Whom to ask: nobody else, if the token says who has issued it."""
+    """Return the issuer's entry for a bearer; no other one if the token names its issuer."""
     issuer = issuer_in(bearer)
     for entry in entries_for(get_settings().introspection, server):
         if bearer.startswith(entry.prefix) and issuer in (None, entry.issuer):
@@ -104,7 +105,7 @@ def _entry_for(bearer: str, server: str) -> IntrospectionIssuer | None:
 
 @sensitive_variables("bearer")
 def _claims(entry: IntrospectionIssuer, bearer: str, digest: str) -> dict[str, Any] | None:
-    """What the issuer says of a token, now or a minute ago; ``None`` if it is not active."""
+    """Return the issuer's response about a token, perhaps cached; ``None`` if it is not active."""
     name = f"{entry.url} {entry.client_id} {digest}"
     answer = outbound.get("introspection", name)
     if answer is None:
@@ -133,10 +134,10 @@ def _keep(entry: IntrospectionIssuer, name: str, answer: dict[str, Any]) -> None
 
 @sensitive_variables("bearer", "form", "headers")
 def _asked(entry: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
-    """The issuer's answer.
+    """Send an introspection request and return the response.
 
     Raises:
-        AuthenticationUnavailable: it gives none, or did so a moment ago and is left alone.
+        AuthenticationUnavailable: it failed, or another one failed less than ``DOWN_SECONDS`` ago.
     """
     if outbound.get("introspection-down", entry.url) is not None:
         raise _unavailable()
@@ -145,29 +146,29 @@ def _asked(entry: IntrospectionIssuer, bearer: str) -> dict[str, Any]:
     if entry.auth_method == "post":
         form |= {"client_id": entry.client_id, "client_secret": entry.client_secret}
     else:
-        # RFC 6749, section 2.3.1: both parts are encoded like a form before they are joined.
+        # RFC 6749, section 2.3.1: both parts are form-encoded before they are joined.
         pair = f"{quote_plus(entry.client_id)}:{quote_plus(entry.client_secret)}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     try:
         return outbound.fetch_json(entry.url, body=urlencode(form).encode(), headers=headers)
     except outbound.FetchFailed as exc:
-        logger.error("The issuer %s cannot be asked about tokens: %s", entry.issuer, exc)  # noqa: TRY400 - the traceback would show the token
+        logger.error("Token introspection by the issuer %s failed: %s", entry.issuer, exc)  # noqa: TRY400 - the traceback would show the token
         outbound.put("introspection-down", entry.url, 1, seconds=DOWN_SECONDS)
         raise _unavailable() from None
 
 
 def _unavailable() -> AuthenticationUnavailable:
     return AuthenticationUnavailable(
-        "The token's issuer does not answer at the moment.", retry_after=DOWN_SECONDS
+        "The token's issuer does not respond at the moment.", retry_after=DOWN_SECONDS
     )
 
 
 def _check_times(entry: IntrospectionIssuer, claims: dict[str, Any]) -> float:
-    """When the token expires, in seconds since the epoch."""
+    """Check the token's times, and return when it expires, in seconds since the epoch."""
     now = time.time()
     expires_at, begins_at = claims.get("exp", now + UNDATED_SECONDS), claims.get("nbf", 0)
     if not _is_number(expires_at) or not _is_number(begins_at):
-        refuse(entry, "The token's times cannot be read.")
+        refuse(entry, "The token's exp or nbf is not a number.")
     if expires_at <= now - LEEWAY_SECONDS:
         refuse(entry, "The token has expired.")
     if begins_at > now + LEEWAY_SECONDS:
@@ -177,10 +178,10 @@ def _check_times(entry: IntrospectionIssuer, claims: dict[str, Any]) -> float:
 
 def _check_origin(entry: IntrospectionIssuer, claims: dict[str, Any]) -> None:
     if claims.get("iss", entry.issuer) != entry.issuer:
-        refuse(entry, "The token is of another issuer.")
+        refuse(entry, "The token is from another issuer.")
     kind = claims.get("token_type")
     if kind is not None and str(kind).lower() not in {"bearer", "access_token", "at+jwt"}:
-        refuse(entry, "The token is no bearer token.")
+        refuse(entry, "The token is not a bearer token.")
 
 
 def _is_number(value: Any) -> bool:

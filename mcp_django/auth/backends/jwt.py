@@ -1,7 +1,7 @@
-"""JWT access tokens of other issuers, verified here (RFC 7519, RFC 8725, RFC 9068).
+"""JWT access tokens of other issuers, verified locally (RFC 7519, RFC 8725, RFC 9068).
 
-An issuer's public keys (RFC 7517) are kept in the process and, signed, in Django's cache, so that
-a call almost never waits for another server. Where they are, the issuer's metadata says (RFC 8414,
+An issuer's public keys (RFC 7517) are cached in the process and, signed, in Django's cache, so that
+a call almost never waits for another server. Their URL is in the issuer's metadata (RFC 8414,
 OpenID Connect Discovery 1.0).
 """
 
@@ -49,15 +49,15 @@ REQUIRED = ("iss", "aud", "exp", "sub")
 
 
 class JWTBackend(BaseBackend):
-    """Takes bearers that are JWTs of the issuers that ``MCP_DJANGO["JWT"]`` lists."""
+    """Authenticates bearers that are JWTs of the issuers that ``MCP_DJANGO["JWT"]`` lists."""
 
     @sensitive_variables("bearer")
     def authenticate(self, credentials: Credentials) -> Principal | None:
-        """The user of the token's subject; ``None`` for what no listed issuer has issued.
+        """Return the user of the token's subject; ``None`` if the token names no listed issuer.
 
         Raises:
-            AuthenticationRequired: the token says that it is such an issuer's, and does not hold.
-            AuthenticationUnavailable: the issuer's keys cannot be had.
+            AuthenticationRequired: the token names a listed issuer, and is not valid.
+            AuthenticationUnavailable: the issuer's keys cannot be fetched.
         """
         bearer = credentials.bearer
         if bearer is None or bearer.startswith(TOKEN_PREFIX):
@@ -80,32 +80,32 @@ class JWTBackend(BaseBackend):
         )
 
     def is_current(self, principal: Principal) -> bool:
-        """Whether the issuer is still trusted and the subject still an active user.
+        """Return whether the issuer is still trusted and the subject still an active user.
 
-        That an issuer has revoked a JWT is not known here before it expires.
+        A JWT that its issuer has revoked is accepted until it expires.
         """
         return is_known(get_settings().jwt, principal)
 
     def issuers(self, request: HttpRequest, server: str = "") -> list[str]:
-        """The authorization servers whose tokens the server takes (RFC 9728)."""
+        """Return the authorization servers whose tokens the server accepts (RFC 9728)."""
         return [entry.issuer for entry in entries_for(get_settings().jwt, server)]
 
 
 @sensitive_variables("bearer")
 def _verified(entry: JWTIssuer, bearer: str) -> tuple[dict[str, Any], bool]:
-    """The claims, and whether the header says that this is an access token."""
+    """Return the claims, and whether the header declares an access token."""
     header = _header(entry, bearer)
     typ = str(header.get("typ", "")).lower().removeprefix("application/")
     if typ != ACCESS_TOKEN and (entry.strict_typ or typ not in {"", "jwt"}):
         refuse(entry, "The token's typ is not that of an access token.")
     algorithm, kid = header.get("alg"), header.get("kid")
     if algorithm not in entry.algorithms:
-        refuse(entry, "The token is signed by an algorithm that is not allowed.")
+        refuse(entry, "The token is signed with an algorithm that is not allowed.")
     if kid is not None and not isinstance(kid, str):
-        refuse(entry, "The token names no key.")
+        refuse(entry, "The token's kid is not a string.")
     key = key_store(entry).find(kid, algorithm)
     if key is None:
-        refuse(entry, "The token is signed by a key that its issuer does not publish.")
+        refuse(entry, "The token is signed with a key that its issuer does not publish.")
     try:
         claims: dict[str, Any] = jwt.decode(
             bearer,
@@ -113,7 +113,7 @@ def _verified(entry: JWTIssuer, bearer: str) -> tuple[dict[str, Any], bool]:
             algorithms=[algorithm],
             issuer=entry.issuer,
             leeway=entry.leeway,
-            # The audience is compared as an address, not as text.
+            # ``check_audience`` compares the audience as a URL, not as a string.
             options={"require": list(REQUIRED), "verify_aud": False},
         )
     except (PyJWTError, ValueError, OverflowError) as exc:
@@ -126,10 +126,10 @@ def _header(entry: JWTIssuer, bearer: str) -> Mapping[str, Any]:
     try:
         header: Mapping[str, Any] = jwt.get_unverified_header(bearer)
     except (PyJWTError, RecursionError, ValueError):
-        refuse(entry, "The token's header cannot be read.")
+        refuse(entry, "The token's header is not valid.")
     if "crit" in header:
-        # RFC 7515, section 4.1.11: what has to be understood is not understood here.
-        refuse(entry, "The token has critical extensions, of which none is understood.")
+        # RFC 7515, section 4.1.11: a token with unsupported critical extensions is invalid.
+        refuse(entry, "The token has critical extensions (crit), and none is supported.")
     return header
 
 
@@ -140,11 +140,11 @@ def _reason(exc: Exception) -> str:
         return "The token is not valid yet."
     if isinstance(exc, MissingRequiredClaimError):
         return f"The token lacks the claim {exc.claim}."
-    return "The token's signature or claims do not hold."
+    return "The token's signature or claims are not valid."
 
 
 def _credential(claims: Mapping[str, Any], bearer: str) -> str:
-    """What names the token where it could be revoked: its own id, else its digest."""
+    """Return the name by which the token could be revoked: a digest of its id or of itself."""
     jti = claims.get("jti")
     named = f"{claims['iss']} {jti}" if isinstance(jti, str) and jti else bearer
     return f"jwt:{hashlib.sha256(named.encode()).hexdigest()}"
@@ -152,9 +152,9 @@ def _credential(claims: Mapping[str, Any], bearer: str) -> str:
 
 # The public keys of issuers -----------------------------------------------------------------------
 
-# Kept per issuer. Good for ten minutes; when they cannot be renewed, the old ones go on for a day.
-# A key that is not among them is looked for once in thirty seconds however many tokens name one,
-# so made-up keys cannot make this site hammer an issuer.
+# Cached per issuer and fresh for ten minutes; if they cannot be fetched again, the old ones are
+# used for a day. An unknown key is looked for once in thirty seconds, however many tokens name one,
+# so made-up keys cannot make this site flood an issuer with requests.
 
 logger = logging.getLogger("mcp_django.security")
 
@@ -164,7 +164,7 @@ REFRESH_SECONDS = 30
 MAX_KEYS = 100
 MIN_RSA_BITS = 2048
 
-# The kind of key, and the curve, that an algorithm takes (RFC 7518, RFC 8037).
+# The key type, and the curve, of each algorithm (RFC 7518, RFC 8037).
 KINDS: Mapping[str, tuple[str, str | None]] = {
     **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), ("RSA", None)),
     "ES256": ("EC", "P-256"),
@@ -175,18 +175,18 @@ KINDS: Mapping[str, tuple[str, str | None]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
-    """The keys of one issuer as they were at a time (seconds since the epoch)."""
+    """The keys of one issuer, as fetched at a time (in seconds since the epoch)."""
 
     fetched_at: float
     keys: tuple[Mapping[str, Any], ...]
     _parsed: dict[tuple[str | None, str], PyJWK | None] = field(default_factory=dict, repr=False)
 
     def has(self, kid: str | None, algorithm: str) -> bool:
-        """Whether there is a key of that name for that algorithm."""
+        """Return whether there is a key of that id for that algorithm."""
         return self._published(kid, algorithm) is not None
 
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        """That key, ``None`` also where it cannot be read or is too short."""
+        """Return that key, ``None`` also if it is not valid or too short."""
         published = self._published(kid, algorithm)
         if published is None:
             return None
@@ -196,7 +196,7 @@ class Keys:
         return self._parsed[place]
 
     def _published(self, kid: str | None, algorithm: str) -> Mapping[str, Any] | None:
-        """The key of that name; without a name, the only one that fits."""
+        """Return the key of that id; without an id, the only one that fits."""
         fitting = [key for key in self.keys if _fits(key, algorithm)]
         if kid is None:
             return fitting[0] if len(fitting) == 1 else None
@@ -204,7 +204,7 @@ class Keys:
 
 
 def _fits(key: Mapping[str, Any], algorithm: str) -> bool:
-    """Whether a published key is one to check signatures of this algorithm with."""
+    """Return whether a published key is for verifying signatures of this algorithm."""
     kind, curve = KINDS[algorithm]
     operations = key.get("key_ops")
     return (
@@ -220,7 +220,7 @@ def _read_key(key: Mapping[str, Any], algorithm: str) -> PyJWK | None:
     try:
         parsed = PyJWK(dict(key), algorithm=algorithm)
     except (PyJWTError, ValueError, TypeError, KeyError):
-        logger.warning("The published key %r cannot be read.", key.get("kid"))
+        logger.warning("The published key %r is not valid.", key.get("kid"))
         return None
     if key["kty"] == "RSA" and parsed.key.key_size < MIN_RSA_BITS:
         logger.warning("The published key %r is too short.", key.get("kid"))
@@ -229,7 +229,7 @@ def _read_key(key: Mapping[str, Any], algorithm: str) -> PyJWK | None:
 
 
 class KeyStore:
-    """The keys of one issuer; safe to use from many threads."""
+    """The keys of one issuer; thread-safe."""
 
     def __init__(self, issuer: JWTIssuer, *, clock: Callable[[], float] = time.time) -> None:
         self._issuer = issuer
@@ -240,19 +240,19 @@ class KeyStore:
         self._lock = threading.Lock()
 
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        """The key to check a signature with, ``None`` when the issuer has no such key.
+        """Return the key to verify a signature with, ``None`` if the issuer has no such key.
 
-        Fetches the keys where that is due, in the calling thread.
+        Fetches the keys in the calling thread if they are outdated.
 
         Raises:
-            AuthenticationUnavailable: there are no keys, and none can be had at the moment.
+            AuthenticationUnavailable: there are no keys, and none can be fetched at the moment.
         """
         keys = self._known()
         if keys is None or self._age(keys) >= FRESH_SECONDS or not keys.has(kid, algorithm):
             keys = self._renewed(keys)
         if keys is None:
             raise AuthenticationUnavailable(
-                "The keys of the token's issuer cannot be read at the moment.", retry_after=5
+                "The keys of the token's issuer cannot be fetched at the moment.", retry_after=5
             )
         return keys.find(kid, algorithm)
 
@@ -260,14 +260,14 @@ class KeyStore:
         return self._clock() - keys.fetched_at
 
     def _known(self) -> Keys | None:
-        """What this process holds, unless it is too old to go on with."""
+        """Return the keys that this process has, unless they are too old to use."""
         keys = self._keys
         return keys if keys is not None and self._age(keys) < STALE_SECONDS else None
 
     def _renewed(self, seen: Keys | None) -> Keys | None:
-        """Newer keys than the ones seen, if there are; else the ones that are there.
+        """Return newer keys than ``seen`` if there are any, else the current ones.
 
-        One thread looks; those that have keys do not wait for it, and the others not for long.
+        One thread fetches; threads that have keys do not wait for it, the others not for long.
         """
         if not self._lock.acquire(timeout=outbound.TIMEOUT_SECONDS if seen is None else 0):
             return seen
@@ -287,7 +287,7 @@ class KeyStore:
             self._keys = keys
 
     def _from_others(self, seconds: float) -> Keys | None:
-        """What another process has fetched since, and within so many seconds."""
+        """Return newer keys that another process has fetched, within so many seconds."""
         found = outbound.get("jwks", self._name)
         if not isinstance(found, dict):
             return None
@@ -297,7 +297,7 @@ class KeyStore:
         return keys if is_newer and self._age(keys) < seconds else None
 
     def _fetch(self) -> Keys | None:
-        """The keys as the issuer publishes them now, at most once in ``REFRESH_SECONDS``."""
+        """Fetch the keys that the issuer publishes now, at most once in ``REFRESH_SECONDS``."""
         now = self._clock()
         if now - self._asked_at < REFRESH_SECONDS:
             return None
@@ -310,14 +310,14 @@ class KeyStore:
                 self._issuer.jwks_url or _find_jwks_url(self._issuer.issuer)
             )
         except outbound.FetchFailed as exc:
-            logger.warning("The keys of %s cannot be had: %s", self._issuer.issuer, exc)
+            logger.warning("The keys of %s cannot be fetched: %s", self._issuer.issuer, exc)
             return None
         listed = document.get("keys")
         if not isinstance(listed, list):
-            logger.warning("The keys of %s are no key set (RFC 7517).", self._issuer.issuer)
+            logger.warning("The keys of %s are not a JWK Set (RFC 7517).", self._issuer.issuer)
             return None
         keys = tuple(key for key in listed[:MAX_KEYS] if isinstance(key, dict))
-        # A secret key has no business there, and would be shared between processes.
+        # A private or symmetric key must not be published; do not share it between processes.
         keys = tuple(
             key for key in keys if key.get("kty") in {"RSA", "EC", "OKP"} and "d" not in key
         )
@@ -327,12 +327,12 @@ class KeyStore:
 
 
 def key_store(issuer: JWTIssuer) -> KeyStore:
-    """The keys of an issuer, as every request of this process sees them."""
+    """Return the key store of an issuer, which all requests of this process share."""
     return _store(issuer.issuer, issuer.jwks_url)
 
 
 def forget() -> None:
-    """Drop what this process knows; the entries in Django's cache stay."""
+    """Clear the key stores of this process; the entries in Django's cache stay."""
     _store.cache_clear()
 
 
@@ -345,10 +345,10 @@ def _store(issuer: str, jwks_url: str) -> KeyStore:
 
 
 def _find_jwks_url(issuer: str) -> str:
-    """The address of an issuer's keys, as its metadata says it. Fetches up to two documents.
+    """Return the URL of an issuer's keys from its metadata. Fetches up to two documents.
 
     Raises:
-        FetchFailed: neither document can be had, or it is not the issuer's, or names no keys.
+        FetchFailed: neither document can be fetched, is the issuer's and has a ``jwks_uri``.
     """
     reasons = []
     for url in _metadata_urls(issuer):
@@ -358,7 +358,7 @@ def _find_jwks_url(issuer: str) -> str:
             reasons.append(str(exc))
             continue
         if document.get("issuer") != issuer:
-            reasons.append(f"{url} is of another issuer than {issuer}.")
+            reasons.append(f"{url} belongs to another issuer than {issuer}.")
             continue
         found = document.get("jwks_uri")
         if isinstance(found, str) and found:
@@ -368,9 +368,9 @@ def _find_jwks_url(issuer: str) -> str:
 
 
 def _metadata_urls(issuer: str) -> tuple[str, ...]:
-    """The addresses of the metadata of an issuer, the likeliest first.
+    """Return the possible URLs of an issuer's metadata, the likeliest first.
 
-    OpenID Connect appends to the issuer, RFC 8414 (section 3.1) inserts before its path.
+    OpenID Connect appends to the issuer's URL, RFC 8414 (section 3.1) inserts before its path.
     """
     base = issuer.rstrip("/")
     parts = urlsplit(base)

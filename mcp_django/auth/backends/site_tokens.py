@@ -25,18 +25,18 @@ from mcp_django.auth.principal import Principal, key_of, principal_for
 from mcp_django.exceptions import AuthenticationRequired
 from mcp_django.models import TOKEN_PREFIX, AccessToken, digest
 
-# Writing the time of last use on every request would make every read a write.
+# Updating the time of last use on every request would turn every read into a write.
 LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 
 class TokenBackend(BaseBackend):
-    """Looks a bearer up among the access tokens: one query."""
+    """Looks up a bearer among the access tokens, with one query."""
 
     @sensitive_variables("bearer")
     def authenticate(self, credentials: Credentials) -> Principal | None:
-        """The token's user, with the token's scopes; ``None`` for an unknown bearer.
+        """Return the token's user, with the token's scopes; ``None`` for an unknown bearer.
 
-        An unknown bearer may belong to a later backend, so only the last word refuses it.
+        An unknown bearer may belong to a later backend, so it is rejected only if all fail.
         """
         bearer = credentials.bearer
         if bearer is None or not bearer.startswith(TOKEN_PREFIX):
@@ -51,7 +51,7 @@ class TokenBackend(BaseBackend):
         self._touch(token)
         return principal_for(
             token.user,
-            # One token is one client: the session of another, with other scopes, is not its own.
+            # Each token is a client: it cannot use the session of a token with other scopes.
             key=f"{key_of(token.user)}@token:{token.pk}",
             backend="tokens",
             scopes=frozenset(token.scopes),
@@ -61,7 +61,7 @@ class TokenBackend(BaseBackend):
         )
 
     def is_current(self, principal: Principal) -> bool:
-        """Whether the token still holds."""
+        """Return whether the token is still valid."""
         token = AccessToken.objects.select_related("user").filter(pk=principal.credential).first()
         return token is not None and token.is_usable
 
@@ -75,22 +75,22 @@ class TokenBackend(BaseBackend):
 
 
 class SessionBackend(BaseBackend):
-    """Takes the user that is logged in with the request's session cookie, for the site's own pages.
+    """Authenticates the user logged in with the session cookie, for the site's own pages.
 
-    A browser sends the cookie along with requests that any page causes, and the endpoint is exempt
-    from Django's CSRF check. So a request that changes something has to carry the CSRF token in its
-    header, as a page of this origin alone can read it, and an ``Origin`` has to be the site's own:
-    origins in ``ALLOWED_ORIGINS`` may call with a token, and never with a login.
+    A browser sends the cookie with requests that any page causes, and the endpoint is exempt from
+    Django's CSRF check. So a request that changes something has to have the CSRF token in its
+    header, since only a page of this origin can read the token, and an ``Origin`` has to be the
+    site's own: origins in ``ALLOWED_ORIGINS`` may call with a token, but never with a login.
     """
 
     def authenticate(self, credentials: Credentials) -> Principal | None:
-        """The logged-in user, ``None`` when nobody is.
+        """Return the logged-in user, ``None`` if there is none.
 
-        A request with a token speaks for the token's user: a revoked one must not pass because
-        the browser happens to be logged in.
+        A request with a token is not authenticated by the cookie: a revoked token must not pass
+        because the browser happens to be logged in.
 
         Raises:
-            AuthenticationRequired: somebody is logged in, and the request may be another site's.
+            AuthenticationRequired: a user is logged in, but the request may be from another site.
         """
         if credentials.bearer is not None:
             return None
@@ -100,17 +100,17 @@ class SessionBackend(BaseBackend):
             return None
         if not _is_same_origin(request):
             raise AuthenticationRequired(
-                "A login counts for pages of this site itself; send a token."
+                "A login cookie is accepted only from pages of this site; send a token."
             )
         if not _has_csrf_token(request):
             raise AuthenticationRequired(
-                f"A login needs the CSRF token of its cookie in the header {_csrf_header()}."
+                f"A login cookie needs the CSRF token in the header {_csrf_header()}."
             )
         return principal_for(user, backend="session")
 
 
 def _logged_in_user(request: HttpRequest) -> Any:
-    """The request's user, also where no middleware has looked (the raw mount)."""
+    """Return the request's user, also where no middleware has set it (the raw mount)."""
     if not hasattr(request, "user"):
         request.session = _open_session(request)
         return get_user(request)
@@ -124,7 +124,7 @@ def _open_session(request: HttpRequest) -> SessionBase:
 
 
 def _is_same_origin(request: HttpRequest) -> bool:
-    """Whether the browser says that a page of this origin asks; a reading one need not say so."""
+    """Return whether a page of this origin sent the request; browsers may omit both headers."""
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
     if site not in {"same-origin", "none"}:
         return False
@@ -142,14 +142,14 @@ def _has_csrf_token(request: HttpRequest) -> bool:
 
 
 class _Check(CsrfViewMiddleware):
-    """Django's check, which says why instead of answering."""
+    """Django's CSRF check, whose rejection has the reason as its content."""
 
     def _reject(self, request: HttpRequest, reason: str) -> HttpResponse:
         return HttpResponse(reason, status=403)
 
 
 def _view(request: HttpRequest) -> HttpResponse:
-    """Stands for the endpoint, which is exempt from the check: this one is not."""
+    """A placeholder for the endpoint, which is exempt from the check; this view is not."""
     return HttpResponse()
 
 
