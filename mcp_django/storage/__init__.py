@@ -1,1 +1,1 @@
-"""What outlives a request: sessions, streams, tasks, approvals, the call log, and their pub/sub."""
+"""Rows of sessions, streams, tasks, approvals and the call log, and pub/sub between processes."""

@@ -1,6 +1,7 @@
-"""Calls that wait for a person: rows that go from one state to the next by compare-and-set alone.
+"""Rows of calls that wait for approval; states change only by compare-and-set.
 
-A yes is used by one ``UPDATE`` of a row that still has it, so of two calls at once one gets it.
+An approval is used by an ``UPDATE`` that matches only an unused row, so of two concurrent calls
+one gets it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from mcp_django.storage.databases import after, alias, before, rows, tables
 
 # As ``Approval.State`` has them; models cannot be imported before the app registry is ready.
 PENDING, GRANTED, REFUSED, USED = "pending", "granted", "refused", "used"
-# Of several rows for one call: a yes, then one that waits, then a no.
+# Which of several rows for one call counts: an approval, then a pending one, then a refusal.
 ORDER = (GRANTED, PENDING, REFUSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a yes is good for: this call of this caller, with these arguments."""
+    """What an approval applies to: this call of this caller, with these arguments."""
 
     server: str
     component: str
@@ -32,13 +33,13 @@ class Subject:
 
 
 def find(subject: Subject) -> tables.Approval | None:
-    """The row that decides about a call now, if one does."""
+    """Return the row that applies to a call now, ``None`` if there is none."""
     found = {row.state: row for row in _live(rows(tables.Approval).filter(**asdict(subject)))}
     return next((found[state] for state in ORDER if state in found), None)
 
 
 def ask(subject: Subject, **details: Any) -> tables.Approval:
-    """Begin to wait."""
+    """Create a pending row."""
     row = tables.Approval(
         **asdict(subject), **details, expires_at=after(get_settings().approval_seconds)
     )
@@ -48,34 +49,34 @@ def ask(subject: Subject, **details: Any) -> tables.Approval:
 
 
 def use(row: tables.Approval) -> bool:
-    """Take a yes for a call; ``False`` where another call has taken it, or it is too old."""
+    """Use an approval for a call; ``False`` if another call has used it, or it has expired."""
     granted = _live(rows(tables.Approval).filter(pk=row.pk, state=GRANTED))
     return bool(granted.update(state=USED))
 
 
 def give_back(pk: int) -> None:
-    """Leave a yes to a later round of the call that took it, and has done nothing yet."""
+    """Make an approval usable again for a later round of its call, which has done nothing yet."""
     rows(tables.Approval).filter(pk=pk, state=USED).update(state=GRANTED)
 
 
 def waiting(server: str, user_key: str) -> int:
-    """How many calls of a user wait."""
+    """Return how many calls of a user are pending."""
     mine = rows(tables.Approval).filter(server=server, user_key=user_key, state=PENDING)
     return _live(mine).count()
 
 
 def by_code(code: str, server: str) -> tables.Approval | None:
-    """The row that a page shows."""
+    """Return the row with the code in the URL of an approval page."""
     return rows(tables.Approval).filter(code=code, server=server).first()
 
 
 def is_open(row: tables.Approval) -> bool:
-    """Whether somebody may still decide."""
+    """Return whether the row is pending and has not expired."""
     return _live(rows(tables.Approval).filter(pk=row.pk, state=PENDING)).exists()
 
 
 def decide(row: tables.Approval, *, is_granted: bool, by: str, reason: str) -> bool:
-    """Write a decision down; ``False`` where one was made before, or it is too late."""
+    """Store the approver's decision; ``False`` if there was one before, or the row has expired."""
     decided = _live(rows(tables.Approval).filter(pk=row.pk, state=PENDING)).update(
         state=GRANTED if is_granted else REFUSED,
         decided_at=Now(),
@@ -88,7 +89,7 @@ def decide(row: tables.Approval, *, is_granted: bool, by: str, reason: str) -> b
 
 
 def due() -> QuerySet[tables.Approval]:
-    """What is swept up."""
+    """Return the rows whose retention is over."""
     return rows(tables.Approval).filter(expires_at__lt=before(get_settings().retention.approvals))
 
 

@@ -1,12 +1,12 @@
-"""The rows of the call log: how they are written, at once or by a background thread.
+"""Write the rows of the call log, immediately or in a background thread.
 
 The log may have a database of its own. The record of a call that only reads is written after its
-answer by a thread of this module, within a second or 500 rows. The record of a call that may
+response by a thread of this module, within a second or 500 rows. The record of a call that may
 write is written by the call itself, before and after it (``execution.call_log``).
 
-While the database is unavailable, rows wait up to a bound; then the oldest are dropped, and a
-warning counts them. Inside a transaction of the site, in a test and in a process that stops, a
-thread that may use the database writes at once. A forked child begins with an empty queue.
+While the database is unavailable, up to ``MAX_WAITING`` rows wait; then the oldest are dropped, and
+a warning counts them. Inside a transaction of the site, in a test and in a process that stops, a
+thread that may use the database writes immediately. A forked child begins with an empty queue.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ logger = logging.getLogger("mcp_django")
 
 Fields = Mapping[str, Any]
 Tell = Callable[[Fields], None]
-# What is not known before the end. The other columns stand, and most of the indexes are theirs.
+# Columns that are known only at the end of a call. The update leaves the others, which have most of
+# the indexes.
 _OF_END = frozenset({"outcome", "code", "reason", "ms", "rows", "bytes", "problems"})
-# The columns whose values are not handed to the database as they are.
+# The columns whose values need preparation for the database.
 _PREPARED = (DateTimeField, JSONField)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row to write; with ``pk`` the end of one that is there. ``tell`` is called before."""
+    """A row to write, or with ``pk`` the end of an existing one; ``tell`` is called before."""
 
     fields: Fields
     pk: int | None = None
@@ -51,12 +52,12 @@ class Line:
 
 
 def write(lines: Sequence[Line]) -> None:
-    """Write many of them. What the database takes by no means is logged and left out.
+    """Write many rows. A row that the database rejects as invalid is logged and left out.
 
     Raises:
-        Error: the database took none of the new ones, and can be asked again.
+        Error: none of the new rows was written; the call can be repeated.
     """
-    # First what bears repetition, should the rest fail.
+    # Updates first, since they can be repeated if the inserts fail.
     for line in lines:
         if line.pk is not None:
             _update(line.pk, line.fields)
@@ -64,7 +65,7 @@ def write(lines: Sequence[Line]) -> None:
     try:
         _insert_all(new)
     except (DataError, IntegrityError):
-        # One of them cannot be kept at all; the others are not to suffer for it.
+        # One of them is invalid; the others have to be stored nevertheless.
         for fields in new:
             _insert_one(fields)
 
@@ -73,7 +74,7 @@ def _insert(fields: Fields) -> int:
     """Write a row, and return its primary key.
 
     Raises:
-        Error: the database did not take it.
+        Error: the database did not store it.
     """
     row = tables.Call(**fields)
     with _alone():
@@ -85,7 +86,7 @@ def _update(pk: int, fields: Fields) -> None:
     """Write the end of a row.
 
     Raises:
-        Error: the database did not take it.
+        Error: the database did not store it.
     """
     known = {name: value for name, value in fields.items() if name in _OF_END}
     with _alone():
@@ -93,7 +94,7 @@ def _update(pk: int, fields: Fields) -> None:
 
 
 def _insert_all(every: Sequence[Fields]) -> None:
-    """Write rows past the model, which would take more time than all the rest of a call."""
+    """Insert rows without model instances, which would take longer than the rest of a call."""
     if not every:
         return
     connection = connections[_alias()]
@@ -114,7 +115,7 @@ def _insert_all(every: Sequence[Fields]) -> None:
     operations: Any = connection.ops
     names = ", ".join(operations.quote_name(field.column) for field in fields)
     into = f"INSERT INTO {operations.quote_name(model.db_table)} ({names})"
-    # One statement for many rows: a driver lets other threads in with each, who are in no hurry.
+    # One statement for many rows: a driver releases the GIL with each, and gets it back late.
     size = operations.bulk_batch_size(fields, rows)
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
         for first in range(0, len(rows), size):
@@ -127,7 +128,7 @@ def _insert_one(fields: Fields) -> None:
     try:
         _insert(fields)
     except (DataError, IntegrityError):
-        logger.exception("A row of the call log cannot be kept.")
+        logger.exception("A row of the call log cannot be stored.")
 
 
 def _alias() -> str:
@@ -139,48 +140,48 @@ def _rows() -> Any:
 
 
 def _is_in_transaction() -> bool:
-    """Whether this thread is in a transaction of that database."""
+    """Return whether this thread is in a transaction of that database."""
     return bool(connections[_alias()].in_atomic_block)
 
 
 def _alone() -> Any:
-    """A savepoint within a transaction of others, which what we do wrong must not spoil.
+    """Return a savepoint if in a transaction, so that an error does not break that transaction.
 
-    Elsewhere one statement needs no transaction around it, which would be two round trips more.
+    Outside of one, a single statement needs no transaction, which would cost two round trips more.
     """
     return transaction.atomic(using=_alias()) if _is_in_transaction() else nullcontext()
 
 
-# ``CallLog``: rows on their way to the database ---------------------------------------------------
+# ``CallLog``: the queue of rows to write ----------------------------------------------------------
 
 FLUSH_SECONDS = 1.0
 FLUSH_ROWS = 500
-# A few minutes of a busy site, and a few tens of megabytes.
+# The rows of a few minutes on a busy site: a few tens of megabytes.
 MAX_WAITING = 10_000
 MAX_BACKOFF_SECONDS = 30.0
-# How long the end of a process waits for the last rows.
+# How long a process that ends waits for the last rows.
 CLOSE_SECONDS = 5.0
 
 Bell = queue.SimpleQueue[threading.Event | Tell | None]
-"""Wakes the thread that writes: an event wants to be set afterwards, a receiver to be told."""
+"""Wakes the thread that writes; an event is set after the rows are written."""
 
 
 class CallLog:
-    """The way of this process into the call log; for any thread."""
+    """Writes the call log of this process; thread-safe."""
 
     def __init__(self) -> None:
         self.is_muted = False
-        """For tests that are about something else."""
+        """Disables the call log, for tests of other things."""
         self.is_hurrying = False
-        """The process stops: from now on nothing is to wait."""
+        """The process stops: from now on rows are written immediately."""
         self.lost = 0
-        """How many rows the database did not take in time."""
+        """How many rows were dropped because the database did not store them in time."""
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
         atexit.register(self.close)
 
     def _begin(self) -> None:
-        # Reentrant, unlike a lock: rows are added by finalizers as well, at any moment.
+        # Reentrant, unlike a lock: finalizers add rows as well, at any moment.
         self._lines: deque[Line] = deque()
         self._bell: Bell = queue.SimpleQueue()
         self._is_rung = False
@@ -191,24 +192,24 @@ class CallLog:
     # In the thread of a call --------------------------------------------------------------------
 
     def is_immediate(self) -> bool:
-        """Whether a thread that may use the database is to write at once, whatever it is.
+        """Return whether a thread that may use the database has to write any row immediately.
 
-        In a transaction of others nobody else would see the row; in a test nothing of ours is to
-        go on behind its back; and a process that stops has no later.
+        In a transaction of the site, other connections would not see the row; in a test, no
+        background thread may use the database; and a process that stops cannot wait.
         """
         if self.is_hurrying or self.is_under_test():
             return True
         return _is_in_transaction()
 
     def is_under_test(self) -> bool:
-        """Whether a test runner has prepared the process."""
+        """Return whether a test runner has prepared the process."""
         return hasattr(mail, "outbox")
 
     def insert(self, fields: Fields) -> int:
         """Write a row now, and return its primary key.
 
         Raises:
-            Error: the database did not take it.
+            Error: the database did not store it.
         """
         return _insert(fields)
 
@@ -216,21 +217,21 @@ class CallLog:
         """Write the end of a row now.
 
         Raises:
-            Error: the database did not take it.
+            Error: the database did not store it.
         """
         _update(pk, fields)
 
     def remove(self, pk: int) -> None:
-        """Take back a row whose call has another one."""
+        """Delete a row whose call has another one."""
         with _alone():
             _rows().filter(pk=pk).delete()
 
     def add(self, line: Line) -> None:
-        """Have a row written soon; never waits."""
+        """Queue a row to be written soon; never waits."""
         self._lines.append(line)
         if len(self._lines) > MAX_WAITING:
             self._drop_oldest()
-        # To wake a thread costs more than the rest, so it is not done for each row.
+        # Waking a thread costs more than the rest, so it is not done for each row.
         is_full = len(self._lines) >= FLUSH_ROWS and self._bell.empty()
         is_heard = line.tell is not None and self._bell.qsize() < MAX_WAITING
         if is_heard or is_full or not self._is_rung:
@@ -241,17 +242,17 @@ class CallLog:
 
     @property
     def _is_served(self) -> bool:
-        """Whether there is a thread that writes."""
+        """Return whether the thread that writes is alive."""
         return self._thread is not None and self._thread.is_alive()
 
     def _drop_oldest(self) -> None:
-        # Its thread may have taken it meanwhile.
+        # The thread that writes may have taken it meanwhile.
         with suppress(IndexError):
             self._lines.popleft()
             self.lost += 1
 
     def _start(self) -> None:
-        # A finalizer that finds somebody starting it has nothing to do.
+        # If the lock is taken, another caller is starting the thread; a finalizer must not wait.
         if self._starting.acquire(blocking=False):
             try:
                 if not self._is_served:
@@ -269,7 +270,7 @@ class CallLog:
     # The end ------------------------------------------------------------------------------------
 
     def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
-        """See that what was added before is written; whether the writer came to it in time."""
+        """Write the rows that were added before; return whether the thread tried to in time."""
         if not self._is_served:
             if not self._lines:
                 return True
@@ -279,9 +280,9 @@ class CallLog:
         return tried.wait(seconds)
 
     def hurry(self, then: Callable[[], None]) -> None:
-        """The process stops: write what there is, call this, and let nothing wait from now on.
+        """Write the queued rows, call ``then``, and queue nothing from now on: the process stops.
 
-        May be called by the handler of a signal.
+        May be called by a signal handler.
         """
         self.is_hurrying = True
         if not self._is_served:
@@ -290,17 +291,17 @@ class CallLog:
             self._bell.put(_Then(then))
 
     def close(self) -> None:
-        """Write what there is, at the end of the process."""
+        """Write the queued rows at the end of the process."""
         self.is_hurrying = True
         self.flush()
 
-    # In the thread of ours ----------------------------------------------------------------------
+    # In the thread that writes ------------------------------------------------------------------
 
     def _serve(self, bell: Bell, lines: deque[Line]) -> None:
         waiting: deque[Line] = deque()
         while True:
             asked = self._wait(bell, lines, waiting)
-            # Before the rows are taken: whoever adds one afterwards rings again.
+            # Before the rows are taken: a row that is added afterwards wakes the thread again.
             self._is_rung = False
             self._take(lines, waiting)
             if self._store(waiting):
@@ -308,14 +309,14 @@ class CallLog:
             else:
                 self._patience = min(MAX_BACKOFF_SECONDS, 2 * self._patience)
             if self.is_hurrying:
-                # Also one that the site keeps open: nobody comes back for it.
+                # Persistent connections too: no later request of this thread closes them.
                 with suppress(Exception):
                     connections.close_all()
             if asked is not None:
                 asked.set()
 
     def _wait(self, bell: Bell, lines: deque[Line], waiting: deque[Line]) -> threading.Event | None:
-        """Wait until it is time to write; returns who else waits for that."""
+        """Wait until it is time to write; return the event to set afterwards, if there is one."""
         failed = self._patience > FLUSH_SECONDS
         until = time.monotonic() + self._patience if waiting else None
         while failed or len(waiting) + len(lines) < FLUSH_ROWS:
@@ -333,26 +334,26 @@ class CallLog:
         return None
 
     def _take(self, lines: deque[Line], waiting: deque[Line]) -> None:
-        """Take what was added, and tell of it."""
+        """Take the added rows, and call ``tell`` of each."""
         while lines:
             try:
                 line = lines.popleft()
             except IndexError:
                 # The oldest was dropped meanwhile.
                 break
-            # Told of once, however often the row has to be tried.
+            # Without ``tell``, which is called once, however often the write is retried.
             waiting.append(Line(line.fields, line.pk))
             if line.tell is not None:
                 try:
                     line.tell(line.fields)
                 except Exception:
-                    logger.exception("A call could not be told of.")
+                    logger.exception("A receiver of a call record failed.")
             if len(waiting) > MAX_WAITING:
                 waiting.popleft()
                 self.lost += 1
 
     def _store(self, waiting: deque[Line]) -> bool:
-        """Write what waits; what cannot be written now stays there."""
+        """Write the waiting rows; return whether that succeeded, otherwise they keep waiting."""
         if not waiting:
             return True
         try:
@@ -371,19 +372,19 @@ class CallLog:
             )
             return False
         except Exception:
-            # Whatever else it is, it is no reason to write nothing ever again.
+            # Any other error must not stop the thread.
             logger.exception("%d rows of the call log were lost.", len(waiting))
             self.lost += len(waiting)
             waiting.clear()
         finally:
-            # What cannot be closed is closed by whoever finds it next.
+            # A connection that cannot be closed now is closed at the next write.
             with suppress(Exception):
                 close_old_connections()
         return True
 
 
 class _Then(threading.Event):
-    """Calls something when it is set."""
+    """An event that calls a function when it is set."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
 """Cleanup: delete expired rows, and anonymize a user in the call log and the approvals.
 
-Rows are changed and deleted in chunks, so that no lock is held for long. The automatic sweep is
-started by one process at most in ``SWEEP_SECONDS``. Other apps add their own rows that are due
-through ``extra``.
+Rows are changed and deleted in chunks, so that no lock lasts long. At most one process starts the
+automatic sweep within ``SWEEP_SECONDS``. Other apps add their own expired rows through ``extra``.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from mcp_django.storage.databases import before, rows, tables
 from mcp_django.storage.versions import CLOCK, MANAGED
 
 CHUNK = 500
-# Whoever ended a session may still be writing to it.
+# The process that ended a session may still be writing to it.
 GRACE_SECONDS = 60
 SWEEP_SECONDS = 60
-# What other apps have swept up here too: each gives what is due now, by name.
+# Functions of other apps, each of which returns the expired rows to delete, by name.
 extra: list[Callable[[], dict[str, QuerySet[Any]]]] = []
 
 
 def prune(report: Callable[[str, int], Any] | None = None) -> int:
-    """Sweep up everything that is due, and return how many rows that were."""
+    """Delete all expired rows, and return how many."""
     _close_late_tasks()
     total = 0
     for name, due in _due().items():
@@ -43,12 +42,12 @@ def prune(report: Callable[[str, int], Any] | None = None) -> int:
 
 
 def is_due() -> bool:
-    """Whether this process is to sweep now: no other one has within ``SWEEP_SECONDS``."""
+    """Return whether this process has to sweep now: no other one has within ``SWEEP_SECONDS``."""
     return databases.take("sweep", seconds=SWEEP_SECONDS)
 
 
 def sweep_chunk() -> int:
-    """Sweep up some of what is due, for who has other things to do meanwhile; 0 if nothing is."""
+    """Delete one chunk of expired rows, and return how many; 0 if there are none."""
     _close_late_tasks()
     return next(filter(None, map(_sweep, _due().values())), 0)
 
@@ -65,7 +64,7 @@ def _due() -> dict[str, QuerySet[Any]]:
         "streams": rows(tables.Stream).filter(expires_at__lt=Now()),
         "sessions": rows(tables.Session).filter(over),
         "approvals": approval_rows.due(),
-        # Their clients can read them for a moment after their time.
+        # Clients can read an expired task for a moment.
         "tasks": rows(tables.Task).filter(expires_at__lt=before(GRACE_SECONDS)),
         "attachments": rows(tables.Attachment).filter(expires_at__lt=Now()),
         "inbox": rows(tables.Inbox).filter(created_at__lt=before(retention.inbox)),
@@ -78,26 +77,26 @@ def _due() -> dict[str, QuerySet[Any]]:
 
 
 def _close_late_tasks() -> None:
-    # Imported here, since ``task_rows`` publishes through the hub, and the hub sweeps.
+    # Imported here to avoid a circular import by way of ``pubsub``.
     from mcp_django.storage import task_rows
 
     task_rows.close_late()
 
 
 def _older(model: type[Model], retention: float) -> QuerySet[Any]:
-    """The lines of a log that are older than its retention."""
+    """Return the rows of a log that are older than its retention."""
     return _routed(model).filter(at__lt=timezone.now() - timedelta(seconds=retention))
 
 
 def _routed(model: type[Model]) -> QuerySet[Any]:
-    """The rows of a table that may be routed to a database of its own."""
+    """Return the rows of a table that may be routed to a database of its own."""
     return model._default_manager.using(router.db_for_write(model))
 
 
 def _sweep(due: QuerySet[Any]) -> int:
     pks = list(due.values_list("pk", flat=True)[:CHUNK])
     if pks:
-        # What is not due any more stays.
+        # Filtered again: rows that were renewed meanwhile stay.
         due.filter(pk__in=pks).delete()
     return len(pks)
 
@@ -108,14 +107,14 @@ FORGOTTEN = "forgotten"
 
 
 def forget(name: str, *, key: str | None) -> dict[str, int]:
-    """Anonymize a user, and return in how many rows of each kind that were.
+    """Anonymize a user, and return the number of changed rows of each kind.
 
-    ``key`` is the one of a user who is there; one who was deleted is found by the name alone. With
-    the name goes what could lead back to it: values and digests of arguments, the session, the
-    registration of the client and the trace.
+    ``key`` is the key of an existing user; a deleted one is found by the name alone. Everything
+    that could identify the user is removed with the name: values and digests of arguments, the
+    session, the registration of the client and the trace.
 
-    The rows of the call log and the approvals stay and can be counted. Tasks are deleted: their
-    content belongs to the caller alone, and they are not counted.
+    The rows of the call log and the approvals stay, for statistics. Tasks are deleted: their
+    content belongs to the caller alone, and no statistics use them.
     """
     mine = Q(user_name=name) if key is None else Q(user_key=key)
     return {
@@ -143,7 +142,7 @@ def forget(name: str, *, key: str | None) -> dict[str, int]:
             preview=None,
         ),
         "decisions": _change(tables.Approval, Q(decided_by=name), decided_by=FORGOTTEN),
-        # With a user who was deleted they are gone already.
+        # Those of a deleted user were deleted with the user.
         "tasks": 0 if key is None else _delete_tasks(key),
     }
 
@@ -155,10 +154,10 @@ def _delete_tasks(key: str) -> int:
 
 
 def _change(model: type[Model], mine: Q, **changes: Any) -> int:
-    """Change the rows in chunks, so that no lock is held for long; none of them matches again."""
+    """Change the rows in chunks, so that no lock lasts long, and return how many."""
     found = _routed(model)
     total = 0
-    # From one key to the next: a name that is "forgotten" itself would be found for ever.
+    # In the order of primary keys: a user named "forgotten" would otherwise match forever.
     last = 0
     while pks := list(
         found.filter(mine, pk__gt=last).order_by("pk").values_list("pk", flat=True)[:CHUNK]

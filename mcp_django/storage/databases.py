@@ -1,11 +1,11 @@
-"""The database that holds this package's rows, and its clock, transactions, thread and leases.
+"""The database of this package's rows: its alias, clock, transactions, thread and leases.
 
 All rows are in the database that the router chooses for writing sessions (``alias``); the call
-log and the security log may be routed to another one. Moments are computed by the database's own
+log and the security log may be routed to another one. Times are computed by the database's own
 clock, since the clocks of workers differ.
 
 A transaction of this package (``atomic``) begins with its write, so that SQLite can wait for the
-lock. ``insist`` runs it again when it failed only because of another one, as may happen under
+lock. ``insist`` retries it after a conflict with another one, as may happen under
 ``REPEATABLE READ`` and ``SERIALIZABLE``. The transaction that Django opens around a test does not
 count as a transaction of the site.
 
@@ -36,7 +36,7 @@ from django.utils.functional import SimpleLazyObject
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
 
-# How long a transaction that lost against others is tried again, and the longest pause between.
+# How long a transaction is retried after conflicts, and the longest pause between two attempts.
 CONFLICT_SECONDS: Final = 5.0
 CONFLICT_PAUSE_SECONDS: Final = 0.02
 
@@ -49,17 +49,17 @@ else:
 
 
 def alias() -> str:
-    """The database for writing; all our rows are in one."""
+    """Return the alias of the database that has all rows of this package."""
     return router.db_for_write(tables.Session)
 
 
 def rows(model: type[M]) -> QuerySet[M]:
-    """The rows of one of our tables."""
+    """Return the rows of a table of this package."""
     return model._default_manager.using(alias())
 
 
 def digest_of_network(network: str | None) -> str:
-    """What stands for an address in our tables, which are to hold no personal data.
+    """Return the keyed digest of an address; the tables must not contain personal data.
 
     Empty for an address that is empty or not known.
     """
@@ -69,26 +69,26 @@ def digest_of_network(network: str | None) -> str:
 
 
 def atomic() -> Any:
-    """A transaction of ours alone. It has to begin with its write, so that SQLite can wait."""
+    """Return a transaction of this package. It has to begin with its write (see the module)."""
     return transaction.atomic(using=alias())
 
 
 def is_in_transaction() -> bool:
-    """Whether this thread has a transaction of the site's open on our database."""
+    """Return whether this thread has an open transaction of the site on the package's database."""
     connection = connections[alias()]
     if connection.in_atomic_block:
-        # That of a test is never committed, and what is in it is seen by nobody else.
+        # That of a test is never committed, and no other connection sees its rows.
         return not is_of_test(connection.atomic_blocks[0])
     return connection.connection is not None and not connection.autocommit
 
 
 def is_of_test(block: Any) -> bool:
-    """Whether a transaction is the one around a test, in which Django sees nothing of its own."""
+    """Return whether a transaction is the one around a test, which Django itself ignores."""
     return bool(block._from_testcase) and not getattr(block, "is_surrounding", False)
 
 
 def insist(work: Callable[[], T]) -> T:
-    """Run a transaction of ours again when it failed for nothing but another one."""
+    """Run a transaction, and retry it if it failed only because of a conflict with another one."""
     give_up = time.monotonic() + CONFLICT_SECONDS
     while True:
         try:
@@ -96,11 +96,11 @@ def insist(work: Callable[[], T]) -> T:
         except DatabaseError as exc:
             if not _is_conflict(exc) or is_in_transaction() or time.monotonic() >= give_up:
                 raise
-            time.sleep(random.uniform(0, CONFLICT_PAUSE_SECONDS))  # noqa: S311 - hides nothing
+            time.sleep(random.uniform(0, CONFLICT_PAUSE_SECONDS))  # noqa: S311 - not a secret
 
 
 def _is_conflict(exc: Exception) -> bool:
-    """Whether a transaction failed for nothing but another one, and may be tried again."""
+    """Return whether a transaction failed only because of a conflict, and may be retried."""
     cause = exc.__cause__
     # PostgreSQL: serialization failure, deadlock. MariaDB and MySQL: record changed, deadlock.
     if getattr(cause, "sqlstate", None) in ("40001", "40P01"):
@@ -109,9 +109,9 @@ def _is_conflict(exc: Exception) -> bool:
 
 
 def is_held(found: QuerySet[Any]) -> bool:
-    """Whether a process in a transaction keeps others from changing a row; ends in one of ours.
+    """Return whether another transaction has locked a row; call it in a transaction.
 
-    Only for rows that exist. A database that locks no single rows has none that are held.
+    Only for rows that exist. For a database without row locks the result is always false.
     """
     if not connections[found.db].features.has_select_for_update_skip_locked:
         return False
@@ -119,12 +119,12 @@ def is_held(found: QuerySet[Any]) -> bool:
 
 
 def after(seconds: float) -> Any:
-    """The moment so many seconds from now by the database's own clock; workers' clocks differ."""
+    """Return the time so many seconds from now, as an expression of the database's clock."""
     return _moment(Now() + Value(timedelta(seconds=seconds)))
 
 
 def before(seconds: float) -> Any:
-    """The moment so many seconds ago by the database's own clock."""
+    """Return the time so many seconds ago, as an expression of the database's clock."""
     return _moment(Now() - Value(timedelta(seconds=seconds)))
 
 
@@ -134,25 +134,25 @@ def _moment(expression: Combinable) -> Any:
 
 # The storage thread -------------------------------------------------------------------------------
 
-# One thread per process in which pub/sub reads and writes rows, so that the event loop never
-# waits for the database. Stale connections are closed around each function, as around a request.
+# Pub/sub reads and writes rows in one thread per process, so that the event loop never waits for
+# the database. Stale connections are closed before and after each function, as for a request.
 
 P = ParamSpec("P")
 
 
 async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a short function that uses the database, and close stale connections around it."""
+    """Run a short function that uses the database in the storage thread, and return its result."""
     work = partial(_tended, partial(function, *args, **kwargs))
     return await asyncio.get_running_loop().run_in_executor(_thread(), work)
 
 
 def submit(function: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None:
-    """``in_thread`` from any thread, soon; the function has to handle its own errors."""
+    """Run a function in the storage thread soon; it has to handle its own errors."""
     _thread().submit(_tended, partial(function, *args, **kwargs))
 
 
 def is_on_loop() -> bool:
-    """Whether an event loop runs in this thread, which must not wait for the database."""
+    """Return whether an event loop runs in this thread, which must not wait for the database."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -180,13 +180,13 @@ def _tended(function: Callable[[], T]) -> T:
 
 # Leases -------------------------------------------------------------------------------------------
 
-# What one process or one request has for a while, and no other: decided by a row of its own.
+# A lease is a row that only one process or one request has for some time.
 
 
 def take(name: str, *, seconds: float) -> bool:
-    """Whether the lease was free; it is taken now, for so many seconds by the database's clock.
+    """Take a lease for so many seconds by the database's clock; return whether it was free.
 
-    A name has at most 100 characters. Of several that ask at once one gets it.
+    A name has at most 100 characters. Of several concurrent callers one gets the lease.
     """
     leases = rows(tables.Lease)
     if leases.filter(pk=name, until__lte=Now()).update(until=after(seconds)):

@@ -1,7 +1,7 @@
-"""Messages between processes, for the one that serves a session, and how it shows that it is alive.
+"""Messages to the process that serves a session, and the heartbeats of processes.
 
-The inbox holds answers, cancellations and the messages that an HTTP+SSE client posted to another
-process. A row is taken by deleting it, so that each is taken once.
+The inbox contains responses, cancellations and the messages that an HTTP+SSE client posted to
+another process. A row is taken by deleting it, so that each is taken once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mcp_django.storage.databases import atomic, before, rows, tables
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One entry."""
+    """A message of the inbox."""
 
     session_pk: int
     kind: str
@@ -30,16 +30,17 @@ class Letter:
 
 
 def put(session_pk: int, kind: str, ref: str, payload: str = "") -> None:
-    """Put something down for whoever waits for it."""
+    """Store a message for the process that waits for it."""
     rows(tables.Inbox).bulk_create(
         [tables.Inbox(session_id=session_pk, kind=kind, ref=ref, payload=payload)]
     )
 
 
 def put_newest(session_pk: int, kind: str, ref: str, *, keep: int) -> None:
-    """Put something down that perhaps nobody waits for.
+    """Store a message that perhaps no process waits for.
 
-    It is there once, and of its kind the session has at most ``keep`` then; the oldest give way.
+    It replaces one of the same reference, and the session keeps at most ``keep`` messages of the
+    kind; the oldest are deleted.
     """
     alike = rows(tables.Inbox).filter(session=session_pk, kind=kind)
     crowded = alike.order_by("-pk").values_list("pk", flat=True)[keep - 1 :]
@@ -48,7 +49,7 @@ def put_newest(session_pk: int, kind: str, ref: str, *, keep: int) -> None:
 
 
 def refs(session_pk: int, wanted: Iterable[str], *, since: float | None = None) -> list[str]:
-    """Those references for which something is there, put down at most ``since`` seconds ago."""
+    """Return those references that have a message, stored at most ``since`` seconds ago."""
     found = rows(tables.Inbox).filter(session=session_pk, ref__in=list(wanted)).order_by("pk")
     if since is not None:
         found = found.filter(created_at__gte=before(since))
@@ -56,7 +57,7 @@ def refs(session_pk: int, wanted: Iterable[str], *, since: float | None = None) 
 
 
 def take(session_pk: int, refs: Iterable[str], *, limit: int | None = None) -> list[Letter]:
-    """Take what has come for these references, the oldest first, each entry once."""
+    """Delete and return the messages of these references, the oldest first, each once."""
     found = rows(tables.Inbox).filter(session=session_pk, ref__in=list(refs)).order_by("pk")
     columns = ("pk", "session_id", "kind", "ref", "payload")
     taken = []
@@ -69,10 +70,10 @@ def take(session_pk: int, refs: Iterable[str], *, limit: int | None = None) -> l
 
 
 def has_room(session_pk: int, kind: str, *, size: int, keep: int) -> bool:
-    """Whether one more entry of a kind may be put down, of so many characters.
+    """Return whether a session may store one more message of a kind, of so many characters.
 
-    A session has at most ``keep`` of a kind, and of all together as many characters as two of the
-    largest bodies.
+    A session has at most ``keep`` messages of a kind, and all its messages together have at most as
+    many characters as two bodies of the maximum size.
     """
     mine = rows(tables.Inbox).filter(session=session_pk)
     held = mine.aggregate(
@@ -83,16 +84,16 @@ def has_room(session_pk: int, kind: str, *, size: int, keep: int) -> bool:
 
 
 def waiting(session_pks: Iterable[int]) -> set[int]:
-    """The sessions for which something is there."""
+    """Return the sessions that have a message."""
     found = rows(tables.Inbox).filter(session__in=list(session_pks))
     return set(found.values_list("session_id", flat=True))
 
 
 # Workers and their heartbeats ---------------------------------------------------------------------
 
-# A process owns streams by its number, and its heartbeat says that it is alive. A heartbeat is
-# good for ``LEASE_SECONDS`` by the database's clock. A process that was stopped for longer is taken
-# for dead; when it wakes up, its own writes fail and so tell it.
+# A process owns streams by its number, and its heartbeat shows that it is alive. A heartbeat is
+# valid for ``LEASE_SECONDS`` by the database's clock. A process that was suspended for longer is
+# considered dead; when it resumes, it learns that from its own writes, which fail.
 
 LEASE_SECONDS = 30
 BEAT_SECONDS = 10
@@ -102,18 +103,18 @@ _said: dict[int, float] = {}
 
 
 def worker_id() -> int:
-    """The number of this process; a forked child gets one of its own."""
+    """Return the number of this process; a forked child gets one of its own."""
     return _number(os.getpid())
 
 
 def _number(pid: int) -> int:
     found = _numbers.get(pid)
-    # Of threads that come first at the same time all get what one of them wrote.
+    # ``setdefault``, so that concurrent first calls return the same number.
     return _numbers.setdefault(pid, secrets.randbits(63)) if found is None else found
 
 
 def beat() -> None:
-    """Say that this process lives."""
+    """Write a heartbeat of this process."""
     began = time.monotonic()
     workers = rows(tables.Worker)
     if not workers.filter(pk=worker_id()).update(beat_at=Now()):
@@ -122,14 +123,14 @@ def beat() -> None:
 
 
 def ensure_beat() -> None:
-    """Say that this process lives, unless it was said a moment ago."""
+    """Write a heartbeat of this process, unless the last one is recent."""
     now = time.monotonic()
     if now - _said.get(worker_id(), -BEAT_SECONDS) >= BEAT_SECONDS:
         beat()
 
 
 def is_alive(number: int) -> bool:
-    """Whether a process has beaten within its lease."""
+    """Return whether the heartbeat of a process is still valid."""
     if number == worker_id():
         return True
     found = rows(tables.Worker).filter(pk=number, beat_at__gte=before(LEASE_SECONDS))

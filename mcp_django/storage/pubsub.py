@@ -1,15 +1,15 @@
-"""Publish and subscribe: who waits for a change of what, in this process and in the others.
+"""Publish and subscribe to changes, in this process and between processes.
 
-One ``Hub`` for each event loop. It carries topics, never payloads: a subscriber that is notified
-reads the rows itself. Two things wake it: the channel layer, and its own poll of the rows, since
-a notification may get lost. While there are subscribers, one supervisor task listens to the
-channel layer, polls, sweeps up rows that are due, and writes the heartbeat of this process as a
-worker.
+There is one ``Hub`` for each event loop. It carries topics, never payloads: a subscriber that is
+notified reads the rows itself. Notifications come from the channel layer and from polls of the
+rows, since a message of the layer may get lost. While there are subscribers, one supervisor task
+listens to the channel layer, polls, deletes expired rows, and writes the heartbeat of this process
+as a worker.
 
-One poll reads the numbered changes of all topics since the last one, and notifies the subscribers
-in the order of their numbers. When the last subscriber has left, what was seen is forgotten.
+A poll reads the numbered changes of all topics since the previous one, and notifies the subscribers
+in the order of the numbers. When the last subscriber has left, the hub forgets that number.
 
-A change is counted in the database first, so that it cannot be missed, and then published.
+A change is first counted in the database, so that it cannot be missed, and then published.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from mcp_django.storage.versions import Changes, Topic
 
 logger = logging.getLogger("mcp_django")
 
-# After something failed that has to go on.
+# The pause before a retry after an error.
 BACKOFF_SECONDS = 1
 
 # Between processes: the channel layer -------------------------------------------------------------
 
 # Carries the names of topics, never payloads. Each process has one channel, and all are in one
-# group. A notification may get lost and costs latency then, never data. Without a layer, or with
-# one that lives in memory, processes find changes by polling.
+# group. A lost notification costs latency, never data. Without a layer, or with the in-memory one,
+# processes find changes by polling.
 
 GROUP = "mcp_django.bell"
 KIND = "mcp_django.ring"
-# A layer forgets members after a while; it is told again long before.
+# A layer drops members from a group after some time; a process joins again long before.
 REJOIN_SECONDS = 60
 STOP_ATTEMPTS = 3
 
@@ -55,13 +55,13 @@ _sending: set[asyncio.Task[None]] = set()
 
 
 def shared_layer() -> Any:
-    """The layer that reaches other processes, ``None`` when there is none."""
+    """Return the channel layer that reaches other processes, ``None`` if there is none."""
     layer = get_channel_layer(get_settings().channel_layer)
     return None if layer is None or isinstance(layer, InMemoryChannelLayer) else layer
 
 
 def poll_seconds() -> float:
-    """How long a process goes without looking by itself."""
+    """Return the interval at which a process polls."""
     settings = get_settings()
     if settings.poll_seconds is not None:
         return settings.poll_seconds
@@ -69,7 +69,7 @@ def poll_seconds() -> float:
 
 
 def send(topics: Iterable[Topic], loop: asyncio.AbstractEventLoop | None) -> None:
-    """Ring in all other processes; ``loop`` is one of this process that serves, if there is one."""
+    """Publish topics to all other processes; ``loop`` is a running one of this process, if any."""
     layer = shared_layer()
     if layer is None:
         return
@@ -100,12 +100,12 @@ async def _send(layer: Any, message: dict[str, Any]) -> None:
     try:
         await layer.group_send(GROUP, message)
     except Exception:
-        # The rows are the truth; whoever listens will look by itself.
-        logger.warning("The channel layer could not ring.", exc_info=True)
+        # Subscribers find the change by polling the rows.
+        logger.warning("The channel layer could not send a notification.", exc_info=True)
 
 
 async def hear_rings() -> AsyncGenerator[list[Topic], None]:
-    """What is rung in any other process, as long as somebody iterates."""
+    """Yield the topics that other processes publish."""
     layer = shared_layer()
     channel = None
     receiving: asyncio.Future[Any] | None = None
@@ -121,7 +121,7 @@ async def hear_rings() -> AsyncGenerator[list[Topic], None]:
                     joined = loop.time()
                 if receiving is None:
                     receiving = asyncio.ensure_future(layer.receive(channel))
-                # No timeout around it: to a layer a `receive` that is cancelled ends the channel.
+                # No timeout around it: cancelling ``receive`` would close the channel.
                 await asyncio.wait([receiving], timeout=REJOIN_SECONDS)
                 if not receiving.done():
                     continue
@@ -130,7 +130,7 @@ async def hear_rings() -> AsyncGenerator[list[Topic], None]:
             except Exception as exc:
                 if _is_silence(exc):
                     continue
-                logger.warning("The channel layer cannot be heard.", exc_info=True)
+                logger.warning("The channel layer could not receive.", exc_info=True)
                 await _stop(receiving)
                 channel, receiving, joined = None, None, 0.0
                 await asyncio.sleep(BACKOFF_SECONDS)
@@ -144,7 +144,7 @@ async def hear_rings() -> AsyncGenerator[list[Topic], None]:
 
 
 async def _stop(receiving: asyncio.Future[Any] | None) -> None:
-    """End what waits for a ring, which may take a first cancellation for something else."""
+    """Cancel a pending ``receive``, which may swallow the first cancellation."""
     if receiving is None:
         return
     for _ in range(STOP_ATTEMPTS):
@@ -152,23 +152,23 @@ async def _stop(receiving: asyncio.Future[Any] | None) -> None:
         await asyncio.wait([receiving], timeout=BACKOFF_SECONDS)
         if receiving.done():
             if not receiving.cancelled():
-                receiving.exception()  # looked at, whatever it is
+                receiving.exception()  # retrieved, so that asyncio does not log it
             return
 
 
 def _is_silence(exc: Exception) -> bool:
-    """Whether nothing was rung for so long that the Redis client gave up waiting.
+    """Return whether the Redis client stopped waiting because no message came for too long.
 
-    Its limit may be as short as the layer's own. Leaving the group for that would lose rings.
+    Its timeout may be as short as the layer's own. Leaving the group would lose notifications.
     """
     return type(exc).__name__ == "TimeoutError"
 
 
 def _is_cancelled() -> bool:
-    """Whether this task was told to end, even if what it waited for swallowed that.
+    """Return whether this task was cancelled, even if the code it awaited swallowed that.
 
-    ``asyncio.wait_for`` of Python 3.11 does, and Redis clients use it: a bell that is left would
-    go on being heard.
+    ``asyncio.wait_for`` of Python 3.11 does, and Redis clients use it: without this check the
+    process would keep listening after the last subscriber has left.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -178,12 +178,12 @@ async def _leave(layer: Any, channel: str) -> None:
     try:
         await layer.group_discard(GROUP, channel)
     except Exception:
-        logger.debug("The channel layer was gone already.", exc_info=True)
+        logger.debug("The channel layer was closed already.", exc_info=True)
 
 
 # ``Hub``: the subscribers of one event loop -------------------------------------------------------
 
-# Several changes of one thing within this time are one notice.
+# Changes of one topic within this time cause one notification.
 DEBOUNCE_SECONDS = 0.05
 
 Listener = Callable[[Topic], None]
@@ -191,41 +191,41 @@ T = TypeVar("T")
 
 
 class Hub:
-    """The listeners of one event loop."""
+    """Notifies the listeners of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._listeners: dict[Topic, set[Listener]] = {}
         self._numbered: dict[str, Topic] = {}
-        """The numbered topics that somebody waits for, by the digests of their rows."""
+        """The numbered topics that have listeners, by the digests of their rows."""
         self._versions: dict[Topic, int] = {}
-        """The version of each topic as last seen; of a numbered one the number."""
+        """The last seen version of each topic, or its number if it is numbered."""
         self._quiet: Counter[Topic] = Counter()
-        """Topics that are made ready; unless their version is known, nobody counts on hearing."""
+        """Topics in calls of ``ready``; a topic of unknown version is not notified meanwhile."""
         self._looking = asyncio.Lock()
         self._looks = 0
         self._could_look = False
-        """How many looks there were, and whether the last one could read the rows."""
+        """How many polls there were, and whether the last one could read the rows."""
         self._rung: set[Topic] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._supervisor: asyncio.Task[None] | None = None
         self._is_blind = False
         self._sent_away = -1
-        """The version of ``SENT_AWAY`` at which callers were last looked for."""
+        """The version of ``SENT_AWAY`` when the topics of callers were last compared."""
         self.seen: int | None = None
-        """The number of the last change that was told of, ``None`` before the first look."""
+        """The number of the last change that was notified, ``None`` before the first poll."""
         self.restores = 0
         """How often the database turned out to have been restored to an earlier state."""
 
     @property
     def is_listening(self) -> bool:
-        """Whether anybody waits for anything."""
+        """Whether there are listeners."""
         return bool(self._listeners)
 
     def subscribe(self, wanted: Iterable[Topic], listener: Listener) -> Callable[[], None]:
-        """Call ``listener`` on the loop when a topic is rung; returns how to stop that."""
+        """Call ``listener`` on the loop when a topic changes; return a function to unsubscribe."""
         kept = tuple(wanted)
-        # One listener may subscribe twice; ending one of the two must leave it the other.
+        # One listener may subscribe twice; unsubscribing once must keep the other subscription.
         listener = partial(listener)
         for topic in kept:
             if topic not in self._listeners:
@@ -255,48 +255,48 @@ class Hub:
             self.seen = None
 
     async def ready(self, wanted: Iterable[Topic]) -> None:
-        """Know how often topics have changed so far, so that every later change is noticed."""
+        """Read the current versions of topics, so that every later change is noticed."""
         unknown = [one for one in wanted if one.has_version and one not in self._versions]
         if numbered := [one for one in unknown if one.is_numbered]:
-            # What has changed before is nobody's to hear of.
+            # Earlier changes are not notified.
             self._quiet.update(numbered)
             try:
                 await self.look()
             finally:
                 self._quiet.subtract(numbered)
                 self._quiet += Counter()
-            # Whoever asked counts on hearing of them from now on. What could not be looked for is
-            # told of by the first look that succeeds, which is once too often at most.
+            # From now on changes are notified. If this poll failed, the first one that succeeds
+            # notifies of the topic, which is at most one notification too many.
             for topic in numbered:
                 self._versions.setdefault(topic, 0)
         if versioned := [one for one in unknown if not one.is_numbered]:
             found = await self._ask(partial(versions.versions, versioned))
             if found is None:
-                # Then the first look that succeeds tells of them, which is once too often at most.
+                # The first poll that succeeds notifies, which is at most one notification too many.
                 return
             for topic in versioned:
                 self._versions.setdefault(topic, found.get(topic, 0))
 
     def number_of(self, topic: Topic) -> int:
-        """The number of the last change of a topic that was told of, 0 if none was."""
+        """Return the number of the last notified change of a topic, 0 if there is none."""
         return self._versions.get(topic, 0)
 
-    # Being rung -------------------------------------------------------------------------------
+    # Notifications ----------------------------------------------------------------------------
 
     def ring(self, topic: Topic) -> None:
-        """Tell the listeners of a topic soon; for any thread."""
+        """Notify the listeners of a topic soon; for any thread."""
         try:
             self._loop.call_soon_threadsafe(self.note, topic)
         except RuntimeError:
-            # The loop closed between the look and the call; nobody listens on it any more.
-            logger.debug("A hub's loop is closed.")
+            # The loop was closed in between, so it has no listeners any more.
+            logger.debug("The event loop of a pub/sub hub is closed.")
 
     def note(self, topic: Topic) -> None:
-        """Take note of a ring; on the loop."""
+        """Handle a notification of a topic; on the loop."""
         if topic not in self._listeners:
             return
         if not topic.has_version or topic.is_of_caller:
-            # Whoever is sent away goes at once; what is looked for later is told once too often.
+            # Without delay, since access may be revoked; the next poll may notify once more.
             self._deliver(topic)
             return
         if not self._rung:
@@ -314,14 +314,14 @@ class Hub:
         versioned = [topic for topic in rung if not topic.is_numbered]
         is_seen = not numbered or await self.look()
         if not is_seen or not await self._compare(versioned):
-            # The bell is all that is left to go by.
+            # The rows cannot be read, so the notification alone has to do.
             for topic in rung:
                 self._deliver(topic)
 
     async def look(self) -> bool:
-        """Tell of every numbered change up to now; whether the rows could be read.
+        """Notify of every numbered change up to now; return whether the rows could be read.
 
-        Those who come while a look is under way share the next one.
+        Callers that come during a poll share the next one.
         """
         wanted = self._looks + 1 + self._looking.locked()
         async with self._looking:
@@ -347,7 +347,7 @@ class Hub:
         is_restored = seen is not None and found.until < seen
         self.restores += is_restored
         if seen is None or is_restored:
-            # Nobody knows what was there before: anything may have changed.
+            # The previous state is unknown, so any topic may have changed.
             numbers = dict.fromkeys(self._numbered, found.until)
         for digest, number in numbers.items():
             topic = self._numbered.get(digest)
@@ -356,7 +356,7 @@ class Hub:
                 self._deliver(topic)
 
     async def _compare(self, wanted: Iterable[Topic]) -> bool:
-        """Tell of those topics whose version is not the known one; whether they could be read."""
+        """Notify of the topics whose version has changed; return whether the rows could be read."""
         asked = [topic for topic in wanted if topic in self._listeners]
         if not asked:
             return True
@@ -374,14 +374,14 @@ class Hub:
             except Exception:
                 logger.exception("A listener of %s failed.", topic)
 
-    # Looking for itself -----------------------------------------------------------------------
+    # Polling and the other work of the supervisor ---------------------------------------------
 
     async def _supervise(self) -> None:
         while self._supervisor is asyncio.current_task():
             try:
                 await self._look_and_listen()
             except Exception:
-                logger.exception("The hub stumbled; it begins again.")
+                logger.exception("The pub/sub hub failed; it is restarted.")
                 await asyncio.sleep(BACKOFF_SECONDS)
 
     async def _look_and_listen(self) -> None:
@@ -400,19 +400,21 @@ class Hub:
 
     async def _beat(self) -> None:
         while True:
-            # Only sessions have streams that somebody else could take for lost.
+            # Only the streams of sessions could be closed as lost by another process.
             if any(topic.kind in ("session", "standing") for topic in self._listeners):
                 await self._ask(inbox.beat)
-            # Whoever could not be heard says so again as soon as the database is back.
+            # After a failure, write the heartbeat as soon as the database is available again.
             await asyncio.sleep(BACKOFF_SECONDS if self._is_blind else inbox.BEAT_SECONDS)
 
     async def _ask(self, work: Callable[[], T]) -> T | None:
-        """What the database says, ``None`` while it cannot; that is logged once."""
+        """Run a function that uses the database; ``None`` if that fails, which is logged once."""
         try:
             found = await in_thread(work)
-        except Exception as exc:  # noqa: BLE001 - a hub that cannot look goes on ringing
+        except Exception as exc:  # noqa: BLE001 - the hub also works without the database
             if not self._is_blind:
-                logger.warning("The hub cannot use its tables (%s). Is the site migrated?", exc)
+                logger.warning(
+                    "The pub/sub hub cannot use its tables (%s). Is the site migrated?", exc
+                )
             self._is_blind = True
             return None
         self._is_blind = False
@@ -422,7 +424,7 @@ class Hub:
         while True:
             await asyncio.sleep(cleanup.SWEEP_SECONDS)
             if await self._ask(cleanup.is_due):
-                # In steps, since the beat waits for the same thread.
+                # In chunks, since the heartbeat waits for the same thread.
                 while await self._ask(cleanup.sweep_chunk):
                     pass
 
@@ -437,7 +439,7 @@ class Hub:
             await self._look_for_letters()
 
     async def _look_for_callers(self, callers: list[Topic]) -> None:
-        """Each stream has a caller of its own, so they are looked for only if any was sent away."""
+        """Compare the topics of callers, of which each stream has its own, if any was revoked."""
         if not callers:
             return
         found = await self._ask(partial(versions.versions, [versions.SENT_AWAY]))
@@ -458,12 +460,12 @@ _lock = threading.Lock()
 
 
 def hub() -> Hub:
-    """The hub of the running event loop."""
+    """Return the hub of the running event loop."""
     loop = asyncio.get_running_loop()
     with _lock:
         found = _hubs.get(loop)
         if found is None:
-            # A hub knows its loop, so that neither would ever be collected.
+            # A hub references its loop, so the two would never be garbage-collected.
             for closed in [one for one in _hubs if one.is_closed()]:
                 del _hubs[closed]
             found = _hubs[loop] = Hub(loop)
@@ -471,9 +473,9 @@ def hub() -> Hub:
 
 
 def ring(*rung: Topic) -> None:
-    """Wake whoever listens to a topic, in every process; for any thread.
+    """Notify the listeners of topics in every process; for any thread.
 
-    Never raises: what was rung for is in the database, and is found without the bell.
+    Never raises: the change is in the database, and polls find it without a notification.
     """
     here = _open_hubs()
     for _, found in here:
@@ -483,7 +485,7 @@ def ring(*rung: Topic) -> None:
 
 
 def ring_elsewhere(*rung: Topic) -> None:
-    """Wake who listens in other processes, and nobody here; for any thread."""
+    """Notify the listeners in other processes, but not in this one; for any thread."""
     _ring_elsewhere(rung, _open_hubs())
 
 
@@ -499,21 +501,21 @@ def _ring_elsewhere(
     try:
         send(rung, serving)
     except Exception:
-        logger.warning("The bell could not be rung.", exc_info=True)
+        logger.warning("Other processes could not be notified.", exc_info=True)
 
 
 # Publishing a change ------------------------------------------------------------------------------
 
-# A thread announces a change itself. What an event loop announces is handed to the storage
-# thread, one queue for the process, and is written even if the loop ends meanwhile. A forked
-# child has a queue of its own; a process that ends writes what waits.
+# A thread publishes a change itself. An event loop passes it to the storage thread, by one queue
+# for the process, and it is written even if the loop ends meanwhile. A forked child has a queue of
+# its own; a process that ends writes what is queued.
 
 
 def announce(*changed: Topic) -> None:
-    """Count a change of each topic and ring; in a thread at once, on a loop soon.
+    """Count a change of each topic and publish it; immediately in a thread, soon on a loop.
 
-    To be called once the change is committed. Within a transaction (of another change) numbers are
-    given by the storage thread: the clock must not wait for a commit.
+    Call it after the change is committed. Within a transaction (of another change) the storage
+    thread assigns the numbers: the clock's row must not be locked until that commit.
     """
     if is_on_loop() or (any(one.is_numbered for one in changed) and is_in_transaction()):
         _announcer(os.getpid()).add(changed)
@@ -522,9 +524,9 @@ def announce(*changed: Topic) -> None:
 
 
 class _Announcer:
-    """Announcements of event loops, which cannot wait for the database.
+    """Publishes the changes of event loops, which must not wait for the database.
 
-    What changes while an earlier announcement is being written goes out together.
+    Changes that come while earlier ones are being written are published together.
     """
 
     def __init__(self) -> None:
@@ -532,7 +534,7 @@ class _Announcer:
         self._pending: dict[Topic, None] = {}
 
     def add(self, changed: tuple[Topic, ...]) -> None:
-        """Announce changes soon; for any thread."""
+        """Publish changes soon; for any thread."""
         with self._lock:
             is_first = not self._pending
             self._pending.update(dict.fromkeys(changed))
@@ -545,7 +547,7 @@ class _Announcer:
         try:
             _announce(*changed)
         except Exception:
-            logger.exception("A change could not be announced.")
+            logger.exception("A change could not be published.")
 
 
 @cache
@@ -567,5 +569,5 @@ def _counted(count: Callable[[], None]) -> None:
     try:
         insist(count)
     except Error as exc:
-        # Whoever changed something is not to fail because nobody can be told of it.
+        # The code that made the change must not fail because of the notification.
         logger.warning("A change could not be counted (%s). Is the site migrated?", exc)

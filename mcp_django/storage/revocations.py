@@ -1,8 +1,8 @@
-"""Revoked access: notify every process, so that open streams check their callers again at once.
+"""Revoked access: notify every process, so that open streams check their callers immediately.
 
-What is published says only that there is something to check: a process with an open stream asks
-whether its caller would still be authorized. A lost notification only delays; streams check again
-every minute anyway.
+A notification says only that there is something to check: a process with an open stream checks
+whether its caller is still authorized. A lost notification only delays; streams check again every
+minute anyway.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from mcp_django.storage.versions import SENT_AWAY, Topic
 
 
 def announce_revoked(*credentials: str) -> None:
-    """Let every stream whose principal has one of these credentials look again.
+    """Notify every stream whose principal has one of these credentials, to check it again.
 
     Call it after the commit. The strings are those of ``Principal.credential``; empty ones are
-    nobody's. Never raises.
+    ignored. Never raises.
     """
     _announce(Topic("", "credential", one) for one in credentials if one)
 
 
 def announce_user(pk: Any) -> None:
-    """Let every stream of a user look again; after the commit. Never raises."""
+    """Notify every stream of a user, to check it again; after the commit. Never raises."""
     _announce([Topic("", "user", str(pk))])
 
 
 def topics_of(credential: str, user: Any) -> list[Topic]:
-    """What is rung when a caller is sent away; nothing for one that nobody can send away."""
+    """Return the topics of a caller's revocation; none if its access cannot be revoked."""
     found = [Topic("", "credential", credential)] if credential else []
     if user.is_authenticated:
         found.append(Topic("", "user", str(user.pk)))
@@ -49,12 +49,12 @@ def _announce(changed: Any) -> None:
 
 # Signals of users and tokens ----------------------------------------------------------------------
 
-# Signals report what saves or deletes one row: the admin, a command, a view. A queryset's
-# ``update`` sends none; streams then find out within a minute.
+# Signals report a saved or deleted instance: from the admin, a command, a view. A queryset's
+# ``update`` sends none; streams then notice within a minute.
 
 
 def connect() -> None:
-    """Listen from now on; calling it again changes nothing."""
+    """Connect the signal receivers; calling it again changes nothing."""
     user, uid = get_user_model(), "mcp_django.departures"
     post_save.connect(_user_saved, sender=user, dispatch_uid=uid)
     post_delete.connect(_user_deleted, sender=user, dispatch_uid=uid)
@@ -69,7 +69,7 @@ def _user_saved(instance: Any, *, created: bool, using: str, **kwargs: Any) -> N
 
 
 def _user_deleted(instance: Any, *, using: str, **kwargs: Any) -> None:
-    # Its key is gone by the time of the commit.
+    # Read the primary key now: after the delete it is ``None``.
     _after_commit(partial(announce_user, instance.pk), using)
 
 

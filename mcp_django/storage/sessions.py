@@ -1,9 +1,9 @@
 """Sessions in the database: opened by ``initialize``, found by their id, bound to their caller.
 
 The id is 256 random bits and stored as a digest. It does not authenticate: every request is
-authenticated on its own, and a session answers only to the principal that opened it (SES-6).
+authenticated on its own, and only the principal that opened a session can use it.
 
-``ClientSession`` is what the handlers see of a session; ``StoredSession`` keeps it in the
+``ClientSession`` is the interface of a session for handlers; ``StoredSession`` stores it in the
 database and ``MemorySession`` in the memory of a connection.
 """
 
@@ -31,22 +31,22 @@ from mcp_django.storage.pubsub import ring
 from mcp_django.storage.streams import look_again
 from mcp_django.storage.versions import Topic, last_number
 
-# Subscriptions of one session.
+# The maximum number of subscriptions of a session.
 MAX_SUBSCRIPTIONS = 1000
-# Characters of their URIs in all.
+# The maximum number of characters of all their URIs.
 MAX_SUBSCRIBED = 256 * 1024
-# When a client is told to come again where there are too many sessions.
+# When a client is told to retry if there are too many sessions.
 CROWDED_SECONDS = 60
-# How often a session's row says when it was last seen; each request would make each read a write.
+# How often a session's row is updated with the time of last use, so that not each read is a write.
 SEEN_SECONDS = 60
 
 
 class TooManySubscriptions(Exception):
-    """The session listens to as many resources as one may."""
+    """The session has the maximum number of subscriptions."""
 
 
 class StoredSession:
-    """A session with its row."""
+    """A session with its row in the database."""
 
     def __init__(self, row: tables.Session) -> None:
         self.row = row
@@ -58,34 +58,34 @@ class StoredSession:
 
     @property
     def client_info(self) -> Mapping[str, Any]:
-        """What the client says of itself."""
+        """The ``clientInfo`` that the client has sent."""
         return self.row.client_info  # type: ignore[no-any-return]
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the client can be asked for."""
+        """The capabilities that the client has declared."""
         return self.row.capabilities  # type: ignore[no-any-return]
 
     @property
     def log_level(self) -> str | None:
-        """The level of ``logging/setLevel``, ``None`` before there was one."""
+        """The level of ``logging/setLevel``, ``None`` if the client has set none."""
         return self.row.log_level or None
 
     def set_log_level(self, level: str) -> None:
-        """Keep a level for all calls that follow, in any process."""
+        """Store the log level of all calls that follow, in any process."""
         change(self.row, log_level=level)
 
     def subscribe(self, uri: str) -> None:
-        """Tell the client of changes of a resource.
+        """Notify the client of changes of a resource from now on.
 
         Raises:
-            TooManySubscriptions: it listens to as many as one may.
+            TooManySubscriptions: the session has the maximum number.
         """
         if subscribe(self.row, uri):
             look_again([self.row.pk])
 
     def unsubscribe(self, uri: str) -> None:
-        """Tell it no more."""
+        """Stop notifying the client of changes of a resource."""
         if unsubscribe(self.row, uri):
             look_again([self.row.pk])
 
@@ -100,14 +100,14 @@ def begin(
     capabilities: Mapping[str, Any],
     network: str | None = None,
 ) -> tuple[tables.Session, str]:
-    """Open a session and return it with its id, which is shown this once.
+    """Open a session and return it with its id, which is not stored.
 
-    ``principal`` is the caller's key, ``user`` the caller's user or ``None``; ``network`` is what a
-    caller without credentials is counted by, empty where it is not known. A caller with too many
-    loses the one that was silent the longest.
+    ``principal`` is the caller's key, ``user`` the caller's user or ``None``; ``network`` is what
+    an anonymous caller is counted by, empty if it is not known. If a caller has too many sessions,
+    the one that was idle the longest ends.
 
     Raises:
-        TooManySessions: callers without credentials have as many together as they may.
+        TooManySessions: all anonymous callers together have the maximum number of sessions.
     """
     settings = get_settings()
     if network is not None:
@@ -144,19 +144,19 @@ def _check_room(principal: str, most: int) -> None:
 
 def _evict(newest: tables.Session, *, keep: int) -> None:
     others = rows(tables.Session).filter(principal=newest.principal, network=newest.network)
-    # The open stream of an older one may have been seen a moment after this one began.
+    # The new one is excluded, since an older one with an open stream may have been seen later.
     live = others.filter(expires_at__gt=Now()).exclude(pk=newest.pk).order_by("-seen_at", "-pk")
     pks = list(live.values_list("pk", flat=True)[keep - 1 : keep + 99])
     if not pks:
         return
     end_all(pks, client_info={}, capabilities={})
-    # Nothing writes to one that was silent for so long, so it need not wait to be swept up.
+    # No process writes to a session that was idle for so long, so it can be deleted immediately.
     silent = rows(tables.Session).filter(pk__in=pks, seen_at__lt=before(GRACE_SECONDS))
     silent.filter(~Exists(rows(tables.Stream).filter(session=OuterRef("pk")))).delete()
 
 
 def find(plaintext: str, *, server: str, principal: str) -> tables.Session | None:
-    """The live session of this id, on this server, of this caller."""
+    """Return the live session of this id, server and caller, ``None`` if there is none."""
     idle = get_settings().session_idle
     row = (
         rows(tables.Session)
@@ -167,40 +167,40 @@ def find(plaintext: str, *, server: str, principal: str) -> tables.Session | Non
     )
     if row is None or not row.is_stale:
         return row
-    # It may have been evicted a moment ago.
+    # It may have been ended a moment ago.
     live = rows(tables.Session).filter(pk=row.pk, expires_at__gt=Now())
     return row if live.update(seen_at=Now()) else None
 
 
 def is_live(pk: int) -> bool:
-    """Whether a session was not ended and has not expired; an open stream keeps it from idling."""
+    """Return whether a session is live, and mark it as seen: an open stream prevents idling."""
     found = rows(tables.Session).filter(pk=pk, expires_at__gt=Now())
     return bool(found.update(seen_at=Now()))
 
 
 def living(pks: Iterable[int]) -> set[int]:
-    """Those sessions that were not ended and have not expired; nothing is noted."""
+    """Return those sessions that have not ended or expired, without marking them as seen."""
     found = rows(tables.Session).filter(pk__in=list(pks), expires_at__gt=Now())
     return set(found.values_list("pk", flat=True))
 
 
 def end(session: tables.Session) -> None:
-    """End a session; what belongs to it is swept up later, when nobody writes to it any more."""
+    """End a session; its rows are deleted later, when no process writes to them any more."""
     end_all([session.pk])
 
 
 def change(session: tables.Session, **values: Any) -> None:
-    """Change members of a session, here and in its row."""
+    """Set fields of a session on the instance and in the database."""
     rows(tables.Session).filter(pk=session.pk).update(**values)
     for name, value in values.items():
         setattr(session, name, value)
 
 
 def subscribe(session: tables.Session, uri: str) -> bool:
-    """Note that the client wants to hear of a resource; whether that is news.
+    """Store a subscription to a resource; return whether it is new.
 
     Raises:
-        TooManySubscriptions: it has as many as one may.
+        TooManySubscriptions: the session has the maximum number.
     """
     digest = _digest(uri)
     found = rows(tables.Subscription)
@@ -217,15 +217,15 @@ def subscribe(session: tables.Session, uri: str) -> bool:
 
 
 def unsubscribe(session: tables.Session, uri: str) -> bool:
-    """Forget a subscription; whether there was one."""
+    """Delete a subscription; return whether there was one."""
     ended, _ = rows(tables.Subscription).filter(session=session, digest=_digest(uri)).delete()
     return bool(ended)
 
 
 def end_all(pks: Iterable[int], **changes: Any) -> int:
-    """End several sessions, with whatever is open for them anywhere; how many there were.
+    """End several sessions with their open streams in every process; return how many were live.
 
-    ``changes`` are made to them as well.
+    ``changes`` are further fields to set.
     """
     named = list(pks)
     live = rows(tables.Session).filter(pk__in=named, expires_at__gt=Now())
@@ -241,7 +241,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# A session wherever it is kept --------------------------------------------------------------------
+# The interface of a session, and sessions in memory -----------------------------------------------
 
 
 class ClientSession(Session, Protocol):
@@ -252,17 +252,17 @@ class ClientSession(Session, Protocol):
         """The negotiated revision."""
 
     def set_log_level(self, level: str) -> None:
-        """Keep a level for all calls that follow."""
+        """Store the log level of all calls that follow."""
 
     def subscribe(self, uri: str) -> None:
-        """Tell the client of changes of a resource.
+        """Notify the client of changes of a resource from now on.
 
         Raises:
-            TooManySubscriptions: it listens to as many as one may.
+            TooManySubscriptions: the session has the maximum number.
         """
 
     def unsubscribe(self, uri: str) -> None:
-        """Tell it no more."""
+        """Stop notifying the client of changes of a resource."""
 
 
 def _nothing() -> None:
@@ -271,7 +271,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True, kw_only=True)
 class MemorySession:
-    """The session of a connection that is a session itself: stdio, HTTP+SSE, a test."""
+    """The session of a connection that is itself the session: stdio, HTTP+SSE, a test."""
 
     revision: Revision
     client_info: Mapping[str, Any]
@@ -282,17 +282,17 @@ class MemorySession:
     """Called, in any thread, when the subscriptions change."""
 
     def set_log_level(self, level: str) -> None:
-        """Keep a level for all calls that follow."""
+        """Store the log level of all calls that follow."""
         self.log_level = level
 
     def subscribe(self, uri: str) -> None:
-        """Tell the client of changes of a resource."""
+        """Notify the client of changes of a resource from now on."""
         if len(self.uris) >= MAX_SUBSCRIPTIONS and uri not in self.uris:
             raise TooManySubscriptions
         self.uris[uri] = None
         self.on_change()
 
     def unsubscribe(self, uri: str) -> None:
-        """Tell it no more."""
+        """Stop notifying the client of changes of a resource."""
         self.uris.pop(uri, None)
         self.on_change()

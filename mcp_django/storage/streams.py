@@ -1,8 +1,8 @@
-"""Streams and their events in the database: one process writes each, any process reads it.
+"""Streams and their events in the database: one process writes a stream, any process reads it.
 
 The module does not know about connections. Each function for a stream is one short transaction
-that begins with its write, to be called in a thread. A process whose stream was closed as lost
-meanwhile gets ``Fenced`` when it writes.
+that begins with its write; call it in a thread. A process whose stream was closed as lost gets
+``Fenced`` when it writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mcp_django.storage.inbox import ensure_beat, is_alive, worker_id
 from mcp_django.storage.pubsub import announce
 from mcp_django.storage.versions import standing_of
 
-# Above everything that a lost owner can have sent without storing it.
+# Higher than the number of any event that a lost owner can have sent without storing it.
 LOST_SEQ = 1 << 40
 PAGE = 100
 
@@ -34,16 +34,16 @@ Numbered = tuple[int, str]
 
 
 class Fenced(Exception):
-    """The stream is not this process's any more: it was closed, or taken for lost."""
+    """The process does not own the stream any more: it was closed, or considered lost."""
 
 
 class UnknownStream(Exception):
-    """There is no such stream, not in this session, or not any more."""
+    """The session has no such stream, or not any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Glimpse:
-    """A stream as it was at one moment, with the events that a reader lacks."""
+    """A snapshot of a stream, with the events that a reader lacks."""
 
     state: str
     last_seq: int
@@ -53,12 +53,12 @@ class Glimpse:
 
     @property
     def is_open(self) -> bool:
-        """Whether more may come."""
+        """Whether more events may follow."""
         return self.state == tables.Stream.State.OPEN
 
 
 def open_stream(session_pk: int, *, request_id: str) -> int:
-    """Begin the stream of an answer; it is there before its first event leaves."""
+    """Create the stream of a response, before its first event is sent; return its number."""
     ensure_beat()
     number = secrets.randbits(63)
     rows(tables.Stream).bulk_create(
@@ -76,23 +76,23 @@ def open_stream(session_pk: int, *, request_id: str) -> int:
 
 
 def close(*numbers: int) -> None:
-    """End streams of this process that have no last message."""
+    """Close streams of this process that have no last message."""
     _close_all(rows(tables.Stream).filter(pk__in=numbers, owner=worker_id()))
 
 
 def _close_all(found: QuerySet[tables.Stream]) -> None:
-    """End these streams, whoever owns them."""
-    # A client may name the last event of such a stream for as long as its session may be idle.
+    """Close these streams, whichever process owns them."""
+    # A client may send the id of the last event as long as its session may be idle.
     found.filter(state=tables.Stream.State.OPEN).update(
         state=tables.Stream.State.DONE, expires_at=after(get_settings().session_idle)
     )
 
 
 def append(number: int, events: Sequence[Numbered], *, final: bool, retention: float) -> None:
-    """Store events of a stream that this process owns; what is stored already may come again.
+    """Store events of a stream that this process owns; a retry after success does nothing.
 
     Raises:
-        Fenced: the stream is closed or was given up for lost; nothing was stored.
+        Fenced: the stream is closed, perhaps as lost; nothing was stored.
     """
     last = events[-1][0]
     changes = {"last_seq": last}
@@ -102,7 +102,7 @@ def append(number: int, events: Sequence[Numbered], *, final: bool, retention: f
         new = mine.filter(state=tables.Stream.State.OPEN, last_seq__lt=last)
         if not new.update(**changes, **ending):
             if mine.filter(last_seq=last).exists():
-                # The answer to the first attempt was lost, and nothing else.
+                # The first attempt succeeded, only the database's response was lost.
                 return
             raise Fenced
         rows(tables.Event).bulk_create(
@@ -111,12 +111,12 @@ def append(number: int, events: Sequence[Numbered], *, final: bool, retention: f
 
 
 def look(session_pk: int, number: int, *, after_seq: int) -> Glimpse:
-    """A stream of a session, and its events after the one that the reader has.
+    """Return a snapshot of a stream with its events after the one that the reader has.
 
     Raises:
-        UnknownStream: there is none.
+        UnknownStream: the session has no such stream.
     """
-    # The state first: what it promises is there when the events are read.
+    # The state first: the events that it promises exist when they are read.
     row = (
         rows(tables.Stream)
         .filter(pk=number, session=session_pk)
@@ -136,9 +136,9 @@ def look(session_pk: int, number: int, *, after_seq: int) -> Glimpse:
 
 
 def mark_lost(number: int, owner: int, *, payload: str, retention: float) -> bool:
-    """Close a stream whose owner is dead with its last message; whether this call did it.
+    """Close a stream of a dead process with a last message; return whether this call did it.
 
-    An owner that hangs in the middle of a transaction is not waited for.
+    Does not wait for an owner that hangs in the middle of a transaction.
     """
     if is_alive(owner):
         return False
@@ -159,9 +159,9 @@ def mark_lost(number: int, owner: int, *, payload: str, retention: float) -> boo
 
 
 def owner_of_request(session_pk: int, request_id: RequestId) -> int | None:
-    """The process that runs a request of a session, if its answer is a stream.
+    """Return the process that runs a request of a session, if its response is a stream.
 
-    The stream of a batch answers several requests.
+    The stream of a batch has the responses to several requests.
     """
     found = rows(tables.Stream).filter(
         session=session_pk, kind=tables.Stream.Kind.POST, state=tables.Stream.State.OPEN
@@ -179,7 +179,7 @@ def _is_among(request_id: RequestId, ids: Sequence[RequestId]) -> bool:
 
 
 def owner_of(session_pk: int, number: int) -> int | None:
-    """The process that runs the call of a stream, ``None`` when it is over or unknown."""
+    """Return the process that runs the call of a stream, ``None`` if it is closed or unknown."""
     found = rows(tables.Stream).filter(
         pk=number, session=session_pk, state=tables.Stream.State.OPEN
     )
@@ -187,44 +187,45 @@ def owner_of(session_pk: int, number: int) -> int | None:
 
 
 def kind_of(session_pk: int, number: int) -> str | None:
-    """The kind of a stream of a session, ``None`` when there is no such stream."""
+    """Return the kind of a stream of a session, ``None`` if there is no such stream."""
     found = rows(tables.Stream).filter(pk=number, session=session_pk)
     return found.values_list("kind", flat=True).first()
 
 
-# Standing GET streams of a session ----------------------------------------------------------------
+# GET streams of a session -------------------------------------------------------------------------
 
-# A session may have several, on connections to any process. The newest whose owner is alive
-# writes; the others keep silent until it closes (RSM-9).
+# A session may have several, on connections to any process. The newest whose owner is alive sends
+# the messages, since a message must not be sent on several streams; the others wait until it
+# closes.
 
-# Open streams of one session; one more closes the oldest.
+# The maximum number of open GET streams of a session; one more closes the oldest.
 MAX_STANDING: Final = 3
-# Streams that are closed in one transaction. A process that is told to stop ends all of them at
-# once, and a transaction for each would take longer than it is given.
+# How many streams are closed in one transaction. A process that stops closes all of them, and a
+# transaction for each would exceed the time that it has.
 MAX_ENDS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a standing stream finds out about itself and its session."""
+    """The state of a GET stream and its session."""
 
     is_initialized: bool
     uris: Sequence[str]
     """The resources that the session has subscribed to."""
     heard: int
-    """The number of the last change that the client is taken to know of."""
+    """The number of the last change that the client is assumed to know."""
     is_newest: bool
     """Whether no newer stream of the session is open."""
     writes: bool
-    """Whether the owners of all newer ones are dead."""
+    """Whether it sends the messages: the owners of all newer streams are dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandingEnd:
-    """The end of one stream.
+    """The end of one GET stream.
 
-    ``heard`` is the number of the last change that the client is taken to know of, ``None`` if that
-    is what its session knew of already.
+    ``heard`` is the number of the last change that the client is assumed to know, ``None`` if the
+    session's row has it already.
     """
 
     number: int
@@ -233,10 +234,10 @@ class StandingEnd:
 
 
 def open_standing(session_pk: int, number: int, *, replaced: int | None = None) -> None:
-    """Begin a standing stream, the newest of its session.
+    """Create a GET stream, the newest of its session.
 
-    The stream ``replaced`` ends, whose client has come back from it. As far as there are more than
-    ``MAX_STANDING`` those of dead processes end, and then the oldest.
+    The stream ``replaced``, from which the client has reconnected, is closed. If there are more
+    than ``MAX_STANDING``, those of dead processes are closed, and then the oldest.
     """
     insist(ensure_beat)
     if insist(partial(_open_row, session_pk, number, replaced)):
@@ -244,12 +245,12 @@ def open_standing(session_pk: int, number: int, *, replaced: int | None = None) 
 
 
 def _open_row(session_pk: int, number: int, replaced: int | None) -> bool:
-    """Write the row of a stream; whether there are others that have to know."""
+    """Write the row of a GET stream; return whether there are others to notify."""
     with atomic():
-        # Several that come at once wait for the session's row, and are put in order by that.
+        # The lock of the session's row puts concurrent streams in order.
         if not rows(tables.Session).filter(pk=session_pk).update(seen_at=Now()):
             return False
-        # An attempt whose answer was lost may come again.
+        # An attempt whose response was lost may be repeated.
         found = _standing([session_pk]).exclude(pk=number).order_by("last_seq")
         open_now = list(found.values_list("pk", "owner", "last_seq"))
         others = [(pk, owner) for pk, owner, _ in open_now if pk != replaced]
@@ -270,9 +271,9 @@ def _open_row(session_pk: int, number: int, replaced: int | None) -> bool:
 
 
 def look_at_standing(session_pk: int, number: int) -> Sight | None:
-    """What a stream has to know, ``None`` when it or its session is over.
+    """Return the state of a GET stream, ``None`` if it is closed or its session has ended.
 
-    The session is noted as seen: an open stream keeps it from idling.
+    Marks the session as seen: an open stream keeps it from idling.
     """
     live = rows(tables.Session).filter(pk=session_pk, expires_at__gt=Now())
     if not live.update(seen_at=Now()):
@@ -295,20 +296,20 @@ def look_at_standing(session_pk: int, number: int) -> Sight | None:
 
 
 def look_again(session_pks: Iterable[int]) -> None:
-    """Let the standing streams of sessions look at their rows again, in every process.
+    """Notify the GET streams of sessions in every process, so that they read their rows again.
 
-    To be called after the rows were changed, in their transaction at the latest.
+    Call it after the rows were changed, in the same transaction or later.
     """
     transaction.on_commit(partial(_look_again, list(session_pks)), using=alias())
 
 
 def _look_again(session_pks: Collection[int]) -> None:
-    # A stream that is opened just now has its row first, and looks at the others then.
+    # A stream that is being opened writes its row first, and reads the others then.
     announce(*map(standing_of, _standing(session_pks).values_list("session", flat=True).distinct()))
 
 
 def end_standing(ends: Sequence[StandingEnd]) -> None:
-    """Close these streams, note what their clients know, and let the others of theirs go on."""
+    """Close these GET streams, store what their clients know, and notify the sessions' others."""
     for first in range(0, len(ends), MAX_ENDS):
         _end(ends[first : first + MAX_ENDS])
 
@@ -316,7 +317,7 @@ def end_standing(ends: Sequence[StandingEnd]) -> None:
 def _end(ends: Sequence[StandingEnd]) -> None:
     session_pks = {end.session_pk for end in ends}
     with atomic():
-        # Sessions before streams, and those in one order, or two would wait for each other.
+        # Sessions before streams, and those in one order, to avoid deadlocks.
         for end in sorted(ends, key=lambda one: one.session_pk):
             if end.heard is not None:
                 told = rows(tables.Session).filter(pk=end.session_pk, heard_seq__lt=end.heard)

@@ -1,9 +1,9 @@
-"""Tasks: rows that go from one status to the next by compare-and-set alone (TKD-5).
+"""Rows of tasks; the status changes only by compare-and-set.
 
-Two things guard a row: its status, since a terminal one is final, and its ``run``, which counts how
-often the function was begun, so that a worker that stalled cannot write over a later one. Who runs
-a task holds a lease and renews it. One that ran out, and a task older than its time to live, is
-closed as failed by whoever looks at it next.
+Two columns protect a row: its status, since a terminal one is final, and its ``run``, which counts
+how often the function was started, so that a stalled worker cannot overwrite a later run. The
+worker of a task has a lease and renews it. A task whose lease or time to live has expired is closed
+as failed when it is read next.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 OPEN = (WORKING, INPUT_REQUIRED)
 
 LEASE_SECONDS = 30
-# Arguments are kept with their task; of longer ones a caller may have so much in all.
+# Arguments are stored with their task; longer ones than the first limit, in bytes, may have as much
+# as the second together for one caller.
 MAX_SHORT, MAX_LONG = 64 * 1024, 64 * 1024 * 1024
 
-GONE = "The worker that ran this task is gone, and what it did so far is not known."
+GONE = "The worker that ran this task is no longer running, and what it did so far is not known."
 EXPIRED = "The task did not finish within its time to live."
 
 
 def topic_of(pk: str) -> Topic:
-    """What is rung whenever a task changes."""
+    """Return the topic that is published whenever a task changes."""
     return Topic("", "task", pk)
 
 
@@ -63,14 +64,14 @@ def create(
     engine: str = "",
     caller: Mapping[str, Any] | None = None,
 ) -> tables.Task:
-    """Write a task down, ``working`` and not yet handed to anybody.
+    """Create a task with the status ``working`` that is not enqueued yet.
 
-    ``principal`` is the caller, ``user`` the caller's row or ``None``, ``network`` what a caller
-    without credentials is counted by, ``caller`` what else of the principal its run needs.
+    ``principal`` is the caller, ``user`` the caller's row or ``None``, ``network`` what an
+    anonymous caller is counted by, ``caller`` what else of the principal its run needs.
 
     Raises:
-        TooManyTasks: the caller has as many that are not over as one may, or too long arguments in
-            all; or all callers without credentials have as many together as they may.
+        TooManyTasks: the caller has the maximum number of open tasks, or too long arguments in all;
+            or all anonymous callers together have the maximum number of open tasks.
     """
     _check_room(of_principal(server, principal.key), network, len(arguments))
     scopes = principal.scopes
@@ -109,39 +110,39 @@ def _check_room(known: QuerySet[tables.Task], network: str | None, size: int) ->
         together = settings.anonymous_factor * most
         if known.filter(going_on)[:together].count() >= together:
             raise TooManyTasks(
-                f"Clients without credentials have {together} tasks that are not over; try later."
+                f"Clients without credentials have {together} open tasks, the maximum; try later."
             )
         if not network:
             return
         known = known.filter(network=digest_of_network(network))
     if known.filter(going_on).count() >= most:
         raise TooManyTasks(
-            f"You have {most} tasks that are not over; wait for one, or cancel one.",
+            f"You have {most} open tasks, the maximum; wait for one, or cancel one.",
         )
     if size > MAX_SHORT:
         long = known.annotate(size=Length("arguments")).filter(size__gt=MAX_SHORT)
         if long.aggregate(sum=Sum("size", default=0))["sum"] + size > MAX_LONG:
             raise TooManyTasks(
-                f"Your tasks have arguments of {MAX_LONG} bytes and more, those that are over "
-                "included; wait until one is gone, or send less."
+                f"The arguments of your tasks, finished ones included, would exceed {MAX_LONG} "
+                "bytes; wait until a task expires, or send less."
             )
 
 
 def find(task_id: str, *, server: str, principal_key: str) -> tables.Task | None:
-    """The task of this id if it is this caller's, on this server; else ``None``."""
+    """Return the task of this id, server and caller, ``None`` if there is none."""
     row = of_principal(server, principal_key).filter(pk=task_id).annotate(is_late=_late()).first()
     return _as_it_is(row)
 
 
 def by_pk(pk: str) -> tables.Task | None:
-    """The task of this id, whoever has it: for workers and the admin."""
+    """Return the task of this id, of any caller: for workers and the admin."""
     found = rows(tables.Task).filter(pk=pk, expires_at__gt=before(GRACE_SECONDS))
     return _as_it_is(found.annotate(is_late=_late()).first())
 
 
 def _as_it_is(row: tables.Task | None) -> tables.Task | None:
     if row is not None and row.is_late:  # type: ignore[attr-defined]
-        # The one writer of SQLite may be this very run, in a transaction of its own.
+        # On SQLite, this very run may have the database locked, by a transaction of its own.
         locked = (OperationalError,) if connections[alias()].vendor == "sqlite" else ()
         with suppress(*locked), transaction.atomic(using=alias()):
             close_late([row.pk])
@@ -150,7 +151,7 @@ def _as_it_is(row: tables.Task | None) -> tables.Task | None:
 
 
 def of_principal(server: str, principal_key: str) -> QuerySet[tables.Task]:
-    """The tasks of a caller on a server, newest first."""
+    """Return the tasks of a caller on a server, newest first."""
     mine = rows(tables.Task).filter(server=server, principal=principal_key)
     return mine.filter(expires_at__gt=before(GRACE_SECONDS)).order_by("-created_at", "-task_id")
 
@@ -159,7 +160,7 @@ def of_principal(server: str, principal_key: str) -> QuerySet[tables.Task]:
 
 
 def cancel(task: tables.Task) -> bool:
-    """Cancel a task; ``False`` where it was over already. The row given is read anew."""
+    """Cancel a task; ``False`` if it was over already. Refreshes ``task``."""
     found = _open(task.pk)
     is_changed = _change(found, task.pk, status=CANCELLED, status_message="", **_over())
     task.refresh_from_db(using=alias())
@@ -167,10 +168,10 @@ def cancel(task: tables.Task) -> bool:
 
 
 def answer(task: tables.Task, responses: Mapping[str, Any]) -> bool:
-    """Take the answers to what is outstanding and leave the rest of them alone.
+    """Store the responses to outstanding client requests, and ignore the others.
 
-    ``True`` when nothing is outstanding any more: then the task works again, under the number of
-    its next run, and is to be enqueued. The row given is read anew.
+    ``True`` if nothing is outstanding any more: then the task is ``working`` again, with the number
+    of its next run, and has to be enqueued. Refreshes ``task``.
     """
     while task.status == INPUT_REQUIRED:
         taken = {key: one for key, one in responses.items() if key in task.questions}
@@ -180,7 +181,7 @@ def answer(task: tables.Task, responses: Mapping[str, Any]) -> bool:
         changes: dict[str, Any] = {"questions": left, "answers": {**task.answers, **taken}}
         if not left:
             changes |= {"status": WORKING, "run": F("run") + 1, "lease_until": None}
-        # Another request may answer another question meanwhile; then both have to count.
+        # Another HTTP request may store another response meanwhile; both have to be kept.
         unchanged = _open(task.pk).filter(status=INPUT_REQUIRED, step=task.step)
         is_changed = _change(unchanged, task.pk, **changes)
         task.refresh_from_db(using=alias())
@@ -193,7 +194,7 @@ def answer(task: tables.Task, responses: Mapping[str, Any]) -> bool:
 
 
 def start(pk: str, run: int) -> tables.Task | None:
-    """Take a run, with its lease; ``None`` where it was taken, cancelled or is of the past."""
+    """Take the lease of a run; ``None`` if it was taken or cancelled, is outdated or too late."""
     free = _open(pk).filter(status=WORKING, run=run, lease_until=None, expires_at__gt=Now())
     if not free.update(lease_until=after(LEASE_SECONDS)):
         return None
@@ -201,26 +202,26 @@ def start(pk: str, run: int) -> tables.Task | None:
 
 
 def renew(pk: str, run: int) -> bool:
-    """Hold the lease for longer; ``False`` where the run is not wanted any more."""
+    """Renew the lease; ``False`` if the run is no longer wanted."""
     held = _held(pk, run).filter(expires_at__gt=Now())
     return bool(held.update(lease_until=after(LEASE_SECONDS)))
 
 
 def still_wanted(runs: Mapping[str, int]) -> set[str]:
-    """Those of several runs that nobody has cancelled or closed, and that are not too old."""
+    """Return the tasks of those runs that are not cancelled, closed or expired."""
     found = rows(tables.Task).filter(pk__in=list(runs), status=WORKING, expires_at__gt=Now())
     return {pk for pk, run in found.values_list("pk", "run") if runs[pk] == run}
 
 
 def tell(pk: str, run: int, message: str) -> bool:
-    """Say how far it is."""
+    """Set the status message, which tells the progress; ``False`` if the lease is lost."""
     return _change(_held(pk, run), pk, status_message=storable(message))
 
 
 def asked(pk: str, run: int, questions: Mapping[str, Mapping[str, Any]], state: str) -> bool:
-    """Wait for answers to these, by their keys within the function; the run is over.
+    """End the run and wait for responses to client requests, by their keys in the function.
 
-    Clients see other keys, none of which was used in this task before (TKE-7).
+    Clients get other keys, none of which was used in this task before.
     """
     known: dict[str, str] = (
         rows(tables.Task).filter(pk=pk).values_list("keys", flat=True).first() or {}
@@ -251,9 +252,9 @@ def finish(
     error: Mapping[str, Any] | None = None,
     message: str | None = None,
 ) -> bool:
-    """End a task with its result, or with the JSON-RPC error that it met (TKE-6).
+    """End a task with its result, or with the JSON-RPC error that occurred.
 
-    ``False`` where it was over before: a cancelled task stays cancelled.
+    ``False`` if it was over before: a cancelled task stays cancelled.
     """
     changes: dict[str, Any] = {"status": FAILED if error is not None else COMPLETED}
     if message is not None or error is not None:
@@ -262,21 +263,21 @@ def finish(
 
 
 def fail(pk: str, message: str, *, code: int = INTERNAL_ERROR) -> bool:
-    """End a task that nobody can run."""
+    """End a task that cannot be run, with an error."""
     return _change(_open(pk), pk, **_failure(message, code))
 
 
-# What ran out -------------------------------------------------------------------------------------
+# Expired tasks and leases -------------------------------------------------------------------------
 
 
 def close_late(pks: Iterable[str] | None = None) -> int:
-    """Close as failed what no worker renews any more and what is over its time; how many."""
+    """Close tasks with an expired lease or time to live as failed; return how many."""
     late = rows(tables.Task).filter(_late())
     if pks is not None:
         late = late.filter(pk__in=list(pks))
     closed = 0
     for pk, is_expired in late.annotate(is_expired=_expired()).values_list("pk", "is_expired"):
-        # Looked at again in the same statement: it may have been renewed.
+        # Checked again in the same query: the lease may have been renewed.
         found = rows(tables.Task).filter(_late(), pk=pk)
         closed += _change(found, pk, **_failure(EXPIRED if is_expired else GONE))
     return closed
@@ -301,7 +302,7 @@ def _failure(message: str, code: int = INTERNAL_ERROR) -> dict[str, Any]:
 
 
 def _over() -> dict[str, Any]:
-    """What goes with the end: what its user said was for a run, and there is none any more."""
+    """Return the changes at the end of a task: without a run, responses are not needed."""
     return {"lease_until": None, "questions": {}, "answers": {}, "state": ""}
 
 

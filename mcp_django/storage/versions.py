@@ -1,10 +1,9 @@
-"""What changed, how often, and in which order: the rows behind pub/sub.
+"""The versions of topics and the order of their changes: the rows behind pub/sub.
 
-A notification may get lost; what the row of a topic says does not. Changes of lists, of resources
-and of what standing streams listen to are numbered by a clock, whose row is locked until the
-numbers are committed: a process that has seen a number has seen every smaller one. Subscribers
-read what has a larger number than the last that was seen. Of all other topics the versions are
-compared.
+A notification may get lost, but the row of a topic is committed. Changes of lists, of resources and
+of GET streams are numbered by a clock, whose row is locked until the numbers are committed: a
+process that has seen a number has seen every smaller one. Subscribers read the changes with a
+number larger than the last one they saw. For all other topics they compare the versions.
 """
 
 from __future__ import annotations
@@ -20,19 +19,21 @@ from django.db.models.functions import Coalesce, Now
 
 from mcp_django.storage.databases import atomic, rows, tables
 
-# Topics of one announcement, and so of one number; a database takes only so many values.
+# The maximum number of topics that get one number together; databases limit query parameters.
 MAX_NUMBERED: Final = 500
-# How long an announcement waits for others, each of which takes a few milliseconds.
+# How long ``number`` waits for other transactions, each of which takes a few milliseconds.
 LOCK_SECONDS: Final = 5
-# Changes that are read with one statement; more than one number can have.
+# How many changes are read with one query; more than the changes with the same number.
 PAGE: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A list of one server (``tools``, ``resources``, ``prompts``), one resource of it
-    (``resource``), something of ours (``session``, ``stream``) that has a row of its own, or who is
-    calling (``credential``, ``user``).
+    """Something that changes, to which listeners subscribe.
+
+    It is a list of one server (``tools``, ``resources``, ``prompts``), one of its resources
+    (``resource``), a row of this package (``session``, ``stream``), or the access of a caller
+    (``credential``, ``user``).
     """
 
     server: str
@@ -41,45 +42,45 @@ class Topic:
 
     @property
     def digest(self) -> str:
-        """The key of its row."""
+        """The primary key of its row."""
         text = f"{self.server}\0{self.kind}\0{self.uri}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def has_version(self) -> bool:
-        """Whether a change of it is counted; sessions and streams have rows that say more."""
+        """Whether its changes are counted; sessions and streams have rows with more details."""
         return self.kind not in ("session", "stream")
 
     @property
     def is_numbered(self) -> bool:
-        """Whether its changes are numbered among those of all such topics."""
+        """Whether its changes are numbered in one order with those of all such topics."""
         return self.kind in ("tools", "resources", "prompts", "resource", "standing")
 
     @property
     def is_of_caller(self) -> bool:
-        """Whether it changes when a caller is sent away, which nobody looks for one by one."""
+        """Whether it changes when a caller's access is revoked; polls read ``SENT_AWAY`` first."""
         return self.kind in ("credential", "user")
 
 
-# Counts whenever any caller is sent away, so that a look at one row tells whether to look at more.
+# Changes with every revocation, so that one row tells whether to read the rows of callers.
 SENT_AWAY = Topic("", "sent-away")
-# Counts whenever the owner decides something in the admin. Its row is never swept up: a process
-# that has slept for longer would take it that nothing was decided meanwhile.
+# Changes with every override in the admin. Its row is never deleted: a process that was suspended
+# for longer would miss the changes.
 MANAGED = Topic("", "managed")
-# Its version is the last number that was given. Its row is never swept up.
+# Its version is the last number that was assigned. Its row is never deleted.
 CLOCK = Topic("", "clock")
 
 
 def standing_of(session_pk: int) -> Topic:
-    """What the standing streams of a session look at again: their session, and who writes."""
+    """Return the topic of a session's GET streams: of the session and of which stream writes."""
     return Topic("", "standing", str(session_pk))
 
 
 def number(changed: Sequence[Topic]) -> None:
-    """Count a change of each topic, and give all of them the next number.
+    """Count a change of each topic, and assign the next number to all of them.
 
     For at most ``MAX_NUMBERED`` numbered topics, in a transaction of its own: the clock's row is
-    locked from the first statement until the commit, so that numbers are committed in their order.
+    locked from the first statement until the commit, so that numbers are committed in order.
     """
     digests = sorted({topic.digest for topic in changed})
     found = rows(tables.Topic).filter(pk__in=digests)
@@ -89,7 +90,7 @@ def number(changed: Sequence[Topic]) -> None:
         told = {"version": F("version") + 1, "seq": given, "changed_at": Now()}
         if found.update(**told) < len(digests):
             there = set(found.values_list("pk", flat=True))
-            # Nobody else adds numbered topics while the clock is locked.
+            # No other process adds numbered topics while the clock is locked.
             rows(tables.Topic).bulk_create(
                 tables.Topic(digest=one, version=1, seq=given, changed_at=Now())
                 for one in digests
@@ -98,9 +99,9 @@ def number(changed: Sequence[Topic]) -> None:
 
 
 def _wait_no_longer(using: str) -> None:
-    """A process that was frozen with the clock in its hands is not waited for without end."""
+    """Limit the wait for the lock of a process that was suspended in its transaction."""
     connection = connections[using]
-    # Elsewhere the server, or the driver, has such a limit by itself.
+    # Other databases, or their drivers, have such a limit by default.
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = %s", [f"{LOCK_SECONDS}s"])
@@ -116,17 +117,17 @@ def _next_number() -> int:
 
 
 def last_number() -> Any:
-    """The last number that was given, 0 before the first one, as an expression."""
+    """Return the last assigned number, 0 before the first one, as an expression."""
     found = rows(tables.Topic).filter(pk=CLOCK.digest).values("version")
     return Coalesce(Subquery(found), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What was read of the numbered topics.
+    """Changes of numbered topics, as read by a query.
 
-    ``until`` is the last number given, or the last read where ``is_all`` is false. ``numbers`` has
-    the digests of topics with the number of their last change, in rising order.
+    ``until`` is the last assigned number, or the last one read if ``is_all`` is false. ``numbers``
+    maps digests of topics to the number of their last change, in ascending order.
     """
 
     until: int
@@ -135,11 +136,11 @@ class Changes:
 
 
 def changes_after(seen: int | None) -> Changes:
-    """Every topic whose last change has a larger number, with one statement.
+    """Return all topics whose last change has a larger number, with one query.
 
-    Without a number it is found out what the last one is, and nothing else.
+    Without a number, return only the last assigned number.
     """
-    # Clock and numbers are of one moment: read one after the other, one of them could be older.
+    # One query for the clock and the numbers: of two queries, one would read an older state.
     wanted = Q(pk=CLOCK.digest) if seen is None else Q(pk=CLOCK.digest) | Q(seq__gt=seen)
     found = rows(tables.Topic).filter(wanted).order_by("seq")
     page = list(found.values_list("pk", "seq", "version")[:PAGE])
@@ -154,10 +155,10 @@ def changes_after(seen: int | None) -> Changes:
 
 
 def changed_after(topics: Iterable[Topic], seen: int) -> tuple[int, dict[Topic, int]]:
-    """The last number given, and those topics whose last change has a larger one, with that.
+    """Return the last assigned number, and the numbers of the topics changed since ``seen``.
 
-    With a number that was never given (the database was restored to an earlier one) all of them,
-    at the last number that was.
+    If ``seen`` was never assigned (the database was restored to an earlier state), return all
+    topics, with the last assigned number.
     """
     by_digest = {topic.digest: topic for topic in topics}
     found = rows(tables.Topic).filter(pk__in=[*by_digest, CLOCK.digest])
@@ -172,7 +173,7 @@ def changed_after(topics: Iterable[Topic], seen: int) -> tuple[int, dict[Topic, 
 
 
 def touch(changed: Iterable[Topic]) -> None:
-    """Count a change of each topic that takes no number, one more at least."""
+    """Count a change of each topic that is not numbered; the version grows by at least one."""
     digests = sorted({topic.digest for topic in changed})
     found = rows(tables.Topic).filter(pk__in=digests)
     if len(digests) > 1 and connections[found.db].features.has_select_for_update:
@@ -185,8 +186,8 @@ def touch(changed: Iterable[Topic]) -> None:
 def _count(found: QuerySet[tables.Topic], digests: list[str], *, is_ordered: bool) -> None:
     if _one_more(found, is_ordered=is_ordered) == len(digests):
         return
-    # Which ones were missing is not asked: another process may add them meanwhile, and a change
-    # that is counted twice is noticed once.
+    # Not only the missing ones: another process may add them meanwhile, and a change that is
+    # counted twice is noticed once.
     rows(tables.Topic).bulk_create(
         [tables.Topic(digest=digest, version=0, changed_at=Now()) for digest in digests],
         ignore_conflicts=True,
@@ -196,13 +197,13 @@ def _count(found: QuerySet[tables.Topic], digests: list[str], *, is_ordered: boo
 
 def _one_more(found: QuerySet[tables.Topic], *, is_ordered: bool) -> int:
     if is_ordered:
-        # In one order, or two who count the same topics wait for each other.
+        # In one order, to avoid deadlocks with a process that counts the same topics.
         list(found.order_by("pk").select_for_update().values_list("pk"))
     return found.update(version=F("version") + 1, changed_at=Now())
 
 
 def versions(topics: Iterable[Topic]) -> dict[Topic, int]:
-    """How often each topic changed; those that never did are left out."""
+    """Return how often each topic has changed; topics without a change are left out."""
     by_digest = {topic.digest: topic for topic in topics}
     found = rows(tables.Topic).filter(pk__in=list(by_digest))
     return {by_digest[digest]: version for digest, version in found.values_list("pk", "version")}

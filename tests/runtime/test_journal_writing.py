@@ -140,7 +140,7 @@ def test_a_line_that_cannot_be_kept_takes_no_other_with_it(
     log.add(line("c"))
     assert log.flush()
     assert written() == ["a", "c"]
-    assert "cannot be kept" in caplog.text
+    assert "cannot be stored" in caplog.text
 
 
 def test_the_end_of_a_call_is_written_once_its_beginning_is(log: CallLog) -> None:
@@ -306,7 +306,7 @@ def test_a_receiver_that_fails_keeps_no_line_back(
     log.add(line("b"))
     assert log.flush()
     assert written() == ["a", "b"]
-    assert "could not be told of" in caplog.text
+    assert "A receiver of a call record failed" in caplog.text
 
 
 def test_a_thread_that_is_gone_is_replaced(log: CallLog) -> None:

@@ -254,10 +254,10 @@ def test_an_address_has_only_so_many_tasks(settings: Any) -> None:
     settings.MCP_DJANGO = {"TASKS_PER_PRINCIPAL": 1, "ANONYMOUS_FACTOR": 2}
     mine = create(HERE)
     assert HERE not in mine.network
-    with pytest.raises(TooManyTasks, match="You have 1 tasks"):
+    with pytest.raises(TooManyTasks, match="You have 1 open tasks"):
         create(HERE)
     create(THERE)
-    with pytest.raises(TooManyTasks, match="without credentials have 2 tasks"):
+    with pytest.raises(TooManyTasks, match="without credentials have 2 open tasks"):
         create(ELSEWHERE)
     task_rows.cancel(mine)
     create(HERE)
@@ -268,7 +268,7 @@ def test_long_arguments_of_tasks_have_a_limit_in_all(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(task_rows, "MAX_LONG", 50)
     for _ in range(2):
         task_rows.cancel(create(HERE, b'{"a": "0123456789"}'))
-    with pytest.raises(TooManyTasks, match="wait until one is gone, or send less"):
+    with pytest.raises(TooManyTasks, match="wait until a task expires, or send less"):
         create(HERE, b'{"a": "0123456789"}')
     create(HERE)
     create(THERE, b'{"a": "0123456789"}')

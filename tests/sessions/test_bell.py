@@ -74,7 +74,7 @@ async def test_a_layer_that_fails_is_joined_again(
     layer = Layer(ConnectionError("gone"), rung(1))
     assert await first_ring(layer, monkeypatch) == [TOOLS]
     assert layer.done == ["channel", "join", "channel", "join", "leave"]
-    assert caplog.messages == ["The channel layer cannot be heard."]
+    assert caplog.messages == ["The channel layer could not receive."]
 
 
 async def test_nobody_hears_his_own_ring_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ async def test_a_hub_that_stumbles_begins_again(
         await looks.wait()
     leave()
     assert await nobody_else_works()
-    assert "The hub stumbled; it begins again." in caplog.messages
+    assert "The pub/sub hub failed; it is restarted." in caplog.messages
 
 
 # Numbered changes ----------------------------------------------------------------------------

@@ -493,7 +493,7 @@ def test_a_yes_is_not_spent_on_a_task_that_cannot_be_made(worker: Worker, settin
     call(server, "work", token=plaintext)
     approval_rows.decide(Approval.objects.get(), is_granted=True, by="ada", reason="")
     refused = send(server, "tools/call", {"name": "work", "arguments": {}}, token=plaintext)
-    assert "not over" in refused["error"]["message"]
+    assert "open tasks" in refused["error"]["message"]
     assert Approval.objects.get().state == "granted"
     worker.run()
     assert call(server, "work", token=plaintext)["resultType"] == "task"

@@ -218,7 +218,7 @@ def test_a_result_may_have_a_nul_in_it() -> None:
 def test_a_caller_has_so_many_tasks_and_no_more(settings: Any) -> None:
     settings.MCP_DJANGO = {"TASKS_PER_PRINCIPAL": 2}
     first, _ = create(), create()
-    with pytest.raises(TooManyTasks, match="2 tasks"):
+    with pytest.raises(TooManyTasks, match="2 open tasks"):
         create()
     task_rows.cancel(first)
     create()
