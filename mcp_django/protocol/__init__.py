@@ -1,5 +1,5 @@
-"""The pure core: what goes over the wire, revision by revision.
+"""The protocol core: message formats and rules of each revision, without I/O.
 
-Nothing in here knows Django, does input or output, reads a clock or draws a random number;
-what needs those gets them as arguments. Import from the modules, not from the package.
+Nothing here imports Django, does I/O, reads the clock or generates random numbers; code that needs
+such values takes them as arguments. Import from the modules, not from the package.
 """

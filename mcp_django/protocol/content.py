@@ -1,8 +1,9 @@
-"""What tools, resources and prompts return: content blocks, messages, contents, results.
+"""Return values of tools, resources and prompts: content blocks, messages, contents and results.
 
-Each value, annotations and icons included, writes itself in the richest wire shape, that of
-2026-07-28; ``shapes`` cuts it down for older revisions. A wrong value raises where it is made, not
-when it is sent. MCP 2026-07-28, "Tools", "Resources", "Prompts", "Icons".
+Each value, including annotations and icons, serializes itself to the most complete wire format,
+that of 2026-07-28; ``shapes`` reduces it for older revisions. Invalid values raise an exception
+when they are created, not when they are sent. MCP 2026-07-28, "Tools", "Resources", "Prompts",
+"Icons".
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ _SIZE = re.compile(r"any|[1-9][0-9]*x[1-9][0-9]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotations:
-    """Hints about whom some content is for and how much it matters."""
+    """Hints about the audience and the importance of some content."""
 
     audience: tuple[Role, ...] = ()
     priority: float | None = None
-    """From 0, optional, to 1, required."""
+    """From 0 (optional) to 1 (required)."""
     last_modified: str | datetime | None = None
-    """A date and time, as text in ISO 8601."""
+    """A `datetime`, or text in ISO 8601."""
 
     def __post_init__(self) -> None:
         _check_tuple("audience", self.audience)
         for role in self.audience:
             _check_role(role)
         if self.priority is not None and not 0 <= self.priority <= 1:
-            raise ValueError(f"priority is from 0 to 1, not {self.priority}")
+            raise ValueError(f"priority must be between 0 and 1, not {self.priority}")
         if isinstance(self.last_modified, str):
             _check_iso_8601(self.last_modified)
 
@@ -61,43 +62,45 @@ class Annotations:
 
 def _check_role(role: str) -> None:
     if role not in ("user", "assistant"):
-        raise ValueError(f"A role is 'user' or 'assistant', not {clip(repr(role))}")
+        raise ValueError(f"A role must be 'user' or 'assistant', not {clip(repr(role))}")
 
 
 def _check_iso_8601(text: str) -> None:
     try:
         datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"last_modified is ISO 8601, not {clip(repr(text))}") from None
+        raise ValueError(f"last_modified must be in ISO 8601, not {clip(repr(text))}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Icon:
-    """An image for a component; hosts show only `https:` and `data:` sources.
+    """An icon of a component; hosts show only `https:` and `data:` sources.
 
-    A `src` that begins with a slash is a path on this site, to be made absolute before it leaves.
+    A `src` that starts with a slash is a path on this site; it is made absolute before it is sent.
     """
 
     src: str
     _: KW_ONLY
     mime_type: str | None = None
     sizes: tuple[str, ...] = ()
-    """Such as `48x48`, or `any` for a scalable one."""
+    """Sizes such as `48x48`, or `any` for a scalable icon."""
     theme: Literal["light", "dark"] | None = None
 
     def __post_init__(self) -> None:
-        # Two slashes would name another host.
+        # A URL that starts with two slashes refers to another host.
         is_path = self.src.startswith("/") and not self.src.startswith("//")
         if not is_path and not self.src.lower().startswith(("https:", "data:")):
             raise ValueError(
-                "An icon's src is an https: or data: URI or a path on this site, "
+                "An icon's src must be an https: or data: URI or a path on this site, "
                 f"not {clip(repr(self.src))}"
             )
         _check_tuple("sizes", self.sizes)
         if not all(map(_SIZE.fullmatch, self.sizes)):
-            raise ValueError(f"sizes are like ('48x48', 'any'), not {clip(repr(self.sizes))}")
+            raise ValueError(
+                f"sizes must be values such as ('48x48', 'any'), not {clip(repr(self.sizes))}"
+            )
         if self.theme not in (None, "light", "dark"):
-            raise ValueError(f"theme is 'light' or 'dark', not {clip(repr(self.theme))}")
+            raise ValueError(f"theme must be 'light' or 'dark', not {clip(repr(self.theme))}")
 
     def to_wire(self) -> dict[str, Any]:
         """Return the members that are set."""
@@ -112,16 +115,16 @@ class Icon:
 
 
 def _check_tuple(name: str, values: Sequence[str]) -> None:
-    # A string is a sequence of its characters, and the mistake easily made.
+    # A string is also a sequence of strings, so a missing comma would go unnoticed.
     if isinstance(values, str):
-        raise ValueError(f"{name} is a tuple of strings, not the string {clip(repr(values))}")
+        raise ValueError(f"{name} must be a tuple of strings, not the string {clip(repr(values))}")
 
 
 # Content ------------------------------------------------------------------------------------------
 
 
 class Unset(Enum):
-    """The type of `UNSET`, which tells "no value" from `None`."""
+    """The type of `UNSET`, which distinguishes "no value" from `None`."""
 
     UNSET = "unset"
 
@@ -131,7 +134,7 @@ UNSET: Final = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text for the model."""
+    """A text content block."""
 
     text: str
     _: KW_ONLY
@@ -148,7 +151,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture for the model."""
+    """An image content block."""
 
     data: bytes
     _: KW_ONLY
@@ -168,7 +171,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """Sound for the model."""
+    """An audio content block."""
 
     data: bytes
     _: KW_ONLY
@@ -188,7 +191,7 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedResource:
-    """The contents of a resource, within a result or a message: either `text` or `data`."""
+    """The contents of a resource in a result or a message: either `text` or `data`."""
 
     uri: str
     _: KW_ONLY
@@ -201,7 +204,7 @@ class EmbeddedResource:
     def __post_init__(self) -> None:
         check_uri(self.uri)
         if (self.text is None) == (self.data is None):
-            raise ValueError("An embedded resource has either text or data")
+            raise ValueError("An embedded resource must have either text or data")
         if self.data is not None:
             _check_bytes(self.data)
         _check_meta(self.meta)
@@ -215,7 +218,7 @@ class EmbeddedResource:
 
 @dataclass(frozen=True, slots=True)
 class ResourceLink:
-    """A resource that the client may read if it wants to."""
+    """A link to a resource that the client may read."""
 
     uri: str
     name: str
@@ -253,7 +256,7 @@ Block: TypeAlias = Text | Image | Audio | EmbeddedResource | ResourceLink
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt; a string is text."""
+    """One message of a prompt; a string becomes a text block."""
 
     content: str | Block
     _: KW_ONLY
@@ -269,12 +272,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ResourceContents:
-    """One entry of what reading a resource gives; a string is text, bytes are a blob."""
+    """One entry of the result of reading a resource; a string is text, bytes are a blob."""
 
     content: str | bytes
     _: KW_ONLY
     uri: str | None = None
-    """Where it differs from the URI that was read."""
+    """The URI of the entry, if it is not the URI that was read."""
     mime_type: str | None = None
     meta: Mapping[str, Any] | None = None
 
@@ -286,7 +289,7 @@ class ResourceContents:
         _check_meta(self.meta)
 
     def to_wire(self, default_uri: str, default_mime: str | None = None) -> dict[str, Any]:
-        """Return the entry; the defaults are those of the resource."""
+        """Return the entry; the defaults are the URI and MIME type of the resource."""
         mime_type = default_mime if self.mime_type is None else self.mime_type
         uri = default_uri if self.uri is None else self.uri
         return _extend({"uri": uri, **_contents(self.content, mime_type)}, None, self.meta)
@@ -294,11 +297,11 @@ class ResourceContents:
 
 @dataclass(frozen=True, slots=True, init=False)
 class ToolResult:
-    """The whole result of a tool, for those who need to say all of it."""
+    """A complete tool result: content blocks, structured content, error flag and `_meta`."""
 
     content: tuple[str | Block, ...]
     structured: Any
-    """Any JSON value, `None` among them; `UNSET` leaves the member out."""
+    """Any JSON value, including `None`; `UNSET` omits the member."""
     is_error: bool
     meta: Mapping[str, Any] | None
 
@@ -316,7 +319,7 @@ class ToolResult:
         object.__setattr__(self, "meta", meta)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the result; `content` is there even if there is none."""
+        """Return the result; `content` is always present, even if it is empty."""
         wire: dict[str, Any] = {"content": [_block(item).to_wire() for item in self.content]}
         if self.structured is not UNSET:
             wire["structuredContent"] = self.structured
@@ -341,7 +344,7 @@ def _base64(data: bytes) -> str:
 def _extend(
     wire: dict[str, Any], annotations: Annotations | None, meta: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Add what is optional everywhere."""
+    """Add the optional members `annotations` and `_meta`."""
     if annotations is not None and (members := annotations.to_wire()):
         wire["annotations"] = members
     if meta:
@@ -351,7 +354,7 @@ def _extend(
 
 def _check_bytes(data: object) -> None:
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise TypeError(f"Binary content is bytes, not {type(data).__name__}")
+        raise TypeError(f"Binary content must be bytes, not {type(data).__name__}")
 
 
 def _check_meta(meta: Mapping[str, Any] | None) -> None:

@@ -1,7 +1,7 @@
-"""Cursors of list methods: where the last page ended, signed, and good for one list only.
+"""Signed pagination cursors of list methods; each cursor is valid for one list only.
 
-A cursor holds the key of the last item, not its position, so items may come and go between two
-pages and none is skipped or repeated. MCP 2026-07-28, "Pagination".
+A cursor contains the key of the last item, not its position. If items are added or removed between
+two pages, no other item is skipped or repeated. MCP 2026-07-28, "Pagination".
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ MAX_CURSOR_LENGTH = 4096
 
 
 class Signer(Protocol):
-    """Makes text tamper-proof; the keys and their rotation are its own affair."""
+    """Signs text and verifies signatures; the implementation manages keys and their rotation."""
 
     def sign(self, value: str) -> str:
-        """Return the text together with its signature."""
+        """Return the text with its signature."""
         ...
 
     def unsign(self, value: str) -> str:
         """Return the text that was signed.
 
         Raises:
-            ValueError: the signature does not fit.
+            ValueError: the signature is not valid.
         """
         ...
 
 
 def encode_cursor(key: list[Any], *, scope: str, signer: Signer) -> str:
-    """Return a cursor behind the item with `key`.
+    """Return a cursor for the page after the item with `key`.
 
-    `scope` names the list and whose view of it is meant; a cursor is refused in any other.
+    `scope` identifies the list and the caller who sees it; any other scope rejects the cursor.
     """
     payload = msgspec.json.encode([_digest(scope), key])
     return signer.sign(base64.urlsafe_b64encode(payload).decode())
 
 
 def decode_cursor(cursor: str, *, scope: str, signer: Signer) -> list[Any]:
-    """Return the key of the item that the last page ended with.
+    """Return the key of the last item of the previous page.
 
     Raises:
-        InvalidParams: the cursor was altered, is of another list, or never was one.
+        InvalidParams: the cursor is malformed, was altered, or belongs to another list.
     """
     if len(cursor) > MAX_CURSOR_LENGTH:
         raise _invalid()
@@ -73,12 +73,12 @@ def paginate(
     key: Callable[[T], str],
     signer: Signer,
 ) -> tuple[list[T], str | None]:
-    """Return the page behind `cursor`, in the order of `key`, and the cursor of the next.
+    """Return the page after `cursor`, ordered by `key`, and the cursor of the next page.
 
-    Keys are unique. The next cursor is `None` on the last page.
+    Keys must be unique. The next cursor is `None` on the last page.
 
     Raises:
-        InvalidParams: the cursor is not one of this list.
+        InvalidParams: the cursor is not valid for this list.
     """
     ordered = sorted(items, key=key)
     start = 0
@@ -94,9 +94,9 @@ def paginate(
 
 
 def _digest(scope: str) -> str:
-    # The scope may name the caller, which is nobody's business who gets to see the cursor.
+    # The scope may identify the caller, so the cursor contains only a digest of it.
     return hashlib.sha256(scope.encode()).hexdigest()[:16]
 
 
 def _invalid() -> InvalidParams:
-    return InvalidParams("The cursor is not valid here; begin again without one")
+    return InvalidParams("The cursor is not valid here; start again without one")

@@ -1,11 +1,13 @@
-"""Which era a message belongs to (stateless or handshake), decided from the message itself.
+"""Classification of a message as stateless or handshake, from the message alone.
 
-Stateless revisions put an envelope into each request: members of ``params._meta`` that name the
-revision and the client. A message without one is left to the handshake, whose revision a session
-knows. The body decides and the headers have to agree, since a proxy may have stripped them. MCP
-2026-07-28, "Versioning" and "Transports"; nothing here depends on an earlier message.
+A request of a stateless revision has an envelope: members of ``params._meta`` that name the
+revision and the client. A message without an envelope belongs to a handshake revision, which its
+session stores. The body is authoritative and the headers must agree with it, since a proxy may
+have removed them. MCP 2026-07-28, "Versioning" and "Transports"; the classification never depends
+on an earlier message.
 
-The rules for ``_meta`` are here too: reserved keys, what authors may add, and trace context.
+This module also defines the rules for ``_meta``: reserved keys, the keys that authors may add, and
+trace context.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from mcp_django.protocol.revisions import REVISIONS, Revision, advertised, sever
 
 # Keys of ``_meta`` --------------------------------------------------------------------------------
 
-# Their grammar and reservations: MCP 2025-06-18 to 2026-07-28, "General fields".
+# For their grammar and the reserved keys, see MCP 2025-06-18 to 2026-07-28, "General fields".
 
 PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
@@ -58,10 +60,10 @@ _RESERVED_NAMES = frozenset({PROGRESS_TOKEN, *TRACE_KEYS})
 
 
 def check_author_meta(meta: Mapping[str, Any]) -> None:
-    """Refuse keys that the protocol keeps for itself or cannot carry.
+    """Reject keys that the protocol reserves or whose syntax is not valid.
 
     Raises:
-        ValueError: naming the key and the rule it breaks.
+        ValueError: a key breaks a rule; the message names both.
     """
     for key in meta:
         problem = _problem(key)
@@ -72,35 +74,35 @@ def check_author_meta(meta: Mapping[str, Any]) -> None:
 def _problem(key: str) -> str | None:
     prefix, slash, name = key.rpartition("/")
     if not _NAME.fullmatch(name):
-        return "a name begins and ends with a letter or digit, with only those and - _ . between"
+        return "the name must start and end with a letter or digit, with only those and -_. between"
     if not slash:
         return "the name is reserved by the protocol" if name in _RESERVED_NAMES else None
     labels = prefix.split(".")
     if not all(_LABEL.fullmatch(label) for label in labels):
         return (
-            "a prefix is made of labels separated by dots, each beginning with a letter and "
+            "the prefix must be labels separated by dots, each starting with a letter and "
             "ending with a letter or digit, with only those and hyphens between"
         )
     if _is_reserved([label.lower() for label in labels]):
-        return "the prefix is reserved by the protocol; use a domain of your own"
+        return "the prefix is reserved by the protocol; use a domain that you own"
     return None
 
 
 def _is_reserved(labels: list[str]) -> bool:
-    # The second label decides from 2025-11-25 on, any label but the last at 2025-06-18. An
-    # author's key goes out at every revision, so it has to be free at each of them.
+    # From 2025-11-25 on the second label makes a prefix reserved, at 2025-06-18 any label but the
+    # last. An author's key is sent at every revision, so every revision must allow it.
     return bool(_RESERVED_LABELS.intersection([*labels[:-1], *labels[1:2]]))
 
 
 # Trace context ------------------------------------------------------------------------------------
 
-# W3C Trace Context (level 1, section 3) and W3C Baggage (section 3.3). The values are checked, not
-# used: tracing is not part of this layer.
+# W3C Trace Context (level 1, section 3) and W3C Baggage (section 3.3). The values are only
+# validated here; tracing is not part of this layer.
 
 MAX_STATE_MEMBERS = 32
 MAX_BAGGAGE_MEMBERS = 64
 MAX_TRACE_LENGTH = 8192
-# Longer ones OpenTelemetry drops as well, with a line in the log for each.
+# OpenTelemetry also drops longer values, but logs each of them.
 MAX_PARENT_LENGTH = 512
 MAX_BAGGAGE_MEMBER_LENGTH = 4096
 
@@ -114,7 +116,7 @@ _BAGGAGE_PROPERTY = re.compile(rf"{TOKEN.pattern}(?:[ \t]*=[ \t]*{_BAGGAGE_VALUE
 
 
 def read_trace(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return the trace values of `meta` that are valid; the others count as absent."""
+    """Return the valid trace context values of `meta`; invalid values are treated as absent."""
     if TRACE_KEYS.isdisjoint(meta):
         return {}
     texts = {
@@ -125,7 +127,7 @@ def read_trace(meta: Mapping[str, Any]) -> dict[str, str]:
     trace: dict[str, str] = {}
     if "traceparent" in texts and _is_traceparent(texts["traceparent"]):
         trace["traceparent"] = texts["traceparent"]
-        # Without a parent the state has nothing to belong to.
+        # `tracestate` is meaningless without a valid `traceparent`.
         if "tracestate" in texts and _is_tracestate(texts["tracestate"]):
             trace["tracestate"] = texts["tracestate"]
     if "baggage" in texts and _is_baggage(texts["baggage"]):
@@ -140,7 +142,7 @@ def _is_traceparent(value: str) -> bool:
     version, trace_id, parent_id, rest = match.groups()
     if version == "ff" or not trace_id.strip("0") or not parent_id.strip("0"):
         return False
-    # Only a version newer than ours may have more fields.
+    # Only versions later than 00 may have additional fields.
     return rest is None or version != "00"
 
 
@@ -171,7 +173,7 @@ def _is_baggage_member(member: str) -> bool:
 
 # Envelope -----------------------------------------------------------------------------------------
 
-# What a client says of itself is kept with its session, and anybody can be a client.
+# Limits of what is stored with a session, because any client can send client info and capabilities.
 MAX_CLIENT_BYTES = 2048
 MAX_CAPABILITIES_BYTES = 4096
 
@@ -179,33 +181,33 @@ _ENVELOPE_KEYS = frozenset({PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO})
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request says about itself and its client."""
+    """The metadata of a stateless request: its revision, its client and its options."""
 
     revision: Revision
     client_capabilities: Mapping[str, Any]
     client_info: Mapping[str, Any] | None = None
-    """Self-reported: for display, never for decisions."""
+    """Self-reported by the client: for display only, never for authorization or behavior."""
     log_level: str | None = None
-    """Send log messages of this level and above; `None` asks for silence."""
+    """Send log messages of this level and above; `None` sends none."""
     progress_token: str | int | None = None
     trace: Mapping[str, str] = {}
 
 
 class Stateless(msgspec.Struct, frozen=True):
-    """Serve the request by its envelope."""
+    """Serve the request according to its envelope."""
 
     envelope: Envelope
 
 
 class Handshake(msgspec.Struct, frozen=True):
-    """Serve the message by its session, or the lack of one."""
+    """Serve the message in its session, or without a session."""
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Accept the message and do nothing.
+    """Accept the message and ignore it.
 
-    A cancellation over stdio is the exception that the transport takes out before: there it means
-    something at every revision.
+    The stdio transport handles cancellations before classification, because over stdio they are
+    valid at every revision.
     """
 
 
@@ -213,7 +215,7 @@ Route: TypeAlias = Stateless | Handshake | Drop
 
 
 class _Params(msgspec.Struct):
-    """The part of any request's parameters that is needed before its method is known."""
+    """The parameters that classification reads, before the type of `params` is known."""
 
     meta: Any = msgspec.field(default=None, name="_meta")
     name: Any = None
@@ -228,13 +230,13 @@ def classify(
     *,
     enabled: Sequence[str],
 ) -> Route:
-    """Return where a message is to be served.
+    """Return how to serve a message: by its envelope, in its session, or not at all.
 
-    `headers` is `None` on transports that have none, and the rules about headers are skipped.
-    `enabled` are the versions that the server speaks.
+    `headers` is `None` on transports without headers; the header checks are then skipped.
+    `enabled` are the versions that the server supports.
 
     Raises:
-        MCPError: the message cannot be served; write it for `revision_of(message)`.
+        MCPError: the message cannot be served; write the error for `revision_of(message)`.
     """
     if isinstance(message, Request):
         params = read_params(message.params, _Params)
@@ -250,10 +252,10 @@ def classify(
 
 
 def check_version(headers: Headers, *, enabled: Sequence[str]) -> None:
-    """Refuse a request without a message, a GET or DELETE, whose version header names no revision.
+    """Check the version header of a request without a message (GET or DELETE).
 
     Raises:
-        UnsupportedProtocolVersion: it names none that the server speaks (HTTP-19).
+        UnsupportedProtocolVersion: the header names a version that the server does not support.
     """
     _check_header(_version_header(headers), enabled)
 
@@ -261,9 +263,9 @@ def check_version(headers: Headers, *, enabled: Sequence[str]) -> None:
 def revision_of(
     message: Request | Notification | Response | Batch, session: Revision | None = None
 ) -> Revision | None:
-    """Return the revision to write an error about a message in: its envelope's, else its session's.
+    """Return the revision for an error about a message: its envelope's, else its session's.
 
-    `None` stands for one that is not known.
+    `None` means that the revision is not known.
     """
     fields = _peek(message) if isinstance(message, Request | Notification) else {}
     if not _has_envelope(fields):
@@ -274,7 +276,7 @@ def revision_of(
 
 
 def read_handshake_meta(params: bytes) -> tuple[str | int | None, dict[str, str]]:
-    """Return the progress token and the trace context of a request without envelope.
+    """Return the progress token and the trace context of a request without an envelope.
 
     Raises:
         InvalidParams: the token is neither a string nor an integer.
@@ -284,7 +286,7 @@ def read_handshake_meta(params: bytes) -> tuple[str | int | None, dict[str, str]
 
 
 def kept_client(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of what a client says of itself: all of it, or its names where that is long."""
+    """Return the client info to store: all of it, or only its names and version if it is large."""
     if len(encode(said)) <= MAX_CLIENT_BYTES:
         return dict(said)
     names = {name: said[name] for name in ("name", "title", "version") if name in said}
@@ -292,10 +294,10 @@ def kept_client(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kept_capabilities(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of what a client can do; where that is long, what is not standard is left out.
+    """Return the client capabilities to store, without `experimental` if they are large.
 
     Raises:
-        InvalidParams: the rest is longer than is kept.
+        InvalidParams: the remaining capabilities exceed the limit.
     """
     if len(encode(said)) <= MAX_CAPABILITIES_BYTES:
         return dict(said)
@@ -303,8 +305,8 @@ def kept_capabilities(said: Mapping[str, Any]) -> dict[str, Any]:
     size = len(encode(standard))
     if size > MAX_CAPABILITIES_BYTES:
         raise InvalidParams(
-            f"the capabilities have {size} bytes as JSON, and at most {MAX_CAPABILITIES_BYTES} are "
-            "kept; leave out what this server need not know"
+            f"the capabilities have {size} bytes as JSON, but the limit is "
+            f"{MAX_CAPABILITIES_BYTES}; omit those that this server does not need"
         )
     return standard
 
@@ -348,7 +350,7 @@ def _unenveloped(
     if method == "initialize" and _speaks_handshake(enabled):
         return Handshake()
     if method == "initialize":
-        # An old client shows the error and nothing else, so the error names what would work.
+        # Older clients show only the error, so the error lists the supported versions.
         asked = params.protocol_version
         raise _unsupported(asked if isinstance(asked, str) else "", enabled)
     _check_header(header, enabled)
@@ -371,10 +373,10 @@ def _notification(
 def _response(header: str | None, enabled: Sequence[str]) -> Handshake | Drop:
     revision = REVISIONS.get(header or "")
     if revision is not None and revision.is_alias:
-        # The draft still let clients post responses, for which nothing waits.
+        # The draft allowed clients to post responses, but no request waits for one.
         return Drop()
     if _is_modern(header) or not _speaks_handshake(enabled):
-        raise InvalidRequest("A client sends no responses at this revision")
+        raise InvalidRequest("Clients do not send responses at this revision")
     _check_header(header, enabled)
     return Handshake()
 
@@ -386,13 +388,13 @@ def _batch(message: Batch, header: str | None, enabled: Sequence[str]) -> Handsh
     )
     some_batches = any(REVISIONS[version].batches for version in enabled)
     if enveloped or _is_modern(header) or not some_batches:
-        raise InvalidRequest("Send one message at a time; this revision has no batches")
+        raise InvalidRequest("This revision does not support batches; send one message at a time")
     _check_header(header, enabled)
     return Handshake()
 
 
 def _version_header(headers: Headers | None) -> str | None:
-    # Lines are joined as proxies and WSGI servers do; two of them make no known version.
+    # Join repeated lines, as proxies and WSGI servers do; the result is not a known version.
     if headers is None or MCP_PROTOCOL_VERSION not in headers:
         return None
     return ", ".join(headers.getlist(MCP_PROTOCOL_VERSION))
@@ -425,7 +427,7 @@ def _fields(params: _Params) -> Mapping[str, Any]:
 
 
 def _peek(message: Request | Notification) -> Mapping[str, Any]:
-    """Return `_meta` of a message that may turn out to be malformed."""
+    """Return the `_meta` of a message, empty if the message is malformed."""
     try:
         return _fields(read_params(message.params, _Params))
     except InvalidParams:
@@ -437,7 +439,7 @@ def _has_envelope(fields: Mapping[str, Any]) -> bool:
 
 
 def _name(method: str, params: _Params) -> str | None:
-    """Return what `Mcp-Name` has to repeat; a body without it is the handler's to refuse."""
+    """Return the value that `Mcp-Name` must repeat; the handler rejects a body without it."""
     known = REQUESTS.get(method)
     if known is None or known.name_member is None:
         return None

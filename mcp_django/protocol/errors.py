@@ -1,25 +1,25 @@
-"""Errors that travel as JSON-RPC error objects, with their codes and HTTP statuses.
+"""Errors that are sent as JSON-RPC error objects, with their codes and HTTP statuses.
 
     MCPDjangoError
     └── MCPError                        code, message, data
         ├── ParseError                  the bytes are not JSON
         ├── InvalidRequest              JSON, but not a valid JSON-RPC message
-        ├── MethodNotFound              unknown, or not offered here
-        ├── InvalidParams               the method exists, its parameters are wrong
-        │   ├── InvalidEnvelope         the request lacks what every request has to say
-        │   └── ResourceNotFound        nothing under this URI, or nothing the caller may see
+        ├── MethodNotFound              unknown method, or not available on this server
+        ├── InvalidParams               the method exists, but its parameters are wrong
+        │   ├── InvalidEnvelope         the request lacks required members of its envelope
+        │   └── ResourceNotFound        no resource at this URI, or the caller may not see it
         ├── HeaderMismatch              a routing header and the body disagree
-        ├── MissingCapability           the client lacks a capability that the work needs
-        ├── URLElicitationRequired      the user has to visit a page before the call is repeated
-        ├── UnsupportedProtocolVersion  a revision that is not served here
-        ├── RequestCancelled            the client cancelled it, and is answered all the same
+        ├── MissingCapability           the client lacks a capability that the request needs
+        ├── URLElicitationRequired      the user must visit a page before the call is repeated
+        ├── UnsupportedProtocolVersion  the server does not support the requested revision
+        ├── RequestCancelled            the client cancelled the request, but still gets a response
         ├── RateLimited                 too many calls
         ├── Busy                        no capacity left
         └── InternalError               a server error; the client gets no details
 
-Failures that a model should read and repair are tool results, not errors, and live elsewhere.
-Codes: JSON-RPC 2.0 section 5.1; MCP 2026-07-28, "Error codes". What a client has to declare, and
-the error data that names a missing capability, are here as well.
+Failures that a model should read and correct are tool results, not errors; they are not defined
+here. Codes: JSON-RPC 2.0 section 5.1; MCP 2026-07-28, "Error codes". This module also checks the
+capabilities that clients declare and builds the error data for a missing one.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ HEADER_MISMATCH = -32020
 MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
 
-# Our own codes stay out of -32768..-32000, which JSON-RPC and MCP keep for themselves.
-# What HTTP says by its status alone, for transports that have none.
+# The codes of this package are outside -32768..-32000, which JSON-RPC and MCP reserve.
+# Codes for what HTTP expresses by its status alone, for transports without a status.
 UNAUTHORIZED = -31401
 FORBIDDEN = -31403
 RATE_LIMITED = -31429
 BUSY = -31503
-# That of the Language Server Protocol, which the official Python SDK sends, too.
+# The code of the Language Server Protocol, which the official Python SDK also uses.
 REQUEST_CANCELLED = -32800
 
-# What is decided before a method of a handshake revision runs keeps its status. The rest rides
-# on 200: those clients take a 404 for a dead session and begin again, in a loop.
+# At handshake revisions, errors raised before the method runs keep their HTTP status. Others are
+# sent with 200, because those clients take a 404 for an expired session and reconnect in a loop.
 _STATUS_AT_EVERY_REVISION = frozenset(
     {PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION, RATE_LIMITED, BUSY}
 )
 
 
 def clip(text: object, *, limit: int = 80) -> str:
-    """Return `text` short enough for an error message: what a client sent may be megabytes."""
+    """Return `text` shortened for an error message, since client input may be megabytes long."""
     shown = str(text)
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
@@ -70,11 +70,11 @@ class MCPDjangoError(Exception):
 
 
 class MCPError(MCPDjangoError):
-    """An answer in the form of a JSON-RPC error object."""
+    """An error that the client receives as a JSON-RPC error object."""
 
     code: ClassVar[int] = INTERNAL_ERROR
     http_status: ClassVar[int] = 200
-    """The status at 2026-07-28; `http_status()` knows the earlier revisions."""
+    """The HTTP status at 2026-07-28; `http_status()` returns that of any revision."""
 
     def __init__(self, message: str, *, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -83,42 +83,42 @@ class MCPError(MCPDjangoError):
 
 
 class ParseError(MCPError):
-    """The bytes are not JSON in UTF-8."""
+    """The message is not JSON encoded in UTF-8."""
 
     code = PARSE_ERROR
     http_status = 400
 
 
 class InvalidRequest(MCPError):
-    """JSON, but not a message that may be sent here."""
+    """The message is JSON, but not a JSON-RPC message that is valid here."""
 
     code = INVALID_REQUEST
     http_status = 400
 
 
 class MethodNotFound(MCPError):
-    """The method does not exist in this revision, or its capability is not offered."""
+    """The method does not exist in this revision, or the server lacks its capability."""
 
     code = METHOD_NOT_FOUND
     http_status = 404
 
 
 class InvalidParams(MCPError):
-    """Parameters are missing, malformed, or name something unknown."""
+    """Parameters are missing, malformed, or refer to something unknown."""
 
     code = INVALID_PARAMS
 
 
 class InvalidEnvelope(InvalidParams):
-    """`params._meta` lacks what every stateless request has to carry."""
+    """`params._meta` lacks members that every stateless request must have."""
 
     http_status = 400
 
 
 class ResourceNotFound(InvalidParams):
-    """No such resource, or none that the caller may see; `data` is `{"uri": ...}`.
+    """The resource does not exist or the caller may not see it; `data` is `{"uri": ...}`.
 
-    The code is the one of the handshake revisions; the stateless ones substitute -32602.
+    The code is that of the handshake revisions; the stateless revisions use -32602 instead.
     """
 
     code = RESOURCE_NOT_FOUND
@@ -132,9 +132,9 @@ class HeaderMismatch(MCPError):
 
 
 class MissingCapability(MCPError):
-    """The request cannot be served without something the client did not declare.
+    """The request needs a capability that the client did not declare.
 
-    `data` is `{"requiredCapabilities": {...}}`, in the shape in which clients declare them.
+    `data` is `{"requiredCapabilities": {...}}`, in the format in which clients declare them.
     """
 
     code = MISSING_CAPABILITY
@@ -142,16 +142,17 @@ class MissingCapability(MCPError):
 
 
 class URLElicitationRequired(MCPError):
-    """The user has to visit a page, and this request has no channel to say so on (2025-11-25).
+    """The user must visit a page, but the request has no stream to send an elicitation on.
 
-    `data` is `{"elicitations": [...]}`, each in URL mode; the client calls again afterwards.
+    2025-11-25 only. `data` is `{"elicitations": [...]}`, each in URL mode; the client repeats the
+    call afterwards.
     """
 
     code = URL_ELICITATION_REQUIRED
 
 
 class UnsupportedProtocolVersion(MCPError):
-    """The revision asked for is not spoken here.
+    """The server does not support the requested revision.
 
     `data` is `{"supported": [...], "requested": "..."}`; clients rely on both members.
     """
@@ -161,7 +162,7 @@ class UnsupportedProtocolVersion(MCPError):
 
 
 class RequestCancelled(MCPError):
-    """The client has cancelled the request; one document over HTTP has to say something."""
+    """The client cancelled the request; an HTTP response with one JSON document needs a body."""
 
     code = REQUEST_CANCELLED
 
@@ -172,21 +173,21 @@ class RequestCancelled(MCPError):
 
 
 class RateLimited(MCPError):
-    """Too many calls; `data.retryAfter` may say for how many seconds to wait."""
+    """Too many calls; `data.retryAfter` may give the number of seconds to wait."""
 
     code = RATE_LIMITED
     http_status = 429
 
 
 class Busy(MCPError):
-    """There is no capacity for the request at the moment."""
+    """The server has no capacity for the request at the moment."""
 
     code = BUSY
     http_status = 503
 
 
 class InternalError(MCPError):
-    """Something failed on our side; the reason is in the log, never in the message."""
+    """A server error; the reason is logged and never part of the message."""
 
     code = INTERNAL_ERROR
 
@@ -200,12 +201,12 @@ def error_object(exc: MCPError, revision: Revision | None) -> dict[str, Any]:
 
 
 def code_in(revision: Revision | None, code: int) -> int:
-    """Return what `revision` writes for a code of ours; `None` stands for one not yet known."""
+    """Return the code that `revision` uses for `code`; `None` is a revision not yet known."""
     return code if revision is None else revision.error_codes.get(code, code)
 
 
 def http_status(exc: MCPError, revision: Revision | None) -> int:
-    """Return the HTTP status that carries `exc`; `None` stands for a revision not yet known."""
+    """Return the HTTP status for `exc`; `None` is a revision not yet known."""
     if revision is None or revision.stateless or exc.code in _STATUS_AT_EVERY_REVISION:
         return exc.http_status
     return 200
@@ -216,28 +217,28 @@ def http_status(exc: MCPError, revision: Revision | None) -> int:
 # MCP 2026-07-28, "Elicitation" and "Sampling", capabilities.
 
 ASKABLE = ("elicitation", "elicitation.url", "roots", "sampling", "sampling.tools")
-"""Everything that a component may need of a client.
+"""The client capabilities that a component may require.
 
-Names are dotted as the declaration is nested: `elicitation.url` is `{"elicitation": {"url": {}}}`.
+A dot stands for one level of nesting: `elicitation.url` is `{"elicitation": {"url": {}}}`.
 """
 
 
 def check_askable(name: str) -> None:
-    """Refuse a name that no client declares.
+    """Reject a name that is not a known client capability.
 
     Raises:
-        ValueError: naming those that exist.
+        ValueError: the name is unknown; the message lists the known names.
     """
     if name not in ASKABLE:
         known = ", ".join(map(repr, ASKABLE))
-        raise ValueError(f"{name!r} is nothing a client can be asked for; use {known}")
+        raise ValueError(f"{name!r} is not a client capability; use one of {known}")
 
 
 def declares(capabilities: Mapping[str, Any], name: str) -> bool:
-    """Return whether a client that declares `capabilities` can be asked for `name`.
+    """Return whether a client that declares `capabilities` supports `name`.
 
-    `elicitation` is the form mode, which an empty declaration means too; a client that declares
-    the URL mode alone has no forms.
+    `elicitation` is form mode, which an empty declaration also includes; a client that declares
+    only URL mode does not support forms.
     """
     kind, _, mode = name.partition(".")
     declared = capabilities.get(kind)
@@ -251,7 +252,7 @@ def declares(capabilities: Mapping[str, Any], name: str) -> bool:
 
 
 def requirement(names: Iterable[str]) -> dict[str, Any]:
-    """Return `names` in the shape in which a client would declare them."""
+    """Return the capabilities `names` in the format in which a client declares them."""
     required: dict[str, Any] = {}
     wanted = frozenset(names)
     for name in sorted(wanted):
@@ -260,7 +261,7 @@ def requirement(names: Iterable[str]) -> dict[str, Any]:
         if mode:
             within[mode] = {}
     if {"elicitation", "elicitation.url"} <= wanted:
-        # Beside another mode forms have to be named.
+        # If another mode is declared, form mode must be declared explicitly.
         required["elicitation"]["form"] = {}
     return required
 
@@ -275,11 +276,11 @@ UI = "io.modelcontextprotocol/ui"
 
 
 def declares_extension(capabilities: Mapping[str, Any], name: str) -> bool:
-    """Return whether a client with these capabilities has the extension."""
+    """Return whether a client that declares `capabilities` supports the extension."""
     extensions = capabilities.get("extensions")
     return isinstance(extensions, Mapping) and isinstance(extensions.get(name), Mapping)
 
 
 def required_extension(name: str) -> dict[str, Any]:
-    """Return the extension in the shape in which a client would declare it."""
+    """Return the extension in the format in which a client declares it."""
     return {"extensions": {name: {}}}

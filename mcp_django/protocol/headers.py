@@ -1,11 +1,11 @@
-"""HTTP headers that repeat parts of the body, and the rules that keep the two equal.
+"""HTTP headers that repeat parts of the body, and the checks that both agree.
 
 An intermediary may route, limit or log by the headers without parsing the body, so a difference
-between them is an attack or a bug, and is refused. The headers never authorize anything. MCP
-2026-07-28, "Transports: Streamable HTTP"; field syntax: RFC 9110 section 5.
+between them is an attack or a bug, and the request is rejected. The headers never authorize
+anything. MCP 2026-07-28, "Transports: Streamable HTTP"; field syntax: RFC 9110 section 5.
 
-A tool's schema says which of its arguments are repeated, so the keywords of JSON Schema that hold
-further schemas are listed here, too.
+A tool's schema declares which of its arguments are repeated, so this module also lists the JSON
+Schema keywords that contain subschemas.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ SESSION_ID = "mcp-session-id"
 LAST_EVENT_ID = "last-event-id"
 
 ANNOTATION = "x-mcp-header"
-"""The schema keyword by which a property asks to be repeated in a header."""
+"""The schema keyword that names the header in which a property is repeated."""
 
 MAX_SAFE_INTEGER = 2**53 - 1
-"""Beyond it, peers that hold numbers as doubles cannot tell neighbors apart."""
+"""Above it, peers that store numbers as doubles cannot distinguish neighboring integers."""
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A name as RFC 9110, section 5.6.2, allows it."""
+"""A token as defined by RFC 9110, section 5.6.2."""
 
 _WHITESPACE = " \t"
 _SENTINEL_PREFIX = "=?base64?"
@@ -43,25 +43,26 @@ _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,15}))(?:\.0{1,16})?")
 
 
 class Headers:
-    """The headers of one request, as they came: every line kept, names in lower case.
+    """The headers of one request: every line is kept, names are in lower case.
 
-    A name with an underscore stays one of its own. Frameworks that fold it into the dashed name
-    let a second, unchecked line stand in for the checked one.
+    A name with an underscore is a separate header. In frameworks that convert underscores to
+    hyphens, a second, unchecked line can replace the checked one.
     """
 
     __slots__ = ("_lines",)
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        # Most headers are never looked at, so they are decoded when they are.
+        # Most headers are never read, so values are decoded on access.
         self._lines: dict[bytes, list[bytes]] = {}
         for name, value in pairs:
             self._lines.setdefault(name.lower(), []).append(value)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, Any]) -> Headers:
-        """Read a WSGI environment (PEP 3333).
+        """Return the headers of a WSGI environment (PEP 3333).
 
-        There a repeated line has been joined by a comma, and servers drop names with underscores.
+        WSGI servers have already joined repeated lines by commas and dropped names with
+        underscores.
         """
         return cls(
             (
@@ -72,7 +73,7 @@ class Headers:
         )
 
     def get(self, name: str) -> str | None:
-        """Return the first value of a header, without surrounding blanks."""
+        """Return the first value of a header without surrounding whitespace, or `None`."""
         lines = self.getlist(name)
         return lines[0] if lines else None
 
@@ -82,7 +83,7 @@ class Headers:
         return [line.decode("latin-1").strip(_WHITESPACE) for line in lines] if lines else []
 
     def without(self, *names: str) -> Headers:
-        """The headers with some left out."""
+        """Return the headers without those named."""
         dropped = {_key(name) for name in names} & self._lines.keys()
         if not dropped:
             return self
@@ -96,7 +97,7 @@ class Headers:
 
 @lru_cache(maxsize=256)
 def _key(name: str) -> bytes:
-    # The same dozen names are asked for on every request.
+    # Every request looks up the same dozen names.
     return name.lower().encode()
 
 
@@ -109,7 +110,7 @@ def _environ_lines(environ: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def encode_value(text: str) -> str:
-    """Return `text` as a header value, in Base64 where a header could not carry it as it is."""
+    """Return `text` as a header value, in Base64 if a header cannot contain it unchanged."""
     is_literal = _is_visible(text) and text == text.strip(_WHITESPACE) and not _has_sentinel(text)
     if is_literal:
         return text
@@ -117,10 +118,10 @@ def encode_value(text: str) -> str:
 
 
 def decode_value(text: str) -> str:
-    """Return what a header value stands for.
+    """Return the text that a header value encodes.
 
     Raises:
-        HeaderMismatch: characters that no client may send, or broken Base64.
+        HeaderMismatch: the value contains characters that are not allowed, or invalid Base64.
     """
     _check_visible(text)
     if not _has_sentinel(text):
@@ -129,7 +130,7 @@ def decode_value(text: str) -> str:
     try:
         return binascii.a2b_base64(encoded, strict_mode=True).decode()
     except (binascii.Error, UnicodeDecodeError) as exc:
-        raise HeaderMismatch("A header holds a value that is not Base64 of UTF-8") from exc
+        raise HeaderMismatch("A header value is not UTF-8 encoded in Base64") from exc
 
 
 def _is_visible(text: str) -> bool:
@@ -138,7 +139,7 @@ def _is_visible(text: str) -> bool:
 
 def _check_visible(text: str) -> None:
     if not _is_visible(text):
-        raise HeaderMismatch("A header holds characters outside printable ASCII")
+        raise HeaderMismatch("A header value contains characters outside printable ASCII")
 
 
 def _has_sentinel(text: str) -> bool:
@@ -151,15 +152,15 @@ def _has_sentinel(text: str) -> bool:
 
 
 def check_routing(headers: Headers, *, version: str, method: str, name: str | None) -> None:
-    """Compare the standard headers with what the body says; `name` is `None` if it names nothing.
+    """Compare the standard headers with the body; `name` is `None` if the body has no name.
 
     Raises:
-        HeaderMismatch: one is missing, repeated, malformed or different.
+        HeaderMismatch: a header is missing, repeated, malformed or different.
     """
     _check_equal(headers, "MCP-Protocol-Version", version)
     _check_equal(headers, "Mcp-Method", method)
     if name is not None and (given := decode_value(_only_line(headers, "Mcp-Name"))) != name:
-        raise HeaderMismatch(f"Mcp-Name says {clip(given)!r} and the body {clip(name)!r}")
+        raise HeaderMismatch(f"Mcp-Name is {clip(given)!r}, but the body says {clip(name)!r}")
 
 
 def _check_equal(headers: Headers, header: str, expected: str) -> None:
@@ -184,16 +185,16 @@ class HeaderParameter:
 
     header: str
     path: tuple[str, ...]
-    """Property names from the root of the arguments."""
+    """The property names that lead from the root of the arguments to this one."""
     type: Literal["string", "integer", "boolean"]
 
 
 def header_parameters(input_schema: Schema) -> tuple[HeaderParameter, ...]:
-    """Return the arguments that a tool's schema wants repeated in headers.
+    """Return the arguments that an input schema marks for repetition in headers.
 
     Raises:
-        ValueError: naming the property and the rule it breaks. Clients hide a tool with such a
-            schema, so it must not be published.
+        ValueError: a property breaks a rule; the message names both. Clients hide a tool with
+            such a schema, so it must not be published.
     """
     parameters = tuple(_annotated(input_schema, (), is_property=False))
     seen: dict[str, HeaderParameter] = {}
@@ -211,7 +212,9 @@ def _annotated(
 ) -> Iterator[HeaderParameter]:
     if ANNOTATION in schema:
         if not is_property:
-            raise _schema_error(path, "only what `properties` alone lead to has a header")
+            raise _schema_error(
+                path, "only a property reachable through `properties` alone can have it"
+            )
         yield _parameter(schema, path)
     properties = schema.get("properties")
     if isinstance(properties, Mapping):
@@ -226,10 +229,10 @@ def _annotated(
 def _parameter(schema: Schema, path: tuple[str, ...]) -> HeaderParameter:
     header, type_ = schema[ANNOTATION], schema.get("type")
     if not isinstance(header, str) or not TOKEN.fullmatch(header):
-        raise _schema_error(path, f"{clip(repr(header))} is no header name (RFC 9110 token)")
+        raise _schema_error(path, f"{clip(repr(header))} is not a header name (RFC 9110 token)")
     if type_ not in ("string", "integer", "boolean"):
         raise _schema_error(
-            path, f"the type is {clip(repr(type_))}; only string, integer and boolean fit a header"
+            path, f"the type is {clip(repr(type_))}; only string, integer and boolean are allowed"
         )
     return HeaderParameter(header=header, path=path, type=type_)
 
@@ -244,7 +247,7 @@ def check_params(
     """Compare the `Mcp-Param-*` headers with the arguments of a tool call.
 
     Raises:
-        HeaderMismatch: one is missing, superfluous, repeated, malformed or different.
+        HeaderMismatch: a header is missing, unexpected, repeated, malformed or different.
     """
     for parameter in parameters:
         header = f"Mcp-Param-{parameter.header}"
@@ -271,7 +274,7 @@ def _is_same(text: str, value: Any) -> bool:
     if isinstance(value, bool):
         return text == ("true" if value else "false")
     if isinstance(value, int | float):
-        # Numbers are equal as numbers: 42 and 42.0. An int and a float compare without rounding.
+        # Compare by value: 42 equals 42.0. Python compares an int and a float without rounding.
         match = _INTEGER.fullmatch(text)
         return match is not None and abs(value) <= MAX_SAFE_INTEGER and int(match[1]) == value
     return False
@@ -279,9 +282,9 @@ def _is_same(text: str, value: Any) -> bool:
 
 # Subschemas of a JSON Schema ----------------------------------------------------------------------
 
-# JSON Schema 2020-12, and what draft-07 adds. A key such as ``$ref`` means something only where a
-# schema stands: below ``properties`` it is the name of a property, below ``default`` or ``enum`` it
-# is data. Walking by keyword keeps them apart.
+# The keywords of JSON Schema 2020-12 and the additional ones of draft-07. A key such as ``$ref`` is
+# a keyword only where a schema is expected: below ``properties`` it is the name of a property,
+# below ``default`` or ``enum`` it is data. Traversing the schema by keyword distinguishes them.
 
 Schema = Mapping[str, Any]
 
@@ -315,7 +318,7 @@ _MAPPING = frozenset(
 
 
 def subschemas(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """Yield each schema directly inside `schema`, with the keyword that holds it."""
+    """Yield each direct subschema of `schema` with the keyword that contains it."""
     for keyword, value in schema.items():
         if isinstance(value, Mapping):
             if keyword in _SINGLE:
@@ -327,7 +330,7 @@ def subschemas(schema: Schema) -> Iterator[tuple[str, Schema]]:
 
 
 def map_subschemas(schema: Schema, change: Callable[[Schema], dict[str, Any]]) -> dict[str, Any]:
-    """Return a copy of `schema` with each schema directly inside as `change` made it."""
+    """Return a copy of `schema` with `change` applied to each direct subschema."""
 
     def changed(value: Any) -> Any:
         return change(value) if isinstance(value, Mapping) else value

@@ -1,11 +1,11 @@
-"""JSON-RPC messages: bytes to messages and back (JSON-RPC 2.0, RFC 8259).
+"""Decoding and encoding of JSON-RPC messages (JSON-RPC 2.0, RFC 8259).
 
-``decode`` is a total function: any bytes give a value, and a ``Failure`` is one of them.
-Parameters stay raw JSON until their type is known; ``read_params`` is that step. Where a member
-occurs twice in an object, the last one counts, here as everywhere else in the package.
+``decode`` never raises: any bytes give a message or a ``Failure``. Parameters stay raw JSON until
+their type is known; then ``read_params`` decodes them. If a member occurs twice in an object, the
+last one counts, as everywhere in the package.
 
-Received messages are values, sent messages are dictionaries. Which message may be sent when, and
-at which revision, is decided in ``envelope``.
+Received messages are structs, sent messages are dictionaries. ``envelope`` checks which messages
+are allowed at which revision.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mcp_django.protocol.errors import (
 # Messages received and sent -----------------------------------------------------------------------
 
 MAX_ID = 16 * 1024
-"""Characters of an id that is a string: what a client calls a request is repeated and kept."""
+"""Maximum number of characters of a string id. Ids are repeated in responses and stored."""
 
 RequestId: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_ID)] | int
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A message that wants an answer; `params` is the raw JSON of an object."""
+    """A message that expects a response; `params` is the raw JSON of an object."""
 
     id: RequestId
     method: str
@@ -42,16 +42,17 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A message that never gets an answer."""
+    """A message that never gets a response."""
 
     method: str
     params: bytes = b"{}"
 
 
 class Response(msgspec.Struct, frozen=True):
-    """The answer to a request of ours: either `result` or `error`, each the raw JSON of an object.
+    """The response to a request from this server: either `result` or `error`.
 
-    The id is `None` only on an error whose sender could not read ours.
+    Each is the raw JSON of an object. The id is `None` only on an error whose sender could not
+    read the id of the request.
     """
 
     id: RequestId | None
@@ -60,17 +61,20 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What should have been a message."""
+    """A message that could not be decoded, with the error to send."""
 
     error: MCPError
     id: RequestId | None = None
-    """The id to answer under, if there was one that could be read."""
+    """The id for the error response, if it could be read."""
     silent: bool = False
-    """No JSON-RPC answer may follow: it was meant as a notification or as a response."""
+    """Send no JSON-RPC response, because the message was a notification or a response."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Several messages in one array, responses only or none at all; broken ones stay in place."""
+    """Several messages in one array: either responses only, or none.
+
+    A malformed member is a `Failure` at its position.
+    """
 
     members: tuple[Request | Notification | Response | Failure, ...]
 
@@ -80,15 +84,15 @@ Decoded: TypeAlias = Message | Batch | Failure
 
 
 def request_id_of(message: object) -> RequestId | None:
-    """Return the id that a refusal of a message repeats: that of a request, a broken one included.
+    """Return the id for an error response to a message: that of a request, even a malformed one.
 
-    The id of a response is one of ours, under which nothing is answered.
+    The id of a response is one of this server's own, to which no error response is sent.
     """
     return message.id if isinstance(message, Request | Failure) else None
 
 
 def request(id: RequestId, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a request of the server's own."""
+    """Return a request from the server to the client."""
     return {"id": id, **notification(method, params)}
 
 
@@ -98,7 +102,7 @@ def result_message(id: RequestId, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def error_message(id: RequestId | None, error: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an error response; without a known id the member is left out (RPC-11)."""
+    """Return an error response; `id` is omitted if it is not known."""
     if id is None:
         return {"jsonrpc": "2.0", "error": error}
     return {"jsonrpc": "2.0", "id": id, "error": error}
@@ -117,14 +121,14 @@ def notification(method: str, params: Mapping[str, Any] | None = None) -> dict[s
 T = TypeVar("T")
 
 MAX_BATCH = 100
-"""Members of one batch; beyond that the array is refused unread."""
+"""Maximum number of messages in a batch; a larger array is rejected without decoding them."""
 
 _BOM = b"\xef\xbb\xbf"
 _ABSENT = msgspec.Raw()
 
 
 class _Typed(msgspec.Struct):
-    """A well-formed request or notification: what almost every body is."""
+    """A well-formed request or notification, as almost every body is."""
 
     jsonrpc: Literal["2.0"]
     method: str
@@ -134,8 +138,8 @@ class _Typed(msgspec.Struct):
     error: msgspec.UnsetType = msgspec.UNSET
 
 
-# An array of unknown length would cost an object per element, thirty times the size of the body;
-# read as a struct, what is beyond its last field is skipped.
+# Decoding an array of unknown length creates an object per element, thirty times the size of the
+# body. A struct skips the elements beyond its last field.
 _Members = msgspec.defstruct(
     "_Members",
     [(f"member_{i}", msgspec.Raw, _ABSENT) for i in range(MAX_BATCH + 1)],
@@ -148,9 +152,9 @@ _members = msgspec.json.Decoder(_Members)
 
 
 def _plain(value: object) -> str | int | float:
-    """Return what a subclass of a scalar holds, such as one of Django's safe strings.
+    """Return the plain value of an instance of a scalar's subclass, such as Django's `SafeString`.
 
-    The encoder takes the classes themselves only. What a subclass says of itself is not asked.
+    The encoder accepts only the exact types. Methods that a subclass overrides are not called.
     """
     if isinstance(value, str):
         return str.__str__(value)
@@ -166,9 +170,9 @@ _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
 def decode(body: bytes) -> Decoded:
-    """Return the message in `body`, or why there is none. Never raises."""
+    """Return the message in `body`, or a `Failure` with the reason. Never raise."""
     try:
-        # Raw parameters are checked for syntax only; broken UTF-8 in them would surface later.
+        # msgspec checks only the syntax of raw parameters, not their UTF-8.
         if not body.isascii():
             body.decode()
         return _decode_valid_utf8(body)
@@ -210,21 +214,23 @@ def _decode_batch(body: bytes) -> Batch | Failure:
     fields = msgspec.structs.astuple(_members.decode(body))
     raws = [raw for raw in map(bytes, fields) if raw]
     if not raws:
-        return Failure(InvalidRequest("A batch has at least one message"))
+        return Failure(InvalidRequest("A batch must have at least one message"))
     if len(raws) > MAX_BATCH:
-        return Failure(InvalidRequest(f"A batch has at most {MAX_BATCH} messages"))
+        return Failure(InvalidRequest(f"A batch must have at most {MAX_BATCH} messages"))
     members = tuple(_decode_typed(raw) or _diagnose(raw) for raw in raws)
     answers = any(isinstance(member, Response) for member in members)
     if answers and any(isinstance(member, Request | Notification) for member in members):
-        return Failure(InvalidRequest("A batch holds either responses or requests, not both"))
+        return Failure(
+            InvalidRequest("A batch must contain either responses or requests, not both")
+        )
     return Batch(members)
 
 
 def read_params(raw: bytes, type: type[T]) -> T:
-    """Return parameters as a `msgspec.Struct`; members that it does not name are ignored.
+    """Return parameters as a `msgspec.Struct`; members without a field are ignored.
 
     Raises:
-        InvalidParams: saying which member breaks which rule.
+        InvalidParams: a member breaks a rule; the message names both.
     """
     decoder = _decoders.get(type)
     if decoder is None:
@@ -250,9 +256,9 @@ def encode(message: Any) -> bytes:
     """Return compact JSON.
 
     Raises:
-        ValueError: NaN, infinity, a lone surrogate, an integer of more digits than Python writes,
-            or a structure nested too deep.
-        TypeError: something that is not a JSON value.
+        ValueError: the message contains NaN, infinity, a lone surrogate, an integer with more
+            digits than Python converts, or too many levels of nesting.
+        TypeError: the message contains something that is not a JSON value.
     """
     try:
         body = _encoder.encode(message)
@@ -264,7 +270,7 @@ def encode(message: Any) -> bytes:
 
 
 def _refuse_non_finite(message: Any) -> None:
-    # The encoder writes NaN and infinity as null, so only a message with a null can hide one.
+    # The encoder writes NaN and infinity as null, so only a message with a null can contain one.
     values = [message]
     while values:
         value = values.pop()
@@ -278,18 +284,18 @@ def _refuse_non_finite(message: Any) -> None:
 
 # Diagnosis of unusual messages --------------------------------------------------------------------
 
-# The slow half of ``decode``, for JSON that is not plainly a request or a notification. It reads
-# the message member by member to find what is wrong with it, if anything: some of it is legal,
-# such as ``"params": null``, ``"id": 1.0`` and every response.
+# The slow path of ``decode``, for JSON that is not a plain request or notification. It reads the
+# message member by member to find the error, if there is one: some of these messages are valid,
+# such as those with ``"params": null`` or ``"id": 1.0``, and all responses.
 
-# Between these bounds a JSON number with a fraction or exponent is exactly one integer.
+# Up to this absolute value, a float represents every integer exactly.
 _EXACT_FLOAT = 2**53
 
 _ID = f'"id" must be an integer or a string of at most {MAX_ID} characters'
 
 
 class _Loose(msgspec.Struct):
-    """Any object, with the members that decide what it is."""
+    """Any object, with the members that determine the kind of message."""
 
     jsonrpc: msgspec.Raw = _ABSENT
     method: msgspec.Raw = _ABSENT
@@ -300,7 +306,7 @@ class _Loose(msgspec.Struct):
 
 
 class _Error(msgspec.Struct):
-    """What an error object has to hold."""
+    """The required members of an error object."""
 
     code: int
     message: str
@@ -313,11 +319,11 @@ _error = msgspec.json.Decoder(_Error)
 
 
 def _diagnose(body: bytes) -> Message | Failure:
-    """Return the message in one piece of valid JSON, or why there is none."""
+    """Return the message in valid JSON, or a `Failure` with the reason."""
     try:
         loose = _loose.decode(body)
     except msgspec.ValidationError:
-        return Failure(InvalidRequest("A message is a JSON object"))
+        return Failure(InvalidRequest("A message must be a JSON object"))
     is_answer = bool(bytes(loose.result) or bytes(loose.error))
     if is_answer and not bytes(loose.method):
         return _read_response(loose)
@@ -325,7 +331,9 @@ def _diagnose(body: bytes) -> Message | Failure:
     if _read_text(loose.jsonrpc) != "2.0":
         return Failure(InvalidRequest('"jsonrpc" must be "2.0"'), request_id)
     if is_answer:
-        return Failure(InvalidRequest('"method" excludes "result" and "error"'), request_id)
+        return Failure(
+            InvalidRequest('"method" cannot be combined with "result" or "error"'), request_id
+        )
     method = _read_text(loose.method)
     if method is None:
         return Failure(InvalidRequest('"method" must be a string'), request_id)
@@ -354,7 +362,7 @@ def _read_response(loose: _Loose) -> Response | Failure:
     if _read_text(loose.jsonrpc) != "2.0":
         problem = '"jsonrpc" must be "2.0"'
     elif result and error:
-        problem = '"result" and "error" exclude each other'
+        problem = '"result" and "error" cannot be combined'
     elif error and not _is_error(error):
         problem = '"error" must be an object with an integer "code" and a string "message"'
     elif result and not result.startswith(b"{"):
@@ -379,7 +387,7 @@ def _read_id(raw: msgspec.Raw) -> RequestId | None:
     except msgspec.MsgspecError:
         return None
     if isinstance(value, float):
-        # JSON knows one kind of number: 1.0 is the integer 1, as long as that is exact.
+        # JSON has one number type: 1.0 is the integer 1, as long as the conversion is exact.
         return int(value) if value.is_integer() and abs(value) <= _EXACT_FLOAT else None
     return None if isinstance(value, str) and len(value) > MAX_ID else value
 

@@ -1,4 +1,4 @@
-"""Which method exists in which revision: tables in which absence means "method not found"."""
+"""Tables of the methods of each revision; a method that is not listed is "method not found"."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Method:
 
     name: str
     revisions: frozenset[str]
-    """Versions that define it."""
+    """The protocol versions that define it."""
     capability: str | None = None
-    """The server capability it belongs to; without that capability it is not found."""
+    """The server capability that it requires; without it, the method is not found."""
     name_member: str | None = None
-    """The member of `params` that the header `Mcp-Name` repeats."""
+    """The member of `params` that the `Mcp-Name` header repeats."""
     cacheable: bool = False
-    """Complete results carry `ttlMs` and `cacheScope` where the revision has them."""
+    """Complete results have `ttlMs` and `cacheScope` if the revision defines them."""
     may_ask: bool = False
     """The result may be `input_required`."""
     is_list: bool = False
-    """Takes a `cursor`, answers with a page."""
+    """The method takes a `cursor` and returns a page."""
     extension: str = ""
-    """The extension it belongs to; a server that does not advertise it does not find it."""
+    """The extension that it belongs to; if it is not advertised, the method is not found."""
 
 
 _METHODS = (
@@ -126,7 +126,7 @@ REQUESTS: Mapping[str, Method] = MappingProxyType({method.name: method for metho
 """Requests from client to server."""
 
 LISTS = frozenset(method.name for method in _METHODS if method.is_list)
-"""Those that are answered with a page."""
+"""The methods that return a page."""
 
 SERVER_REQUESTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -136,8 +136,8 @@ SERVER_REQUESTS: Mapping[str, frozenset[str]] = MappingProxyType(
         "elicitation/create": _versions(r for r in HANDSHAKE if r.elicitation_form),
     }
 )
-"""Requests from server to client. The stateless revisions have none: they put their questions
-into the result of the client's own request."""
+"""Requests from server to client. The stateless revisions have none: there, elicitation, sampling
+and roots requests are part of the result of the client's own request."""
 
 CLIENT_NOTIFICATIONS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -147,8 +147,8 @@ CLIENT_NOTIFICATIONS: Mapping[str, frozenset[str]] = MappingProxyType(
         "notifications/roots/list_changed": _HANDSHAKE,
     }
 )
-"""Notifications from client to server. From `2026-07-28` on, `notifications/cancelled` means
-something on stdio only: over HTTP ids of unrelated clients collide."""
+"""Notifications from client to server. From `2026-07-28` on, `notifications/cancelled` has a
+meaning on stdio only: over HTTP, the ids of unrelated clients collide."""
 
 SERVER_NOTIFICATIONS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -169,6 +169,6 @@ SERVER_NOTIFICATIONS: Mapping[str, frozenset[str]] = MappingProxyType(
 
 
 def lookup(method: str, revision: Revision) -> Method | None:
-    """Return the request `method` of `revision`, or `None` if that revision has no such method."""
+    """Return the request `method`, or `None` if `revision` does not define it."""
     found = REQUESTS.get(method)
     return found if found is not None and revision.version in found.revisions else None

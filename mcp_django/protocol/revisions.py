@@ -1,9 +1,9 @@
-"""The protocol revisions as values: what each one has, lacks, and calls differently.
+"""The protocol revisions, each as a set of named features and error codes.
 
-Code asks a revision for a named feature; it never compares version strings. Each revision below
-is written as its difference from the one before it, so the chain reads as the history of MCP.
-Revisions of https://modelcontextprotocol.io/specification, and the draft that preceded the last.
-The log levels are the same in all of them.
+Code checks a named feature of a revision; it never compares version strings. Each revision below
+is defined by its differences from the previous one. They are the revisions of
+https://modelcontextprotocol.io/specification and the draft that preceded the latest one. This
+module also defines the log levels, which are the same in all revisions.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Revision:
     """One protocol revision, as a set of named features."""
 
     version: str
-    """The string on the wire."""
+    """The version string on the wire."""
     stateless: bool = False
-    """Every request carries its own envelope; there is no handshake and no session."""
+    """Every request has its own envelope; handshake and sessions do not exist."""
     is_alias: bool = False
-    """An undated draft: accepted, never advertised unless asked for by name."""
+    """An undated draft: accepted, but advertised only to requests that use it."""
     batches: bool = False
-    """A JSON array of messages is a message."""
+    """A JSON array of messages is accepted."""
     version_header: bool = False
     """Clients send `MCP-Protocol-Version` after the handshake."""
     progress_message: bool = False
@@ -47,9 +47,9 @@ class Revision:
     icons: bool = False
     """Tools, resources, templates and prompts have `icons`."""
     audio: bool = False
-    """`audio` is a content type."""
+    """`audio` content blocks exist."""
     resource_links: bool = False
-    """`resource_link` is a content type."""
+    """`resource_link` content blocks exist."""
     object_meta: bool = False
     """Listed objects and content blocks have a `_meta`."""
     last_modified: bool = False
@@ -57,7 +57,7 @@ class Revision:
     schema_dialect: bool = False
     """Published schemas may name their dialect in `$schema`."""
     structured_output: Literal["none", "object", "any"] = "none"
-    """What `outputSchema` and `structuredContent` may be."""
+    """The types that `outputSchema` and `structuredContent` may have."""
     implementation_title: bool = False
     """`serverInfo` has a `title`."""
     implementation_details: bool = False
@@ -65,38 +65,38 @@ class Revision:
     completions_capability: bool = False
     """The server declares `completions`."""
     completion_context: bool = False
-    """Completion requests carry the arguments chosen so far."""
+    """Completion requests include the arguments chosen so far."""
     elicitation_form: bool = False
-    """The user can be asked to fill in a form."""
+    """Elicitation can ask the user to fill in a form."""
     elicitation_url: bool = False
-    """The user can be sent to a URL."""
+    """Elicitation can send the user to a URL."""
     sampling_tools: bool = False
-    """Sampling requests may offer tools."""
+    """Sampling requests may include tools."""
     priming_event: bool = False
-    """A stream opens with an event that has an id and no data; older clients choke on it."""
+    """A stream starts with an event that has an id and no data; older clients fail on it."""
     log_per_request: bool = False
-    """Log messages are asked for in each request instead of by `logging/setLevel`."""
+    """Each request sets the log level for itself; there is no `logging/setLevel`."""
     result_type: bool = False
     """Results have a `resultType`."""
     cache_hints: bool = False
     """Cacheable results have `ttlMs` and `cacheScope`."""
     identity_in_meta: bool = False
-    """Every result names the server in its `_meta`."""
+    """Every result contains the server info in its `_meta`."""
     identity_in_discover: bool = False
-    """The discover result names the server in its body."""
+    """The discover result contains the server info in its body."""
     string_subscription_ids: bool = False
     """Subscription ids are strings, whatever the type of the request id."""
     extensions: bool = False
     """Capabilities have an `extensions` map."""
     tasks: bool = False
-    """Tasks are a capability and the client asks for each; later they are an extension."""
+    """Tasks are a capability and clients request each one; later they are an extension."""
     elicitation_ids: bool = False
-    """Questions in URL mode have an `elicitationId`."""
+    """Elicitations in URL mode have an `elicitationId`."""
     error_codes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}), hash=False)
-    """Codes that this revision writes differently: ours → its."""
+    """The error codes that differ: from the code of this package to that of the revision."""
 
     def asks(self, name: str) -> bool:
-        """Return whether a client of this revision can be asked for `name` of `ASKABLE` at all."""
+        """Return whether the revision defines the client capability `name`, one of `ASKABLE`."""
         return {
             "elicitation": self.elicitation_form,
             "elicitation.url": self.elicitation_url,
@@ -182,10 +182,10 @@ DRAFT_2026_V1 = replace(
 )
 
 MODERN: tuple[Revision, ...] = (V2026_07_28, DRAFT_2026_V1)
-"""Stateless revisions, newest first; the alias after the revision it became."""
+"""Stateless revisions, newest first; the draft follows the revision that it became."""
 
 HANDSHAKE: tuple[Revision, ...] = (V2025_11_25, V2025_06_18, V2025_03_26, V2024_11_05)
-"""Revisions that begin with `initialize`, newest first."""
+"""Revisions that start with `initialize`, newest first."""
 
 REVISIONS: Mapping[str, Revision] = MappingProxyType(
     {revision.version: revision for revision in (*MODERN, *HANDSHAKE)}
@@ -195,15 +195,15 @@ REVISIONS: Mapping[str, Revision] = MappingProxyType(
 LATEST = V2026_07_28
 LATEST_HANDSHAKE = V2025_11_25
 DEFAULT_HANDSHAKE = V2025_03_26
-"""What a client without session and version header is taken to speak."""
+"""The revision assumed for a client without a session and a version header."""
 
 
 def advertised(enabled: Iterable[str], *, requested: str | None = None) -> list[str]:
     """Return the versions to list in a discover result or an unsupported-version error.
 
-    Modern ones come first, then the handshake ones. A request that put a handshake version into
-    a modern envelope is told only of modern ones, so that it cannot loop; the alias is named
-    only to a request that uses it.
+    Stateless versions come first, then the handshake versions. If a request has a handshake
+    version in a stateless envelope, the list has only stateless versions, so that the client
+    cannot loop. The draft is listed only for a request that uses it.
     """
     versions = frozenset(enabled)
     modern = [r.version for r in MODERN if r.version in versions and not r.is_alias]
@@ -230,7 +230,7 @@ LOG_LEVELS = (
     "alert",
     "emergency",
 )
-"""Least to most severe (RFC 5424)."""
+"""The log levels from least to most severe (RFC 5424)."""
 
 _SEVERITY = {level: rank for rank, level in enumerate(LOG_LEVELS)}
 
@@ -239,11 +239,11 @@ def severity(level: str) -> int:
     """Return the rank of a log level; higher is more severe.
 
     Raises:
-        InvalidParams: there is no such level.
+        InvalidParams: the level does not exist.
     """
     try:
         return _SEVERITY[level]
     except KeyError:
         raise InvalidParams(
-            f"No log level {clip(level)!r}; use one of {', '.join(LOG_LEVELS)}"
+            f"{clip(level)!r} is not a log level; use one of {', '.join(LOG_LEVELS)}"
         ) from None

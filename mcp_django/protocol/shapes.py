@@ -1,9 +1,9 @@
-"""Results, notifications, questions and tasks, cut down to the shape that a revision defines.
+"""Conversion of results, notifications, client requests and tasks to the format of a revision.
 
-This is the only place that knows what a revision lacks. Everything is built as 2026-07-28 has it
-and cut down here, because older clients stumble over unknown content types, extra members of
-empty results and schemas they cannot read. The input is never changed. What exists in which
-revision: docs/protocol.
+Only this module knows what a revision lacks. Everything is built in the format of 2026-07-28 and
+reduced here, because older clients fail on unknown content types, extra members of empty results
+and schemas that they cannot read. The input is never changed. For the differences between the
+revisions, see docs/protocol.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcp_django.protocol.revisions import Revision
 
 Wire = Mapping[str, Any]
 
-# Peers validate these strictly: at the handshake revisions they are `{}` and nothing else.
+# At the handshake revisions these must be exactly `{}`; peers validate them strictly.
 _EMPTY_RESULTS = frozenset(
     {"ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
 )
@@ -34,11 +34,11 @@ def project_result(
     identity: Wire | None,
     output_schema: Wire | None = None,
 ) -> dict[str, Any]:
-    """Return the result of `method` as `revision` has it.
+    """Return the result of `method` in the format of `revision`.
 
-    `identity` is the server's, for revisions whose results name it; `None` leaves it out.
-    `output_schema` is the one of the tool that was called, without which its value decides
-    whether it is wrapped for revisions that know objects only.
+    `identity` is the server info, for revisions whose results contain it; `None` omits it.
+    `output_schema` is that of the called tool. Revisions that allow only objects need other
+    structured content wrapped; without a schema, the type of the value determines whether it is.
     """
     if revision.stateless:
         return _stateless_result(method, result, revision, identity)
@@ -65,7 +65,7 @@ def _stateless_result(
     elif method == "tasks/get":
         result = _newer_task(result, revision)
     projected = {"resultType": "complete", **result}
-    # A task that a call became has a lifetime of the same name.
+    # If a tool call became a task, `ttlMs` is the lifetime of the task.
     if projected["resultType"] != "complete" and method != "tools/call":
         projected.pop("ttlMs", None)
         projected.pop("cacheScope", None)
@@ -86,7 +86,7 @@ def _stateless_result(
 def project_notification(
     method: str, params: Wire | None, revision: Revision
 ) -> dict[str, Any] | None:
-    """Return the parameters of a notification, or `None` if the revision does not have it."""
+    """Return the parameters of a notification, or `None` if the revision does not define it."""
     if revision.version not in SERVER_NOTIFICATIONS.get(method, ()):
         return None
     projected = dict(params or {})
@@ -109,7 +109,7 @@ def _with_string_id(meta: Wire) -> dict[str, Any]:
 
 
 def implementation(info: Wire, revision: Revision) -> dict[str, Any]:
-    """Return a server's or client's description of itself."""
+    """Return the server or client info without members that the revision lacks."""
     lacks = set()
     if not revision.implementation_title:
         lacks.add("title")
@@ -119,7 +119,7 @@ def implementation(info: Wire, revision: Revision) -> dict[str, Any]:
 
 
 def project_capabilities(capabilities: Wire, revision: Revision) -> dict[str, Any]:
-    """Return the server's capabilities without those that the revision has no name for."""
+    """Return the server's capabilities without those that the revision does not define."""
     lacks = set()
     if not revision.completions_capability:
         lacks.add("completions")
@@ -131,13 +131,13 @@ def project_capabilities(capabilities: Wire, revision: Revision) -> dict[str, An
 
 
 def project_tool(tool: Wire, revision: Revision) -> dict[str, Any]:
-    """Return a listed tool."""
+    """Return an entry of the list of tools in the format of the revision."""
     projected = _listed(tool, revision)
     annotations = tool.get("annotations")
     if not revision.tool_annotations:
         projected.pop("annotations", None)
     elif not revision.titles and "title" in tool:
-        # The one place for a title that such a client knows.
+        # The only place for a title that these clients read.
         projected["annotations"] = {"title": tool["title"], **(annotations or {})}
     projected["inputSchema"] = _project_schema(tool["inputSchema"], revision)
     output = projected.pop("outputSchema", None)
@@ -153,12 +153,12 @@ def _project_schema(schema: Wire, revision: Revision) -> dict[str, Any]:
 
 
 def project_resource(resource: Wire, revision: Revision) -> dict[str, Any]:
-    """Return a listed resource or resource template."""
+    """Return an entry of the list of resources or templates in the format of the revision."""
     return _annotated(_listed(resource, revision), revision)
 
 
 def project_prompt(prompt: Wire, revision: Revision) -> dict[str, Any]:
-    """Return a listed prompt."""
+    """Return an entry of the list of prompts in the format of the revision."""
     projected = _listed(prompt, revision)
     if "arguments" in prompt and not revision.titles:
         projected["arguments"] = [_without(a, {"title"}) for a in prompt["arguments"]]
@@ -166,7 +166,7 @@ def project_prompt(prompt: Wire, revision: Revision) -> dict[str, Any]:
 
 
 def project_block(block: Wire, revision: Revision) -> dict[str, Any]:
-    """Return a content block; what the revision has no type for becomes one that it has."""
+    """Return a content block; a type that the revision lacks is converted to one that it has."""
     kind = block["type"]
     if kind == "audio" and not revision.audio:
         return project_block(_audio_as_resource(block), revision)
@@ -179,7 +179,7 @@ def project_block(block: Wire, revision: Revision) -> dict[str, Any]:
 
 
 def _audio_as_resource(block: Wire) -> dict[str, Any]:
-    # A resource needs a URI; there is nothing to be read under this one.
+    # An embedded resource needs a URI; this one cannot be read.
     contents = {"uri": "attachment:audio", "mimeType": block["mimeType"], "blob": block["data"]}
     return {**_without(block, {"data", "mimeType"}), "type": "resource", "resource": contents}
 
@@ -232,7 +232,7 @@ def _listed(described: Wire, revision: Revision) -> dict[str, Any]:
 
 
 def _annotated(projected: dict[str, Any], revision: Revision) -> dict[str, Any]:
-    """Cut the annotations of a resource or a content block, in place."""
+    """Remove the annotations that the revision lacks from a resource or block, in place."""
     annotations = projected.get("annotations")
     if annotations is not None and not revision.last_modified:
         kept = _without(annotations, {"lastModified"})
@@ -269,18 +269,19 @@ _PROJECTIONS: Mapping[str, _Projection] = {
 }
 
 
-# Questions to the client --------------------------------------------------------------------------
+# Client requests ----------------------------------------------------------------------------------
 
-# Each handshake revision writes them differently: what an older client does not know is cut off
-# or expressed in another way, and ``unsayable`` names what cannot be expressed at all.
+# The format of elicitation and sampling requests differs between the handshake revisions. What an
+# older revision lacks is removed or expressed differently; ``unsayable`` returns what cannot be
+# expressed at all.
 
 
 def project_question(
     method: str, params: Wire, revision: Revision, *, elicitation_id: str
 ) -> dict[str, Any]:
-    """Return the parameters of a question as `revision` has them.
+    """Return the parameters of a client request in the format of `revision`.
 
-    `elicitation_id` names it where the user is sent to a page; no other question has that id.
+    `elicitation_id` is the unique id of an elicitation in URL mode.
     """
     projected = dict(params)
     if method == "elicitation/create":
@@ -291,15 +292,18 @@ def project_question(
 
 
 def unsayable(method: str, params: Wire, revision: Revision) -> str | None:
-    """Return what in a question `revision` has no words for, `None` if it has words for all."""
+    """Return the part of a client request that `revision` cannot express, `None` if there is none.
+
+    The part is a noun phrase for an error message.
+    """
     if method == "elicitation/create" and not revision.elicitation_url:
         for name, field in params.get("requestedSchema", {}).get("properties", {}).items():
             if field.get("type") == "array":
-                return f"the list of choices {name!r}"
+                return f"the multiple-choice field {name!r}"
     if method == "sampling/createMessage" and not revision.audio:
         for message in params["messages"]:
             if any(block["type"] == "audio" for block in _blocks(message)):
-                return "sound"
+                return "audio"
     return None
 
 
@@ -307,7 +311,7 @@ def _project_sampling(params: dict[str, Any], revision: Revision) -> dict[str, A
     if not revision.sampling_tools:
         params.pop("tools", None)
         params.pop("toolChoice", None)
-        # A message is one block there.
+        # In these revisions a message has exactly one block.
         params["messages"] = [
             {"role": message["role"], "content": project_block(block, revision)}
             for message in params["messages"]
@@ -325,7 +329,7 @@ def _project_elicitation(
     params: dict[str, Any], revision: Revision, elicitation_id: str
 ) -> dict[str, Any]:
     if not revision.elicitation_url:
-        # There is one mode and no word for it (T38).
+        # 2025-06-18 has only form mode, and no member for the mode.
         params.pop("mode", None)
         params["requestedSchema"] = _older_form(params["requestedSchema"])
     elif params.get("mode") == "url" and revision.elicitation_ids:
@@ -334,7 +338,7 @@ def _project_elicitation(
 
 
 def _older_form(form: Wire) -> dict[str, Any]:
-    """A form of 2025-06-18: defaults for yes or no alone, titles of choices beside the values."""
+    """Return a form for 2025-06-18: defaults only for booleans, choice titles in `enumNames`."""
     properties = {name: _older_field(field) for name, field in form["properties"].items()}
     return {**{key: form[key] for key in form if key != "$schema"}, "properties": properties}
 
@@ -352,21 +356,21 @@ def _older_field(field: Wire) -> dict[str, Any]:
 
 # Tasks --------------------------------------------------------------------------------------------
 
-# Built as the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28 has them: flat, durations
-# with their unit, and with their result or error. 2025-11-25 nests a new task, names durations
-# differently, fetches results by a separate method, and fails the task of a tool whose result is
-# an error.
+# Tasks are built in the format of the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28:
+# flat, with the unit in the names of durations, and with their result or error. 2025-11-25 nests a
+# new task, names durations differently, returns results by a separate method, and marks a task as
+# failed if the result of its tool is an error.
 
 _OLDER_MEMBERS = ("taskId", "status", "statusMessage", "createdAt", "lastUpdatedAt")
 _OLDER_NAMES = {"ttlMs": "ttl", "pollIntervalMs": "pollInterval"}
-# Methods that the extension answers with nothing.
+# Methods for which the extension returns an empty result.
 _ACKNOWLEDGED = frozenset({"tasks/update", "tasks/cancel"})
-# Methods that 2025-11-25 answers with a task.
+# Methods for which 2025-11-25 returns a task.
 _ONE_TASK = frozenset({"tasks/get", "tasks/cancel"})
 
 
 def _newer_task(task: Wire, revision: Revision) -> dict[str, Any]:
-    """Return a task with its outcome inlined as the result, or the error, of a call."""
+    """Return a task in the format of 2026-07-28, with the result or error of the call inlined."""
     projected = dict(task)
     if "result" in task:
         projected["result"] = {"resultType": "complete", **task["result"]}
@@ -377,7 +381,7 @@ def _newer_task(task: Wire, revision: Revision) -> dict[str, Any]:
 
 
 def _older_task(task: Wire) -> dict[str, Any]:
-    """Return the task alone, as 2025-11-25 has it."""
+    """Return a task in the format of 2025-11-25, without its result or error."""
     projected = {name: task[name] for name in _OLDER_MEMBERS if name in task}
     projected |= {older: task[name] for name, older in _OLDER_NAMES.items() if name in task}
     result = task.get("result")
@@ -393,39 +397,39 @@ def _first_text(result: Wire) -> str:
 
 
 def _created_task(result: Wire) -> dict[str, Any]:
-    """Return the answer that announces a task, which 2025-11-25 nests."""
+    """Return the result that announces a new task, nested as in 2025-11-25."""
     meta = {"_meta": result["_meta"]} if "_meta" in result else {}
     return {"task": _older_task(result), **meta}
 
 
 # Wrapping output that is not an object ------------------------------------------------------------
 
-# 2025-06-18 and 2025-11-25 want ``outputSchema`` to have ``type: object`` at its root and
-# ``structuredContent`` to be an object; a list or a number travels there as ``{"result": ...}``.
+# 2025-06-18 and 2025-11-25 require ``type: object`` at the root of ``outputSchema`` and an object
+# as ``structuredContent``; a list or a number is sent as ``{"result": ...}``.
 
 _PLACE = "#/properties/result"
 
 
 def is_object_schema(schema: Schema) -> bool:
-    """Return whether those revisions can have the schema as it is."""
+    """Return whether these revisions accept the schema without wrapping it."""
     return schema.get("type") == "object"
 
 
 def wrap_value(value: Any) -> dict[str, Any]:
-    """Return the object that stands for `value`."""
+    """Return `value` wrapped in an object."""
     return {"result": value}
 
 
 def wrap_schema(schema: Schema) -> dict[str, Any]:
-    """Return the schema of what `wrap_value` makes of values of `schema`."""
+    """Return the schema of the values of `schema` after `wrap_value`."""
     inner = _moved(schema)
-    # A dialect can be named at the root only.
+    # `$schema` is allowed only at the root.
     dialect = {"$schema": inner.pop("$schema")} if "$schema" in inner else {}
     return {**dialect, "type": "object", "properties": {"result": inner}, "required": ["result"]}
 
 
 def _moved(schema: Schema) -> dict[str, Any]:
-    # Below an `$id` references count from there, wherever the schema is put.
+    # References below an `$id` are relative to it, wherever the schema is moved.
     if "$id" in schema:
         return dict(schema)
     moved = map_subschemas(schema, _moved)

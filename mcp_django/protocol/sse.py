@@ -1,6 +1,7 @@
-"""Server-sent events: writing them, and reading them back for clients and tests.
+"""Server-sent events: encoding, and decoding for clients and tests.
 
-WHATWG HTML Living Standard, section 9.2. Connections, retries and replay are not done here.
+WHATWG HTML Living Standard, section 9.2. This module does not handle connections, retries or
+replay.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 COMMENT = b": keep-alive\n\n"
-"""Keeps a silent stream open through proxies; readers skip it."""
+"""Keeps an idle stream open through proxies; clients ignore it."""
 
 _LINE_BREAK = re.compile(rb"\r\n|\r|\n")
 _MILLISECONDS = re.compile(r"[0-9]{1,9}")
@@ -23,10 +24,10 @@ def encode_event(
     event: str | None = "message",
     retry: int | None = None,
 ) -> bytes:
-    """Return one event; without `data` it only tells the reader about `id` and `retry`.
+    """Return one encoded event; without `data` it only sets the client's `id` and `retry`.
 
     Raises:
-        ValueError: the id or the event name would break out of its line.
+        ValueError: the id or the event name contains a line break or NUL.
     """
     lines: list[bytes] = []
     if event is not None and data is not None:
@@ -41,30 +42,30 @@ def encode_event(
 
 
 def _one_line(text: str) -> bytes:
-    # A reader ignores an id with NUL, which would cost the stream its place.
+    # Clients ignore an id with NUL, and could then not resume the stream at this event.
     if any(character in text for character in "\r\n\0"):
-        raise ValueError("An event's id or name holds a line break or NUL")
+        raise ValueError("An event's id or name must not contain a line break or NUL")
     return text.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event as a reader sees it."""
+    """One event as a client receives it."""
 
     data: str
     event: str = "message"
     id: str | None = None
-    """The last id seen on the stream, this event's or an earlier one's."""
+    """The last id on the stream so far, from this event or an earlier one."""
 
 
 class Decoder:
-    """Turns the bytes of a stream into events, wherever the chunks happen to be cut."""
+    """Decodes the bytes of a stream into events, however the stream is split into chunks."""
 
     def __init__(self) -> None:
         self.last_event_id: str | None = None
         self.retry: int | None = None
-        """How many milliseconds the server wants its clients to wait, once it said so."""
-        # A byte order mark may open the stream and is no part of it.
+        """Milliseconds to wait before reconnecting, once the server sent them."""
+        # The stream may start with a byte order mark, which is not data.
         self._text = codecs.getincrementaldecoder("utf-8-sig")("replace")
         self._line = ""
         self._after_return = False
@@ -82,7 +83,8 @@ class Decoder:
         return events
 
     def _lines(self, text: str) -> list[str]:
-        # A return that ended the last chunk has ended its line; a newline now belongs to it.
+        # A CR at the end of the last chunk ended its line; an LF at the start of this one is part
+        # of the same line break.
         if self._after_return and text:
             text = text.removeprefix("\n")
             self._after_return = False

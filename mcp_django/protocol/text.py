@@ -1,7 +1,7 @@
-"""Text from outside, made safe to store, to log and to show.
+"""Sanitizing of untrusted text for storage, logs and display.
 
-Databases do not store NUL and halves of surrogate pairs, so ``storable`` replaces them. Text that
-another party chose may hold invisible characters, so ``visible`` and ``one_line`` escape them.
+Databases cannot store NUL and lone surrogates, so ``storable`` replaces them. Untrusted text may
+contain invisible characters, so ``visible`` and ``one_line`` escape them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-# What Persian and Indic writing joins letters with.
+# The zero-width joiners that Persian and Indic scripts need.
 _JOINERS = frozenset("\u200c\u200d")
 _PLAIN = _JOINERS | frozenset("\n\t")
 
 
 def storable(value: Any) -> Any:
-    """A value of JSON without what a database does not store: NUL, and halves of surrogate pairs.
+    """Return a JSON value without NUL and lone surrogates, which databases cannot store.
 
-    They become U+FFFD, in text and in the names and items within.
+    NUL becomes U+FFFD and a lone surrogate becomes `?`, in strings, keys, members and items.
     """
     if isinstance(value, str):
         return value.encode(errors="replace").decode().replace("\0", "\ufffd")
@@ -31,12 +31,12 @@ def storable(value: Any) -> Any:
 
 
 def visible(text: str) -> str:
-    """A text in which every character is to be seen, and that every database can hold."""
+    """Return a text with invisible characters escaped; every database can store the result."""
     return _with_plain(text, _PLAIN)
 
 
 def one_line(text: str) -> str:
-    """The same without line ends, so that it cannot look like two lines of a log."""
+    """Return the text as `visible` does, on one line, so that it cannot fake a second log line."""
     return _with_plain(text, _JOINERS)
 
 

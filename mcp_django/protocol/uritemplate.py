@@ -1,10 +1,10 @@
-"""URIs, and templates for them that can be read backwards (RFC 3986, RFC 6570).
+"""URI validation, and URI templates that can also be matched (RFC 3986, RFC 6570).
 
-RFC 6570 defines expansion only, and the Python libraries for it stop there; recovering the values
-needs a subset in which that is unambiguous: `{var}` for one path segment or a part of it, one
-`{+path}` for several, and `{?a,b}` at the end for an optional query. Matching takes time linear in
-the URI whatever the template, so it is not done with a backtracking regular expression.
-Nothing is looked up here, and symbolic links are for whoever opens a file to deal with.
+RFC 6570 and its Python libraries define only expansion. Extracting the values from a URI needs a
+subset in which that is unambiguous: `{var}` for one path segment or a part of it, one `{+path}` for
+several segments, and `{?a,b}` at the end for an optional query. Matching takes time linear in the
+length of the URI for every template, so it does not use a backtracking regular expression. This
+module does no I/O; code that opens a file must handle symbolic links.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ _ENCODED_AGAIN = re.compile(r"%(?:25)*(?:2e|2f|5c)", re.IGNORECASE)
 _SEPARATOR = re.compile(r"[/\\]")
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:[/\\]")
 
-# Kept as they are when a path is expanded; the rest is percent-encoded, ":" and "@" too, since
-# the path may begin where an authority stands.
+# Not percent-encoded when a path is expanded. ":" and "@" are encoded, since the path may start in
+# the place of an authority.
 _PATH_SAFE = "/!$&'()*+,;="
 
 
 def check_uri(uri: str) -> None:
-    """Refuse what is not a URI by RFC 3986.
+    """Reject text that is not a URI as defined by RFC 3986.
 
     Raises:
-        ValueError: saying which URI, and what would be one.
+        ValueError: the text is not a URI; the message contains it and says why.
     """
     if len(uri) > MAX_URI_LENGTH:
-        raise ValueError(f"A URI has at most {MAX_URI_LENGTH} characters, not {len(uri)}")
+        raise ValueError(f"A URI must have at most {MAX_URI_LENGTH} characters, not {len(uri)}")
     if not _URI.fullmatch(uri):
         raise ValueError(
-            f"{clip(repr(uri))} is not a URI: it needs a scheme, and other characters than "
-            "RFC 3986 allows have to be percent-encoded"
+            f"{clip(repr(uri))} is not a URI: it needs a scheme, and characters that RFC 3986 "
+            "does not allow must be percent-encoded"
         )
 
 
@@ -77,13 +77,13 @@ class _Variable:
 
 
 class URITemplate:
-    """A template for URIs: made once, expanded and matched often.
+    """A compiled URI template, which can be expanded and matched.
 
-    ``is_lookup`` says that its values are compared with what the database has and never joined to
-    a path, so that they may hold any (encoded) slash.
+    With ``is_lookup``, values are only compared with the database and never joined to a path, so
+    they may contain any (encoded) slash.
 
     Raises:
-        ValueError: naming the expression that is not supported.
+        ValueError: the template is not valid; the message names the expression or the rule.
     """
 
     def __init__(self, template: str, *, is_lookup: bool = False) -> None:
@@ -102,22 +102,22 @@ class URITemplate:
 
     @property
     def specificity(self) -> tuple[int, int, int]:
-        """A key that is greater for the template that says more about the URIs it matches."""
+        """Return a sort key that is greater for a more specific template."""
         literal = sum(map(len, self._literals))
         paths = sum(variable.is_path for variable in self._path)
         return literal, -paths, -len(self.variables)
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return the values that `uri` has for the variables, or `None` if it is no such URI.
+        """Return the values of the variables in `uri`, or `None` if it does not match.
 
-        Values are percent-decoded once. An absent query variable is left out. A value that could
-        lead out of the place at which the template points makes the URI one that does not match.
+        Values are percent-decoded once. An absent query variable is omitted. A URI does not match
+        if a value could lead outside of the template's location (path traversal).
         """
         if len(uri) > MAX_URI_LENGTH:
             return None
         path, mark, query = uri.partition("?") if self._query else (uri, "", "")
         decoded, texts = _decode(path), self._match_path(path)
-        # Two dots may also come from a value together with the literal beside it.
+        # A value and the literal next to it can also combine to "..".
         if decoded is None or texts is None or _has_parent_segment(decoded):
             return None
         values: dict[str, str] = {}
@@ -130,11 +130,10 @@ class URITemplate:
         return None if arguments is None else values | arguments
 
     def expand(self, values: Mapping[str, str]) -> str:
-        """Return the URI for `values`, one that gives them back when it is matched.
+        """Return the URI for `values`; matching it returns the same values.
 
         Raises:
-            ValueError: there is no such URI, because a value is missing, empty, ambiguous or
-                unsafe.
+            ValueError: a value is missing, empty, ambiguous or unsafe.
         """
         uri = self._literals[0]
         for variable, literal in zip(self._path, self._literals[1:], strict=True):
@@ -146,7 +145,7 @@ class URITemplate:
         if query:
             uri += f"?{'&'.join(query)}"
         if self.match(uri) != {name: values[name] for name in self.variables if name in values}:
-            raise self._error(f"{clip(uri)!r} would not give the same values back")
+            raise self._error(f"matching {clip(uri)!r} would not return the same values")
         return uri
 
     def _split_query(self) -> tuple[str, tuple[str, ...]]:
@@ -169,13 +168,13 @@ class URITemplate:
             raise self._error("a variable occurs more than once")
         for literal in self._literals:
             if not _LITERAL.fullmatch(literal):
-                raise self._error(f"{clip(literal)!r} has to be percent-encoded")
+                raise self._error(f"{clip(literal)!r} must be percent-encoded")
             if self._query and _QUERY_DELIMITER.search(literal):
                 raise self._error("{?…} cannot follow a query or a fragment")
         if not _SCHEME.match(self._literals[0]):
-            raise self._error("it has to begin with a scheme, as in shop://orders/{number}")
+            raise self._error("it must start with a scheme, as in shop://orders/{number}")
         if "" in self._literals[1:-1]:
-            raise self._error("two variables need something between them")
+            raise self._error("two variables need a literal between them")
         if sum(variable.is_path for variable in self._path) > 1:
             raise self._error("only one variable can be a {+path}")
 
@@ -186,7 +185,7 @@ class URITemplate:
         return ValueError(f"URI template {clip(repr(self.template))}: {problem}")
 
     def _match_path(self, path: str) -> list[str] | None:
-        """Return the text of each variable in the path, still encoded."""
+        """Return the text of each variable in the path, still percent-encoded."""
         first, *separators, last = self._literals if self._path else (*self._literals, "")
         rest = path.removeprefix(first)
         if rest == path or not rest.endswith(last):
@@ -199,8 +198,8 @@ class URITemplate:
         return texts if fit else None
 
     def _split(self, rest: str, separators: list[str]) -> list[str] | None:
-        # What stands before the {+path} is cut at the first separator that fits and what stands
-        # after it at the last one, so the path takes all it can and nothing is tried twice.
+        # Text before the {+path} is split at the first matching separator, text after it at the
+        # last one, so the path is as long as possible and nothing is tried twice.
         at_path = next((i for i, v in enumerate(self._path) if v.is_path), len(separators))
         before: list[str] = []
         for separator in separators[:at_path]:
@@ -229,7 +228,7 @@ class URITemplate:
         return values
 
     def _is_unsafe(self, variable: _Variable, before: str, value: str) -> bool:
-        # Whatever the scheme: authors join such values to directories and URLs.
+        # This applies to every scheme, since authors join such values to directories and URLs.
         if _has_parent_segment(value):
             return True
         if self._is_file and ("\\" in value or _ENCODED_AGAIN.search(value)):
@@ -238,7 +237,7 @@ class URITemplate:
             return False
         if not variable.is_path:
             return bool(_SEPARATOR.search(value))
-        # What follows file:// says itself that its paths are absolute (RFC 8089).
+        # After file://, paths are absolute by definition (RFC 8089).
         return bool(_ABSOLUTE.match(value)) and before.lower() != "file://"
 
 

@@ -62,7 +62,7 @@ def test_any_text_is_refused_as_a_cursor(cursor: str) -> None:
     with pytest.raises(InvalidParams) as caught:
         decode_cursor(cursor, scope="tools", signer=SIGNER)
     assert caught.value.code == -32602
-    assert caught.value.message == "The cursor is not valid here; begin again without one"
+    assert caught.value.message == "The cursor is not valid here; start again without one"
 
 
 @spec("PAG-4")

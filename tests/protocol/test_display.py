@@ -46,9 +46,9 @@ def test_a_moment_is_written_in_iso_8601(moment: datetime, text: str) -> None:
     [
         ({"audience": ("system",)}, "'user' or 'assistant', not 'system'"),
         ({"audience": "user"}, "tuple of strings"),
-        ({"priority": 1.1}, "from 0 to 1"),
-        ({"priority": -0.1}, "from 0 to 1"),
-        ({"priority": float("nan")}, "from 0 to 1"),
+        ({"priority": 1.1}, "between 0 and 1"),
+        ({"priority": -0.1}, "between 0 and 1"),
+        ({"priority": float("nan")}, "between 0 and 1"),
         ({"last_modified": "yesterday"}, "ISO 8601"),
     ],
 )

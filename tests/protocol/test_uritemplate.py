@@ -340,13 +340,13 @@ def test_expanding_encodes_what_a_uri_cannot_hold(
     [
         ("shop://{n}", {}, "n is missing or empty"),
         ("shop://{n}", {"n": ""}, "n is missing or empty"),
-        ("shop://{n}", {"n": "a\0"}, "would not give"),
-        ("shop://{a}-{b}", {"a": "1-2", "b": "3"}, "would not give"),
-        ("shop://{n}", {"n": "x" * MAX_URI_LENGTH}, "would not give"),
-        ("shop://{n}", {"n": "a/b"}, "would not give"),
-        ("shop://{+path}", {"path": "/a"}, "would not give"),
-        ("file:///srv/{+path}", {"path": "../x"}, "would not give"),
-        ("file:///srv/{+path}", {"path": "/x"}, "would not give"),
+        ("shop://{n}", {"n": "a\0"}, "would not return"),
+        ("shop://{a}-{b}", {"a": "1-2", "b": "3"}, "would not return"),
+        ("shop://{n}", {"n": "x" * MAX_URI_LENGTH}, "would not return"),
+        ("shop://{n}", {"n": "a/b"}, "would not return"),
+        ("shop://{+path}", {"path": "/a"}, "would not return"),
+        ("file:///srv/{+path}", {"path": "../x"}, "would not return"),
+        ("file:///srv/{+path}", {"path": "/x"}, "would not return"),
     ],
 )
 def test_values_that_would_not_come_back_are_refused(

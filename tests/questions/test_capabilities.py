@@ -267,5 +267,5 @@ def test_a_name_that_no_client_declares_is_a_mistake() -> None:
         return ctx.supports(name)
 
     for name in ("", "elicitation.form", "tools", "sampling.context"):
-        with pytest.raises(ValueError, match="is nothing a client can be asked for; use 'elicit"):
+        with pytest.raises(ValueError, match="is not a client capability; use one of 'elicit"):
             MCPClient(server=server).call_tool("tool", {"name": name})
