@@ -1,7 +1,7 @@
-"""Python and Django types on one side, JSON Schema and JSON values on the other.
+"""Conversion between Python and Django types and JSON Schema and JSON values.
 
-`signature`, `django_forms`, `serializers` and `compiled` turn what a developer declares into an
-`ArgumentSource`: a schema to publish, and a parser that yields keyword arguments or says what to
-repair. `signature` and `compiled` do the same for results, and `values` writes those without a
-declared type. Nothing here knows what a tool, a request or a revision is.
+`signature`, `django_forms`, `serializers` and `compiled` create an `ArgumentSource` from what a
+developer declares: a schema to publish, and a parser that returns keyword arguments or lists the
+problems to correct. `signature` and `compiled` do the same for results, and `values` serializes
+results without a declared type. This package does not depend on tools, requests or revisions.
 """

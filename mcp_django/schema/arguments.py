@@ -1,7 +1,7 @@
-"""What every way of declaring arguments has in common: the interface, and how it refuses.
+"""The interface of all argument sources, and the validation errors that they raise.
 
-A refusal is read by a language model, which then calls again. It therefore names the field, the
-rule in plain words and the value that broke it, and nothing else: no class names, no addresses of
+A language model reads a validation error and then calls again. The error therefore contains the
+field, the rule in plain words and the invalid value, and nothing else: no class names, no URLs of
 error pages, no values of other fields (MCP 2026-07-28, "Tools", error handling).
 
 `Header` marks an argument that clients repeat in a header.
@@ -23,7 +23,7 @@ from mcp_django.protocol.headers import ANNOTATION, TOKEN
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_SHOWN_PROBLEMS = 20
-# More than this are not even looked at: a caller could send a million.
+# Further problems are not processed, because a caller could send a million invalid values.
 MAX_KEPT_PROBLEMS = 1000
 
 
@@ -33,11 +33,11 @@ class _Missing:
 
 
 MISSING: Final[Any] = _Missing()
-"""The value of a problem that is not about a value."""
+"""The value of a problem that does not concern a value."""
 
 
 class ArgumentSource(Protocol):
-    """Where the arguments of a component come from."""
+    """The schema and the parser for the arguments of a component."""
 
     @property
     def json_schema(self) -> dict[str, Any]:
@@ -45,24 +45,24 @@ class ArgumentSource(Protocol):
         ...
 
     def parse(self, raw: bytes) -> dict[str, Any]:
-        """Return keyword arguments for the function, given the JSON text of an object.
+        """Return keyword arguments for the function from the JSON text of an object.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the arguments are not valid; the model can correct the call.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing to repair."""
+    """One error in the arguments or the result."""
 
     path: str
-    """Dotted, with indexes in brackets: `lines[2].price`. Empty for the arguments as a whole."""
+    """A path such as `lines[2].price`, or empty for the arguments as a whole."""
     value: Any = MISSING
-    """What was sent, unless it is absent or says nothing."""
+    """The value that was sent, or `MISSING` if it is absent or does not help."""
     message: str
-    """The rule, without the name of the field in front: `must be greater than 0`."""
+    """The rule without the name of the field, such as `must be greater than 0`."""
 
     def __str__(self) -> str:
         text = f"{self.path}: {self.message}" if self.path else self.message
@@ -71,13 +71,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownName(Problem):
-    """A name that nobody declared; the nearest one is looked for when the problem is told."""
+    """A name that is not declared; `str()` adds the most similar declared name."""
 
     name: str
     known: tuple[str, ...]
 
     def __str__(self) -> str:
-        # Comparing takes milliseconds, and a caller could send a thousand names.
+        # A comparison takes milliseconds, and a caller could send a thousand names.
         is_short = len(self.name) <= MAX_SHOWN_CHARACTERS
         nearest = get_close_matches(self.name, self.known, n=1) if is_short else []
         hint = f"; did you mean {quote(nearest[0])}?" if nearest else ""
@@ -85,7 +85,7 @@ class UnknownName(Problem):
 
 
 class InvalidArguments(MCPDjangoError):
-    """Arguments that do not fit; the text has one line for each problem."""
+    """The arguments are not valid; the text has one line for each problem."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -93,7 +93,7 @@ class InvalidArguments(MCPDjangoError):
 
 
 def describe(problems: Sequence[Problem]) -> str:
-    """Return one line for each problem; a thousand bad rows say nothing that twenty do not."""
+    """Return one line for each problem, up to `MAX_SHOWN_PROBLEMS`, and the number of others."""
     lines = [str(problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
     left = len(problems) - MAX_SHOWN_PROBLEMS
     if left > 0:
@@ -113,12 +113,12 @@ def format_path(steps: Iterable[str | int]) -> str:
 
 
 def quote(value: Any) -> str:
-    """Return a value as JSON, which is what the model wrote."""
+    """Return a value as JSON, the format in which the model wrote it."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def shorten(value: Any) -> str:
-    """Return the beginning of a value as JSON, without encoding megabytes of the rest."""
+    """Return the start of a value as JSON, without encoding the rest, which may be megabytes."""
     text = ""
     for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
         text += piece
@@ -128,7 +128,7 @@ def shorten(value: Any) -> str:
 
 
 def unknown_argument(name: str, known: Iterable[str], *, path: str = "") -> Problem:
-    """Return the problem of a name that nobody declared."""
+    """Return the problem for a name that is not declared."""
     names = tuple(known)
     noun = "member" if path else "argument"
     return UnknownName(
@@ -144,20 +144,20 @@ def unknown_argument(name: str, known: Iterable[str], *, path: str = "") -> Prob
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Sends an argument as `Mcp-Param-<name>` too: `region: Annotated[str, Header("Region")]`.
+    """Marks an argument to be repeated in a header: `region: Annotated[str, Header("Region")]`.
 
-    A gateway can then route a call without reading its body (MCP 2026-07-28, "x-mcp-header"). The
-    value is visible to everything between client and server; keep secrets and personal data out
-    of it.
+    Clients then also send it as `Mcp-Param-<name>`, so that a gateway can route a call without
+    reading its body (MCP 2026-07-28, "x-mcp-header"). Every intermediary between client and server
+    can read the value; do not use it for secrets or personal data.
     """
 
     name: str
 
     def __post_init__(self) -> None:
-        # Which arguments may have one is checked over the whole schema, by ``header_parameters``.
+        # ``header_parameters`` checks on the whole schema which arguments may have a header.
         if not TOKEN.fullmatch(self.name):
             raise ValueError(
-                f"{self.name!r} cannot be part of a header name; take letters, digits and hyphens."
+                f"{self.name!r} cannot be part of a header name; use letters, digits and hyphens."
             )
 
     def __get_pydantic_json_schema__(

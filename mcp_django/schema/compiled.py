@@ -1,10 +1,11 @@
-"""JSON Schemas written by hand, checked once and compiled, for arguments and results.
+"""Validation of arguments and results against hand-written JSON Schemas.
 
-A schema that cannot be checked is refused where it is declared, not when it is called: one that
-is not valid, names an unknown dialect, points outside of itself or is built to exhaust (MCP
-2026-07-28, "Tools", and the security notes on schemas there). Nothing is ever fetched.
+Each schema is checked and compiled once, when it is declared. A schema is rejected then, not when
+the component is called, if it is not valid, names an unknown dialect, refers to another document,
+or is designed to exhaust resources (MCP 2026-07-28, "Tools", and its security notes on schemas).
+References are never fetched.
 
-Dialects: 2020-12, which is meant when none is named, 2019-09 and draft-07.
+Dialects: 2020-12 (the default), 2019-09 and draft-07.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ DIALECTS = (
 
 
 class CompiledSchema:
-    """Tells what is wrong with a value; `what` names the option that holds the schema.
+    """A compiled JSON Schema that validates values; `what` is the option that contains the schema.
 
-    Without a validation library only the names of an object's members are checked.
+    Without a validation library, only the names of an object's members are checked.
     """
 
     def __init__(self, schema: Mapping[str, Any], *, what: str) -> None:
@@ -54,10 +55,10 @@ class CompiledSchema:
                 _check_progress(self.schema, member)
             self._validate = compile_schema(self.schema)
         except (TypeError, ValueError) as exc:
-            raise ImproperlyConfigured(f"{what} is refused: {exc}") from exc
+            raise ImproperlyConfigured(f"{what} is not valid: {exc}") from exc
 
     def problems(self, value: Any) -> tuple[Problem, ...]:
-        """Return one problem for each rule that a plain JSON value breaks."""
+        """Return one problem for each rule that a JSON value breaks."""
         if self._validate is None:
             return tuple(_check_names(value, self.schema))
         return explain_violations(self._validate(value), self.schema)
@@ -67,33 +68,35 @@ def _check_dialect(schema: Schema) -> None:
     dialect = schema.get("$schema", DIALECTS[0])
     if not isinstance(dialect, str) or dialect.removesuffix("#") not in DIALECTS:
         known = ", ".join(DIALECTS)
-        raise ValueError(f"it is written in the dialect {dialect!r}; take one of {known}")
+        raise ValueError(f"the dialect {dialect!r} is not supported; use one of {known}")
 
 
 def _check_reference(root: Schema, schema: Schema) -> None:
     if "$id" in schema and schema is not root:
-        raise ValueError(f"a schema inside it has an $id of its own ({schema['$id']!r})")
+        raise ValueError(f"a subschema has its own $id ({schema['$id']!r}); remove it")
     for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
         reference = schema.get(keyword, "#")
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise ValueError(
-                f"it points to {reference!r}, and nothing outside of the schema is ever fetched; "
-                "copy the definition into $defs"
+                f"it refers to {reference!r}, and references outside of the schema are never "
+                "fetched; copy the definition into $defs"
             )
         is_pointer = reference.startswith("#/") or reference == "#"
         if is_pointer and not isinstance(resolve(root, reference), dict | bool):
-            raise ValueError(f"it points to {reference!r}, where there is no schema")
+            raise ValueError(f"it refers to {reference!r}, which is not a schema")
 
 
 def _check_progress(root: Schema, schema: Schema) -> None:
-    """Refuse a reference that leads back to itself without a member or an item in between."""
+    """Reject a reference that leads back to itself without a member or an item in between."""
     if "$ref" not in schema:
         return
     pending, seen = [resolve(root, schema["$ref"])], [schema]
     while pending:
         member = pending.pop()
         if member is schema:
-            raise ValueError(f"{schema['$ref']!r} refers to itself with nothing in between")
+            raise ValueError(
+                f"{schema['$ref']!r} refers to itself without a member or an item in between"
+            )
         if isinstance(member, dict) and not any(member is other for other in seen):
             seen.append(member)
             pending.extend(_in_place(root, member))
@@ -123,9 +126,9 @@ def _check_names(value: Any, schema: Schema) -> Iterator[Problem]:
 
 # Violations in plain words ------------------------------------------------------------------------
 
-# Both validators say which keyword of which schema did not hold. The rule is read from there, so
-# that their own messages, which differ, are not needed. The words are those that
-# ``schema.problems`` has for pydantic's errors.
+# Both libraries report the keyword and the schema that a value violates. The messages are made from
+# these, because the libraries' own messages differ. They use the same words as the messages that
+# ``schema.problems`` makes from pydantic's errors.
 
 _RULES: Mapping[str, str] = {
     "minimum": "must be at least {limit}",
@@ -148,23 +151,23 @@ _CLOSED = frozenset({"additionalProperties", "unevaluatedProperties"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One keyword that did not hold."""
+    """One schema keyword that a value violates."""
 
     keyword: str
     schema: Schema
-    """The schema that has the keyword, empty if it could not be found."""
+    """The schema with the keyword, empty if it was not found."""
     path: Path
-    """From the root of the data to the value."""
+    """The path from the root of the data to the value."""
     value: Any
     is_key: bool
-    """Whether it is about a name in the value, not about the value."""
+    """Whether a key of the value is invalid, not the value itself."""
 
 
 def explain_violations(violations: Iterable[Violation], root: Schema) -> tuple[Problem, ...]:
-    """Return what is wrong with the data, in the order of the violations."""
+    """Return the problems of the data, in the order of the violations."""
     found = (problem for one in violations for problem in _problems(one, root))
     problems = islice(found, MAX_KEPT_PROBLEMS)
-    # A required member that is missing is reported for each of them, and explained for all.
+    # There is a violation for each missing member, and each of them lists all missing members.
     return tuple({str(problem): problem for problem in problems}.values())
 
 
@@ -193,8 +196,8 @@ def _unknown(violation: Violation, root: Schema) -> Iterator[Problem]:
     members = list(alternatives(root, violation.schema))
     known = dict.fromkeys(name for member in members for name in member.get("properties", ()))
     if any("patternProperties" in member for member in members):
-        # Which names they would allow is not tried: the author's patterns, run on the caller's
-        # names by an engine that backtracks, can take for ever.
+        # The names are not matched against the patterns: the author's patterns, applied to the
+        # caller's names by a backtracking engine, can take forever.
         yield Problem(
             path=format_path(violation.path),
             message=f"has a member that is not allowed; known: {', '.join(known) or 'none'}",
@@ -221,16 +224,15 @@ def _rule(keyword: str, limit: Any) -> str:
 
 # Validation libraries -----------------------------------------------------------------------------
 
-# The libraries that validate hand-written schemas, both optional. ``jsonschema-rs`` checks a call
-# in microseconds, ``jsonschema`` in a tenth of a millisecond and more. They are imported when the
-# first such schema is compiled. ``format`` stays an annotation, which is what JSON Schema 2020-12
-# says it is unless told otherwise.
+# Two optional libraries validate hand-written schemas. ``jsonschema-rs`` validates a call in
+# microseconds, ``jsonschema`` in 0.1 ms or more. They are imported when the first such schema is
+# compiled. ``format`` is only an annotation, the default of JSON Schema 2020-12.
 
 Validate = Callable[[Any], Iterable[Violation]]
 
 
 def validation_engine() -> str | None:
-    """Return the module that validates hand-written schemas, or `None` if none is installed."""
+    """Return the name of the validation library to use, or `None` if none is installed."""
     return next((name for name in _COMPILERS if _load(name) is not None), None)
 
 
@@ -273,7 +275,7 @@ def _compile_rust(library: Any, schema: Schema) -> Validate:
 def _follow(root: Schema, path: Iterable[str | int]) -> Schema:
     here: Any = root
     for step in path:
-        # Releases differ in whether a reference is a step of the path or has been followed.
+        # Releases differ in whether the path has a step for a reference.
         here = resolve(root, here["$ref"]) if step == "$ref" else here[step]
         if not isinstance(here, dict | list):
             return {}
@@ -292,7 +294,7 @@ def _compile_python(library: Any, schema: Schema) -> Validate:
         for error in validator.iter_errors(value):
             yield Violation(
                 keyword=str(error.validator),
-                # A schema may be `false`, which has no keyword.
+                # The schema may be `false`, which has no keywords.
                 schema=error.schema or {str(error.validator): False},
                 path=tuple(error.absolute_path),
                 value=error.instance,
@@ -313,13 +315,12 @@ _COMPILERS: dict[str, Callable[[Any, Schema], Validate]] = {
 
 
 class RawArguments:
-    """Checks arguments against a JSON Schema and hands them on as plain JSON values.
+    """Validates arguments against a JSON Schema and returns them as plain JSON values.
 
-    The schema is published as it was written; `portable.lint` names what in it hosts will not
-    like.
+    The schema is published unchanged; `portable.lint` reports what hosts do not support.
 
-    `closed` refuses names that the schema does not list, whatever else it says: the function has
-    parameters for those alone, and one that is its own affair is none of the caller's.
+    `closed` rejects names that the schema does not list, even if it allows them: the function has
+    parameters only for the listed names, and the caller must not fill its other parameters.
     """
 
     def __init__(self, input_schema: Mapping[str, Any], *, closed: bool = False) -> None:
@@ -328,14 +329,14 @@ class RawArguments:
         self.json_schema = self._schema.schema
         if self.json_schema.get("type") != "object":
             raise ImproperlyConfigured(
-                'input_schema has to have "type": "object" at its root, as arguments have names.'
+                'input_schema must have "type": "object" at its root, because arguments have names.'
             )
 
     def parse(self, raw: bytes) -> dict[str, Any]:
         """Return the arguments by name.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the arguments are not valid; the model can correct the call.
         """
         arguments = decode_arguments(raw, parse_float=finite_float)
         known = self.json_schema.get("properties", {})
@@ -349,7 +350,7 @@ class RawArguments:
 
 
 class RawOutput:
-    """Checks results against a JSON Schema and writes them as plain JSON."""
+    """Validates results against a JSON Schema and returns them as plain JSON values."""
 
     def __init__(self, output_schema: Mapping[str, Any]) -> None:
         self._schema = CompiledSchema(output_schema, what="output_schema")
@@ -359,7 +360,7 @@ class RawOutput:
         """Return the value as plain JSON.
 
         Raises:
-            OutputMismatch: it does not fit the schema.
+            OutputMismatch: the value does not match the schema.
         """
         try:
             plain = jsonable(value)

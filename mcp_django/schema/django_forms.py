@@ -1,11 +1,11 @@
-"""Arguments declared by a Django form, and validated by it.
+"""Arguments that are declared and validated by a Django form.
 
 The function receives the bound, valid form as ``form``: ``form.cleaned_data`` to read,
-``form.save()`` for a model form. What the form leaves out of HTML it leaves out here: disabled
-fields have no argument, and an argument left out takes the field's initial value.
+``form.save()`` for a model form. As in HTML, disabled fields have no argument, and an omitted
+argument takes the field's initial value.
 
-The database is not touched for the schema: a choice among rows is described by the type of its
-key, and choices that are computed are checked when the form is.
+Creating the schema does not query the database: a model choice is described by the type of its
+key, and computed choices are validated with the form.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ FormClass = type[forms.BaseForm]
 
 
 class FormArguments:
-    """Reads arguments through a form class, which may be a model form.
+    """Parses arguments with a form class, which may be a model form.
 
-    With ``is_made_elsewhere`` a view makes the form, and may do so from more than data.
-    ``without`` names fields that no argument fills.
+    With ``is_made_elsewhere``, a view creates the form and may pass more than data. ``without``
+    names fields that have no argument.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class FormArguments:
         """Return the valid form under the name `form`; may query the database.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the form is not valid; the model can correct the call.
         """
         arguments = self.check(decode_arguments(raw))
         form = self._form_class(data=self.data(arguments, prefix=self._form_class.prefix))
@@ -72,10 +72,10 @@ class FormArguments:
         return {"form": form}
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of those kinds that the schema names; the form is not asked.
+        """Return the arguments after checking names and types; the form is not validated.
 
         Raises:
-            InvalidArguments: a name or a kind is wrong.
+            InvalidArguments: a name is unknown or a type is wrong.
         """
         known: dict[str, Any] = drop_nulls(arguments, self._shape, self._shape)
         if problems := [
@@ -92,7 +92,7 @@ class FormArguments:
                 yield Problem(path=name, value=value, message=rule)
 
     def data(self, arguments: dict[str, Any], *, prefix: str | None = None) -> dict[str, Any]:
-        """Return what the form's widgets would send, by the names of its inputs."""
+        """Return the data that the form's widgets would submit, by the names of the inputs."""
         data: dict[str, Any] = {}
         for name, field in self._fields.items():
             value = _form_value(field, arguments[name]) if name in arguments else _initial(field)
@@ -102,7 +102,7 @@ class FormArguments:
         return data
 
     def problems(self, form: forms.BaseForm, arguments: dict[str, Any]) -> Iterator[Problem]:
-        """What the form found wrong, in terms of the arguments."""
+        """Yield the errors of the form as problems of the arguments."""
         for name, errors in form.errors.get_json_data().items():
             schema = self._shape["properties"].get(name, {})
             is_shown = name in arguments and not schema.get("writeOnly")
@@ -115,10 +115,10 @@ class FormArguments:
 
 
 def widget_entries(widget: forms.Widget, key: str, value: Any) -> dict[str, Any]:
-    """Return what a widget would send for a value, by the names of its inputs."""
+    """Return the data that a widget would submit for a value, by the names of its inputs."""
     if not isinstance(widget, forms.MultiWidget):
         return {key: value}
-    # What could not be read stays text, and goes where the form will say so.
+    # Text that could not be parsed is passed to every input, so that the form reports it.
     suffixes: list[str] = widget.widgets_names  # type: ignore[attr-defined]
     parts = [value] * len(suffixes) if isinstance(value, str) else widget.decompress(value) or []
     return {f"{key}{suffix}": part for suffix, part in zip(suffixes, parts, strict=True)}
@@ -129,8 +129,8 @@ def _check_constructor(form_class: FormClass) -> None:
         inspect.signature(form_class).bind(data={})
     except TypeError as exc:
         raise ImproperlyConfigured(
-            f"{form_class.__qualname__} cannot be made from data alone ({exc}). Give its other "
-            "parameters defaults, or write a function that makes the form itself."
+            f"{form_class.__qualname__} cannot be created from data alone ({exc}). Give its other "
+            "parameters defaults, or write a function that creates the form."
         ) from exc
 
 
@@ -172,7 +172,7 @@ MAX_LABELS = 40
 
 
 def described(schema: Schema, name: str, *, label: Any, help_text: Any) -> Schema:
-    """Return the schema with what a person would have read beside the field."""
+    """Return the schema with the label and the help text of the field as its description."""
     text = "" if label is None or _is_name(str(label), name) else str(label)
     for sentence in (strip_tags(str(help_text or "")), schema.get("description", "")):
         text = with_sentence(text, sentence) if sentence else text
@@ -180,7 +180,7 @@ def described(schema: Schema, name: str, *, label: Any, help_text: Any) -> Schem
 
 
 def choice_schema(choices: Iterable[tuple[Any, Any]]) -> Schema:
-    """Return an enumeration of values, with their labels where those say more."""
+    """Return an enumeration of values; the description has the labels that differ from them."""
     pairs = [
         (_json_or_text(value), str(label)) for value, label in choices if value not in ("", None)
     ]
@@ -196,7 +196,7 @@ def choice_schema(choices: Iterable[tuple[Any, Any]]) -> Schema:
 
 
 def key_schema(field: models.Field[Any, Any]) -> Schema:
-    """Return the schema of what identifies a database object: its key, not the object."""
+    """Return the schema of the key that identifies a database object."""
     while isinstance(field, models.ForeignKey):
         field = field.target_field
     if isinstance(field, models.IntegerField):
@@ -205,7 +205,7 @@ def key_schema(field: models.Field[Any, Any]) -> Schema:
 
 
 def decimal_schema(field: Any) -> Schema:
-    """Return the schema of a decimal field, whose bounds no keyword can say of a string."""
+    """Return the schema of a decimal field, with bounds in words, as it is a string in JSON."""
     rules = [
         words.format(value)
         for words, value in (
@@ -221,22 +221,22 @@ def decimal_schema(field: Any) -> Schema:
 
 
 def fixed_schema(**schema: Any) -> Callable[[Any], Schema]:
-    """Return what answers the same schema for every field of a class."""
+    """Return a function that returns the same schema for every field."""
     return lambda field: dict(schema)
 
 
 def number_schema(kind: str) -> Callable[[Any], Schema]:
-    """Return what answers the schema of a number of this type with its bounds."""
+    """Return a function that returns the schema of a numeric field with its bounds."""
     return lambda field: bounded({"type": kind}, minimum=field.min_value, maximum=field.max_value)
 
 
 def bounded(schema: Schema, **bounds: Any) -> Schema:
-    """Return the schema with those bounds that a field has."""
+    """Return the schema with those of the bounds that are not `None`."""
     return schema | {keyword: bound for keyword, bound in bounds.items() if bound is not None}
 
 
 def with_default(schema: Schema, default: Any) -> Schema:
-    """Return the schema with a default, unless JSON cannot say it."""
+    """Return the schema with a default, unless JSON cannot represent the default."""
     try:
         return {**schema, "default": jsonable(default)}
     except (TypeError, ValueError):
@@ -267,7 +267,7 @@ def field_schema(field: forms.Field) -> Schema:
 
 
 def _form_value(field: forms.Field, value: Any) -> Any:
-    """Return a JSON value as the field's widget would hand it over."""
+    """Return a JSON value in the form in which the field's widget would pass it on."""
     for kind in type(field).__mro__:
         if kind in _VALUES:
             return _VALUES[kind](value)
@@ -275,7 +275,7 @@ def _form_value(field: forms.Field, value: Any) -> Any:
 
 
 def _text_of(value: Any) -> Any:
-    """Return numbers as text, as some fields expect it from HTML."""
+    """Return a number as text, because some fields expect text as submitted by HTML."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else value
 
@@ -289,7 +289,7 @@ def _text(field: Any) -> Schema:
 
 
 def _boolean(field: Any) -> Schema:
-    # A required checkbox is one that has to be ticked.
+    # A required checkbox must be checked.
     return {"type": "boolean"} | ({RULES: "true"} if field.required else {})
 
 
@@ -311,8 +311,8 @@ def _array_of(item: Callable[[Any], Schema]) -> Callable[[Any], Schema]:
 
 def _refuse(field: Any) -> Schema:
     raise ImproperlyConfigured(
-        f"A {type(field).__name__} cannot be filled with JSON. Leave it out of the form, or take "
-        "its contents in fields of their own."
+        f"A {type(field).__name__} cannot be filled from JSON. Remove it from the form, or use "
+        "separate fields for its contents."
     )
 
 
@@ -343,7 +343,7 @@ _SCHEMAS: Mapping[type, Callable[[Any], Schema]] = {
 
 
 def _parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
-    """A field may read other formats only; ISO 8601 is what the schema asks for."""
+    """Return a converter for ISO 8601, the format of the schema; fields may parse other formats."""
 
     def convert(value: Any) -> Any:
         text = str(value)

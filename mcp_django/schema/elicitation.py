@@ -1,8 +1,8 @@
-"""The form that elicitation shows to a user, and the value that the user's answer becomes.
+"""Elicitation forms: the schema that a host shows to the user, and the parser of the answer.
 
-A form is declared in one of the usual ways: a dataclass, a ``TypedDict``, a pydantic model, a
-Django form, a single type (one field, passed on without its wrapping), a schema written by hand,
-or nothing at all for a question that only has to be accepted.
+A form is declared by a dataclass, a ``TypedDict``, a pydantic model, a Django form, a single type
+(one field, whose value is returned without its wrapping), a hand-written schema, or ``None`` for an
+elicitation that the user only accepts.
 """
 
 from __future__ import annotations
@@ -28,43 +28,44 @@ from mcp_django.schema.secrets import asks_for_secret
 from mcp_django.schema.signature import SignatureArguments, shown
 from mcp_django.schema.structure import Schema
 
-# Types are usually made once; a tool that makes one per call must not fill the memory.
+# Types are usually created once; the limit protects the memory if a tool creates one per call.
 REMEMBERED_FORMS = 256
 FIELD = "value"
 
 
 class ElicitationForm(Protocol):
-    """A declared form."""
+    """The schema and the parser of an elicitation form."""
 
     json_schema: Schema
-    """What the host shows."""
+    """The requested schema that the host shows."""
     uses_database: bool
-    """Whether reading an answer may query."""
+    """Whether parsing an answer may query the database."""
 
     def read(self, content: Mapping[str, Any]) -> Any:
-        """Return the value that an answer stands for; members without a field are ignored.
+        """Return the value of an answer; members without a field are ignored.
 
         Raises:
-            InvalidArguments: the user has to correct it.
+            InvalidArguments: the answer is not valid; the user must correct it.
         """
         ...
 
 
 def elicitation_form(declared: Any) -> ElicitationForm:
-    """Return the form that a declaration means.
+    """Return the form for a declaration.
 
     Raises:
-        ImproperlyConfigured: no host could show it, or it asks for a secret.
+        ImproperlyConfigured: hosts cannot show the form, or it asks for a secret.
     """
     if declared is None:
         return _NO_FIELDS
     if isinstance(declared, Mapping):
         return _HandwrittenForm(declared)
     try:
-        # To Python choices are equal whatever their order; labels are in the reader's language.
+        # Python ignores the order of choices when it compares types, so the key has their source
+        # text. Labels depend on the language.
         return _remembered(declared, shown(declared), get_language())
     except TypeError:
-        # Annotated with something that has no hash.
+        # The annotation contains an unhashable value.
         return _form(declared)
 
 
@@ -74,14 +75,14 @@ def _form(declared: Any, *_key: Any) -> ElicitationForm:
             return _DjangoForm(declared)
         return _TypedForm(declared)
     except NotFlatError as exc:
-        raise ImproperlyConfigured(f"No form can be made of {shown(declared)}: {exc}.") from exc
+        raise ImproperlyConfigured(f"{shown(declared)} cannot be used as a form: {exc}.") from exc
 
 
 _remembered = lru_cache(REMEMBERED_FORMS)(_form)
 
 
 class _NoFields:
-    """A question that is accepted or not, and says nothing more."""
+    """A form without fields, which the user only accepts or declines."""
 
     uses_database = False
 
@@ -89,7 +90,7 @@ class _NoFields:
         self.json_schema: Schema = {"type": "object", "properties": {}}
 
     def read(self, content: Mapping[str, Any]) -> None:
-        """Return nothing: that it was accepted is all there is."""
+        """Return `None`, because an accepted form without fields has no value."""
 
 
 _NO_FIELDS = _NoFields()
@@ -106,7 +107,7 @@ class _TypedForm:
         whole = self._arguments.json_schema
         shape = whole if self._is_single else _described(hint, whole["properties"][FIELD])
         self.json_schema = flat_form(shape)
-        # Asked for with None as an answer: a form says that by leaving the field out.
+        # Required members that may be null: in a form, an empty field means `None`.
         self._filled = {
             name: None
             for name in shape.get("required", ())
@@ -125,13 +126,13 @@ class _TypedForm:
             raise InvalidArguments(map(self._own, exc.problems)) from None
 
     def _own(self, problem: Problem) -> Problem:
-        """The problem by the name that the user sees."""
+        """Return the problem with the name of the field that the user sees."""
         path = problem.path if self._is_single else problem.path.removeprefix(FIELD).lstrip(".")
         return dataclasses.replace(problem, path=path)
 
 
 class _DjangoForm:
-    """A form declared by a Django form, whose answer is the valid form."""
+    """A form declared by a Django form; the answer becomes the bound, valid form."""
 
     uses_database = True
 
@@ -153,7 +154,7 @@ class _DjangoForm:
 
 
 class _HandwrittenForm:
-    """A form declared by the schema that the host gets, word for word."""
+    """A form declared by a hand-written schema, which the host receives unchanged."""
 
     uses_database = False
 
@@ -163,10 +164,10 @@ class _HandwrittenForm:
         try:
             check_flat(self.json_schema)
         except NotFlatError as exc:
-            raise ImproperlyConfigured(f"The form's schema is refused: {exc}.") from exc
+            raise ImproperlyConfigured(f"The form's schema is not valid: {exc}.") from exc
 
     def read(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer as it came."""
+        """Return the answer unchanged, without members that have no field."""
         known = self.json_schema.get("properties", {})
         given = {name: value for name, value in content.items() if name in known}
         if problems := self._compiled.problems(given):
@@ -175,13 +176,13 @@ class _HandwrittenForm:
 
 
 def _asking_for(hint: Any) -> Any:
-    """A function with the type as its one parameter, which is what schemas are made of."""
+    """Return a function with the type as its only parameter, as `SignatureArguments` needs one."""
 
     def ask(value: Any) -> None:
-        """Never called."""
+        """Do nothing; this function is never called."""
 
     ask.__annotations__ = {FIELD: hint}
-    # Refusals begin with it.
+    # Error messages start with this name.
     ask.__module__, ask.__qualname__ = "", "The form"
     return ask
 
@@ -193,11 +194,11 @@ def _has_fields(hint: Any) -> bool:
 
 
 def _described(hint: Any, shape: Schema) -> Schema:
-    """Members with the plain strings of their annotations, as a function's parameters have them."""
+    """Return the schema with plain strings in `Annotated` as descriptions of the members."""
     try:
         hints = get_type_hints(hint, include_extras=True)
     except NameError:
-        # pydantic knows where else to look; what it found has been built already.
+        # pydantic resolves names in more places and has already built the schema.
         return shape
     fields = getattr(hint, "model_fields", {})
     properties = dict(shape.get("properties", {}))
@@ -217,13 +218,13 @@ def _metadata(annotation: Any) -> tuple[Any, ...]:
 
 
 def _titled(field: Any, member: Schema) -> Schema:
-    """Choices with the labels of the form, which a person reads rather than the values."""
+    """Return the schema of a choice field with the labels of the form as titles."""
     if not isinstance(field, ChoiceField) or isinstance(field, ModelChoiceField):
         return member
     is_multiple = isinstance(field, MultipleChoiceField)
     values = (member.get("items", {}) if is_multiple else member).get("enum", ())
     if not values or not all(isinstance(value, str) for value in values):
-        # Computed, maybe from the database, when the answer comes; or refused in a moment.
+        # The choices are computed when the answer is parsed, or `flat_form` will reject the field.
         return member
     choices: Any = field.choices
     pairs: Iterable[tuple[Any, Any]] = flatten_choices(choices)
@@ -239,14 +240,14 @@ def _titled(field: Any, member: Schema) -> Schema:
 
 # Flat schemas -------------------------------------------------------------------------------------
 
-# The subset of JSON Schema that a form shown by a host may have: one level of named members, each
-# of them text, a number, a boolean, a choice or several choices (MCP 2026-07-28, "Elicitation",
-# requested schema). Hosts validate it strictly, so one keyword too many loses the question. What
-# a form leaves out is still checked when the answer comes.
+# The subset of JSON Schema that elicitation allows: one level of named members, each of them text,
+# a number, a boolean, a choice or several choices (MCP 2026-07-28, "Elicitation", requested
+# schema). Hosts validate it strictly and reject a form with any other keyword. Rules that the form
+# omits are still checked when the answer is parsed.
 
 _FORMATS = frozenset({"email", "uri", "date", "date-time"})
 
-# By type, or by the keyword that makes a choice of it.
+# Allowed keywords by type, or by the keyword that makes the field a choice.
 _KEYWORDS: Mapping[str, frozenset[str]] = {
     "string": frozenset({"minLength", "maxLength", "format"}),
     "enum": frozenset({"enum", "enumNames"}),
@@ -267,18 +268,18 @@ _DEFAULTS: Mapping[str, type | tuple[type, ...]] = {
 
 
 class NotFlatError(ValueError):
-    """A member that no form can show."""
+    """A schema that an elicitation form cannot show."""
 
 
 def flat_form(schema: Schema) -> Schema:
-    """Return the form for a schema of an object, with what no host knows left out.
+    """Return the form for the schema of an object, without keywords that forms do not allow.
 
     Raises:
-        NotFlatError: a member is no text, number, yes or no, or choice, or asks for a secret.
+        NotFlatError: a member is not text, a number, a boolean or a choice, or asks for a secret.
     """
     given = schema.get("properties", {})
     if schema.get("type") != "object" or schema.get("additionalProperties", False) is not False:
-        raise NotFlatError("a form has named fields and no others")
+        raise NotFlatError("a form must be an object with named fields and no others")
     properties = {name: _field(name, member) for name, member in given.items()}
     may_be_null = {name for name, member in given.items() if _without_null(member) != member}
     required = [n for n in schema.get("required", ()) if n in properties and n not in may_be_null]
@@ -287,14 +288,14 @@ def flat_form(schema: Schema) -> Schema:
 
 
 def check_flat(schema: Schema) -> None:
-    """Refuse a schema written by hand that is not in the subset already.
+    """Reject a hand-written schema that is not in the subset.
 
     Raises:
-        NotFlatError: naming the member and the keyword.
+        NotFlatError: the message names the member and the keyword.
     """
     properties = flat_form(schema)["properties"]
     if "properties" not in schema:
-        raise NotFlatError("a form has properties; write {} for none")
+        raise NotFlatError('a form must have "properties"; write {} for none')
     for name, member in schema["properties"].items():
         _check_keywords({*member} - {*properties[name]}, f"{name}: ")
         for keyword, meant in properties[name].items():
@@ -302,14 +303,14 @@ def check_flat(schema: Schema) -> None:
                 raise NotFlatError(f'{name}: write "{keyword}": {quote(meant)}')
     for name in schema.get("required", ()):
         if name not in properties:
-            raise NotFlatError(f"{name} is required and has no field")
+            raise NotFlatError(f"{name} is required, but has no field")
     _check_keywords({*schema} - {"$schema", "type", "properties", "required"}, "")
 
 
 def _check_keywords(odd: Iterable[str], place: str) -> None:
     if odd:
         names = ", ".join(sorted(odd))
-        raise NotFlatError(f"{place}{names} means nothing in a form; leave it out")
+        raise NotFlatError(f"{place}{names} is not allowed in a form; remove it")
 
 
 def _field(name: str, member: Any) -> Schema:
@@ -317,18 +318,18 @@ def _field(name: str, member: Any) -> Schema:
     if asks_for_secret(name, member):
         raise NotFlatError(
             f"{name} looks like a secret, which must not pass through the client; send the user "
-            "to a page of yours with elicit_url"
+            "to a page of your site with elicit_url"
         )
     chosen = next((keyword for keyword in ("enum", "oneOf") if keyword in member), "")
     if chosen and not _is_choice(member):
         raise NotFlatError(
-            f"{name} is a choice, and what is chosen is text, each with a title where one has a "
-            "title"
+            f"{name} is a choice whose values are not all text, or only some of them have a title"
         )
     kind = str(member.get("type"))
     if kind not in _DEFAULTS or "contentEncoding" in member:
         raise NotFlatError(
-            f"{name} is no text, number, yes or no, date, choice or list of choices; a form is flat"
+            f"{name} is not text, a number, a boolean, a date, a choice or a list of choices; "
+            "forms cannot be nested"
         )
     keywords = _ALWAYS | _KEYWORDS[chosen or kind]
     kept = {key: value for key, value in member.items() if key in keywords}
@@ -342,7 +343,7 @@ def _field(name: str, member: Any) -> Schema:
 
 
 def _without_null(member: Any) -> Any:
-    """The one alternative that is left when a form leaves the field empty instead."""
+    """Return the only alternative to null; in a form, an empty field means null."""
     alternatives = member.get("anyOf", ()) if isinstance(member, dict) else ()
     others = [one for one in alternatives if not _is_null(one)]
     if len(others) != 1 or len(others) == len(alternatives) or not isinstance(others[0], dict):
@@ -356,7 +357,7 @@ def _is_null(alternative: Any) -> bool:
 
 
 def _typed(member: Schema) -> Schema:
-    """Choices in the one way to write them, with the type that hosts want beside them."""
+    """Return the schema with `const` as an `enum`, and with the type that hosts require."""
     if "const" in member:
         member = {**{k: v for k, v in member.items() if k != "const"}, "enum": [member["const"]]}
     return {**member, "type": "string"} if _is_choice(member) else member
@@ -370,7 +371,7 @@ def _is_choice(member: Schema) -> bool:
 
 
 def _are_titled(options: Any) -> bool:
-    """Whether these are the choices of a form that have words for what they stand for."""
+    """Return whether these are choices with titles."""
     return bool(options) and all(
         isinstance(one, dict) and isinstance(one.get("const"), str) and "title" in one
         for one in options
@@ -384,16 +385,16 @@ def _items(name: str, items: Any) -> Schema:
         return {"anyOf": titled}
     if "enum" in choices and _is_choice(choices):
         return {"type": "string", "enum": choices["enum"]}
-    raise NotFlatError(f"{name} is a list of something else than choices of text")
+    raise NotFlatError(f"{name} is a list, but not of choices of text")
 
 
 def _is_default(value: Any, kind: str) -> bool:
-    # To Python yes and no are integers.
+    # In Python, booleans are integers.
     return isinstance(value, _DEFAULTS[kind]) and (kind == "boolean") == isinstance(value, bool)
 
 
 def _bounded(kept: Schema, member: Schema) -> Schema:
-    """A whole number has its exclusive bounds said inclusively; others are checked as answers."""
+    """Return the schema of an integer with exclusive bounds converted to inclusive ones."""
     bounds = dict(kept)
     if isinstance(low := member.get("exclusiveMinimum"), int | float):
         bounds["minimum"] = max(math.floor(low) + 1, kept.get("minimum", -math.inf))

@@ -1,7 +1,7 @@
-"""Form fields for a JSON Schema: which control each value gets, and how its input is read.
+"""Form controls for a JSON Schema: the control for each value, and the parser of its input.
 
-Text, numbers, dates, booleans, choices and lists of these have controls; so has an object, one
-level deep. What is nested deeper, or may be of several structures, is written as JSON.
+Text, numbers, dates, booleans, choices and lists of these have controls, and so do objects that are
+one level deep. Values that are nested deeper or have alternative structures are entered as JSON.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _FORMATS: Mapping[str, str] = {
     "uri": "uri",
     "password": "secret",
 }
-# Text that may be longer gets several lines.
+# Longer text gets a multi-line control.
 _MAX_LINE = 255
-# References to references; no schema in good faith has more.
+# Maximum length of a chain of references; legitimate schemas have shorter ones.
 _MAX_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a value looks like to a form; ``schema`` is without references and null.
+    """The form control for a value; ``schema`` has no references and no null.
 
-    ``choices`` are values with their titles, ``item`` is the shape of the members of a list, and
-    ``members`` are those of an object by name.
+    ``choices`` are pairs of value and title, ``item`` is the shape of the items of a list, and
+    ``members`` are the shapes of the members of an object by name.
     """
 
     kind: str
@@ -56,12 +56,12 @@ class Shape:
 
     @property
     def is_text(self) -> bool:
-        """Whether empty text is a value of its own."""
+        """Whether empty text is a value, different from none."""
         return self.kind in ("text", "long", "secret", "file")
 
 
 def shape_of(schema: Any, root: Schema, *, can_nest: bool = True) -> Shape:
-    """The shape of a schema; ``can_nest`` is false inside of an object."""
+    """Return the shape of a schema; ``can_nest`` is false inside an object."""
     if not isinstance(schema, dict):
         return Shape(kind="json", schema={})
     settled, is_nullable = _settled(schema, root)
@@ -76,12 +76,12 @@ def shape_of(schema: Any, root: Schema, *, can_nest: bool = True) -> Shape:
 
 
 def title_of(value: Any) -> str:
-    """A value in the words of a person."""
+    """Return a value as text for display."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def bounds(shape: Shape) -> tuple[float, float]:
-    """The least and the greatest number that a shape takes."""
+    """Return the minimum and the maximum of a numeric shape."""
     schema, whole = shape.schema, shape.kind == "integer"
     low, high = number_in(schema, "minimum", -math.inf), number_in(schema, "maximum", math.inf)
     if whole:
@@ -93,14 +93,14 @@ def bounds(shape: Shape) -> tuple[float, float]:
 
 
 def number_in(schema: Mapping[str, Any], keyword: str, otherwise: float) -> float:
-    """A number that a schema has, or another value."""
+    """Return the number that a schema has for a keyword, or a default."""
     value = schema.get(keyword, otherwise)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number else otherwise
 
 
 def _choices_of(schema: Schema) -> list[tuple[Any, str]]:
-    """The values to choose from with their titles; empty where anything may be given."""
+    """Return the choices as pairs of value and title; empty if the values are not enumerated."""
     if "const" in schema:
         return [(schema["const"], title_of(schema["const"]))]
     titled = schema.get("oneOf") or schema.get("anyOf")
@@ -162,7 +162,7 @@ def _list_kind(schema: Schema, root: Schema) -> tuple[str, dict[str, Any]]:
 
 
 def _settled(schema: Schema, root: Schema) -> tuple[Schema, bool]:
-    """The schema with what it refers to in its place, and whether it takes null besides."""
+    """Return the schema with its references resolved, and whether it also allows null."""
     is_nullable = False
     for _step in range(_MAX_STEPS):
         if "$ref" in schema:
@@ -198,14 +198,14 @@ def _is_null(schema: Any) -> bool:
     )
 
 
-# Reading the typed text ---------------------------------------------------------------------------
+# Parsing the entered text -------------------------------------------------------------------------
 
-# The server checks everything again; what is refused before that could not even be sent, or saves a
-# round.
+# The server validates everything again. Input is rejected here if it cannot be sent, or to save a
+# round trip.
 
 
 def reader_of(shape: Shape) -> Callable[[str], Any]:
-    """What reads the text for a shape."""
+    """Return a function that parses the entered text for a shape."""
 
     def read(text: str) -> Any:
         return _READERS[shape.kind](text, shape)
@@ -228,7 +228,7 @@ def _float(text: str, shape: Shape) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise ValidationError(_("Enter a number."))
-    # So that 5 is sent as it was typed.
+    # Send 5 as it was entered, not as 5.0.
     is_whole = value.is_integer() and abs(value) < 2**53
     return _bounded(int(value) if is_whole else value, shape)
 
@@ -243,18 +243,18 @@ def _bounded(value: float, shape: Shape) -> float:
 
 
 def _date(text: str, shape: Shape) -> str:
-    _parsed(text, parse_date, _("Enter a date, as 2026-03-01."))
+    _parsed(text, parse_date, _("Enter a date, such as 2026-03-01."))
     return text.strip()
 
 
 def _time(text: str, shape: Shape) -> str:
-    _parsed(text, parse_time, _("Enter a time, as 14:30."))
+    _parsed(text, parse_time, _("Enter a time, such as 14:30."))
     return text.strip()
 
 
 def _datetime(text: str, shape: Shape) -> str:
-    """A moment; what names no zone is meant in that of the site."""
-    wrong = _("Enter a date and a time, as 2026-03-01T14:30.")
+    """Return a date and time in ISO 8601; text without an offset is in the site's time zone."""
+    wrong = _("Enter a date and a time, such as 2026-03-01T14:30.")
     found: datetime = _parsed(text, parse_datetime, wrong)
     if settings.USE_TZ and timezone.is_naive(found):
         found = timezone.make_aware(found)
@@ -284,7 +284,7 @@ def _boolean(text: str, shape: Shape) -> bool:
 def _lines(text: str, shape: Shape) -> list[Any]:
     item = shape.item
     assert item is not None
-    # Of text, blanks may matter; empty lines stand for nothing.
+    # Whitespace may be significant in text; empty lines are ignored.
     lines = [line for line in text.split("\n") if line.strip()]
     read = _READERS.get(item.kind)
     return lines if read is None else [read(line, item) for line in lines]
@@ -295,7 +295,7 @@ def _json(text: str, shape: Shape) -> Any:
     try:
         problems = CompiledSchema(shape.schema, what="schema").problems(value)
     except ImproperlyConfigured:
-        # It refers to what is elsewhere; the server checks it anyway.
+        # The schema has references into the root schema; the server validates the value anyway.
         problems = ()
     if problems:
         raise ValidationError([str(problem) for problem in problems])
@@ -303,10 +303,10 @@ def _json(text: str, shape: Shape) -> Any:
 
 
 def _read_json(text: str) -> Any:
-    """The JSON value that a text is.
+    """Return the JSON value of a text.
 
     Raises:
-        ValidationError: it is none, or none that can be sent.
+        ValidationError: the text is not valid JSON, or the value cannot be sent.
     """
     try:
         value = json.loads(text, parse_float=finite_float, parse_constant=_refused)
@@ -323,12 +323,12 @@ def _refused(constant: str) -> Any:
 
 
 def _whole(text: str, shape: Shape) -> Any:
-    # What the server says of arguments that do not fit is worth seeing, too.
+    # Not validated here, so that the user can see how the server rejects invalid arguments.
     return _read_json(text)
 
 
 def _mixed(text: str, shape: Shape) -> Any:
-    """JSON where that is of a type that fits, and text else: "5" in quotes is text."""
+    """Return the text parsed as JSON if its type is allowed, else the text: `"5"` is a string."""
     members = shape.schema.get("anyOf") or shape.schema.get("oneOf")
     declared = shape.schema.get("type") if members is None else [m.get("type") for m in members]
     kinds = set(declared) if isinstance(declared, list) else {declared}

@@ -1,13 +1,13 @@
-"""The subset of JSON Schema that every host understands.
+"""Conversion of schemas to the subset of JSON Schema that every host supports.
 
-One schema with a reference, a type array or an array without ``items`` makes some hosts drop a
-tool, and others drop the whole server. ``portable_input`` and ``portable_output`` rewrite what
-pydantic (or anything else) produced; ``strict`` goes on to the dialect in which every member is
-required; ``lint`` names what is left that hosts will reject.
+A single schema with a reference, a type array or an array without ``items`` makes some hosts drop a
+tool, and others drop the whole server. ``portable_input`` and ``portable_output`` rewrite schemas
+from pydantic or other sources; ``strict`` converts a portable schema to the dialect in which every
+member is required; ``lint`` reports what hosts will still reject.
 
-Pure: dictionaries in, new dictionaries out, and a second run changes nothing. The published
-schema may accept more than the original, never less (except that ``null`` replaces leaving an
-optional member out): arguments are validated by the declared type, not by this schema.
+The functions return new dictionaries and are idempotent. The published schema may accept more than
+the original, but not less (except that it may allow only one of ``null`` and omitting an optional
+member): arguments are validated by the declared type, not by this schema.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from mcp_django.schema.structure import (
 
 
 def portable_input(schema: Schema) -> Schema:
-    """Return a schema for arguments: a plain object with named members and nothing else.
+    """Return a portable schema for arguments: an object with named members and no others.
 
     Raises:
-        ValueError: the root is no object, or the schema is too large without references.
+        ValueError: the root is not an object, or the schema is too large without references.
     """
     tidy = _rewrite(schema, is_input=True)
     if tidy.get("type") != "object" or "anyOf" in tidy:
-        raise ValueError("Arguments have names, so the root of their schema has to be an object.")
+        raise ValueError("Arguments have names, so the root of their schema must be an object.")
     kept = {key: tidy[key] for key in ("required", "$defs", "definitions") if tidy.get(key)}
     properties = tidy.get("properties", {})
     return {"type": "object", "properties": properties, **kept, "additionalProperties": False}
 
 
 def portable_output(schema: Schema) -> Schema:
-    """Return a schema for results; its root may be anything, and `null` stays where it was.
+    """Return a portable schema for results; its root may have any type, and `null` is kept.
 
     Raises:
         ValueError: the schema is too large without references.
@@ -57,7 +57,7 @@ def portable_output(schema: Schema) -> Schema:
 
 def _rewrite(schema: Schema, *, is_input: bool) -> Schema:
     result: Schema = _tidy(inline(schema), is_input=is_input)
-    # A rewrite may drop the last reference that made a type recursive.
+    # A rewrite may remove the last reference that made a type recursive.
     has_references = "$defs" in result or "definitions" in result
     return _rewrite(result, is_input=is_input) if has_references and result != schema else result
 
@@ -68,7 +68,7 @@ def _tidy(schema: Any, *, is_input: bool) -> Any:
     if not isinstance(schema, dict):
         return schema
     result = map_children(schema, partial(_tidy, is_input=is_input))
-    # Every dialect knows `additionalProperties: true`; not every one knows an empty schema.
+    # Every dialect supports `additionalProperties: true`, but not every one an empty schema.
     if schema.get("additionalProperties") is True:
         result["additionalProperties"] = True
     for rewrite in _REWRITES:
@@ -78,12 +78,11 @@ def _tidy(schema: Any, *, is_input: bool) -> Any:
 
 # Rewriting steps ----------------------------------------------------------------------------------
 
-# The single steps from an arbitrary schema to a portable one, each a function of one schema.
-# Nested schemas have been rewritten already when a step sees the one around them. ``lint`` says
-# what hosts make of a schema without them.
+# Each step rewrites one schema, whose subschemas are already rewritten. All steps together make an
+# arbitrary schema portable. ``lint`` describes what hosts do without them.
 
 RULES: Final = "x-rules"
-"""What no portable keyword can say, in words; becomes part of the description."""
+"""Rules in words that portable keywords cannot express; added to the description."""
 
 _FORMATS: Final = frozenset(
     {
@@ -107,7 +106,7 @@ _FORMATS_IN_WORDS: Mapping[str, str] = {
     "file-path": "the path of a file",
     "directory-path": "the path of a directory",
     "json-string": "JSON as text",
-    "multi-host-uri": "a URI, with several hosts if need be",
+    "multi-host-uri": "a URI, which may have several hosts",
 }
 
 _NOISE = frozenset({"title", "$schema", "$comment", "discriminator", "propertyNames"})
@@ -128,12 +127,12 @@ _BOUNDS: tuple[tuple[str, str, Callable[..., Any], str, Callable[[float], int]],
 
 
 def number(value: float) -> str:
-    """Return a bound as a person writes it: `5`, not `5.0`."""
+    """Return a number as text without a trailing `.0`: `5`, not `5.0`."""
     return str(value).removesuffix(".0")
 
 
 def with_sentence(text: str, sentence: str) -> str:
-    """Return `text` with a sentence more, its own full stop put where it is missing."""
+    """Return `text` with a sentence appended, and with a full stop between them if needed."""
     text = text.rstrip()
     if not text:
         return sentence
@@ -141,12 +140,12 @@ def with_sentence(text: str, sentence: str) -> str:
 
 
 def _without_noise(schema: Schema) -> Schema:
-    """Drop what repeats a name or speaks to tools that are not there."""
+    """Remove keywords that repeat a name or are not for hosts."""
     return {key: value for key, value in schema.items() if key not in _NOISE}
 
 
 def _enum_for_const(schema: Schema) -> Schema:
-    """`const` came with draft 6; some hosts stopped before."""
+    """Replace `const`, which was added in draft 6 and which some hosts do not support."""
     if "const" not in schema:
         return schema
     rest = {key: value for key, value in schema.items() if key != "const"}
@@ -154,7 +153,7 @@ def _enum_for_const(schema: Schema) -> Schema:
 
 
 def _one_type_each(schema: Schema) -> Schema:
-    """Write `type: [a, b]`, and an `enum` over several types, as alternatives of one type each."""
+    """Convert `type: [a, b]` and an `enum` of several types to alternatives of one type each."""
     types, values = schema.get("type"), schema.get("enum")
     if types is None and values:
         types = list(dict.fromkeys(JSON_TYPES.get(type(value), "string") for value in values))
@@ -180,7 +179,7 @@ def _is_of_type(value: Any, kind: str) -> bool:
 
 
 def _any_of_for_combinations(schema: Schema) -> Schema:
-    """Leave `anyOf` as the only combination wherever the others say no more than it does."""
+    """Replace `oneOf` and `allOf` by `anyOf` or a single schema where that is possible."""
     result = dict(schema)
     if "oneOf" in result and "anyOf" not in result:
         result["anyOf"] = result.pop("oneOf")
@@ -200,7 +199,7 @@ def _distinct(members: list[Any]) -> list[Any]:
 
 
 def _items_for_tuples(schema: Schema) -> Schema:
-    """Describe a fixed sequence as an array whose items may be any of its kinds."""
+    """Convert `prefixItems` to an array whose items may have any of the types."""
     if "prefixItems" not in schema:
         return schema
     result = dict(schema)
@@ -218,13 +217,13 @@ def _any_of(kinds: list[Any]) -> Any:
 
 
 def _items_always(schema: Schema) -> Schema:
-    """An array without `items` loses the whole server in some hosts."""
+    """Add `items` to an array without it, because some hosts then drop the whole server."""
     is_bare = schema.get("type") == "array" and not isinstance(schema.get("items"), dict | list)
     return {**schema, "items": {}} if is_bare else schema
 
 
 def _inclusive_bounds(schema: Schema) -> Schema:
-    """`exclusiveMinimum` was a boolean in draft 4, and a number there throws in some hosts."""
+    """Replace numeric exclusive bounds, which fail in hosts that use draft 4 (a boolean there)."""
     result = dict(schema)
     is_whole = schema.get("type") == "integer"
     for keyword, plain, tighter, words, step in _BOUNDS:
@@ -240,7 +239,7 @@ def _inclusive_bounds(schema: Schema) -> Schema:
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    """Tell whether a bound is one; in draft 4 it could be a boolean."""
+    """Return whether a bound is a number; in draft 4 it could be a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -249,7 +248,7 @@ def _also(rules: str | None, rule: str) -> str:
 
 
 def _standard_formats(schema: Schema) -> Schema:
-    """Say in words what a format that JSON Schema does not define means; validators warn of it."""
+    """Replace a format that JSON Schema does not define by words; validators warn about it."""
     name = schema.get("format")
     if name is None or name in _FORMATS:
         return schema
@@ -262,7 +261,7 @@ def _standard_formats(schema: Schema) -> Schema:
 
 
 def _rules_in_words(schema: Schema) -> Schema:
-    """Say in the description what the remaining keywords cannot."""
+    """Move the rules in words to the description."""
     if RULES not in schema:
         return schema
     result = {key: value for key, value in schema.items() if key != RULES}
@@ -273,7 +272,7 @@ def _rules_in_words(schema: Schema) -> Schema:
 
 
 def _without_optional_null(schema: Schema) -> Schema:
-    """Let `null` disappear from members that may be left out, where it would say the same."""
+    """Remove `null` from optional members, for which it means the same as omitting them."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return schema
@@ -287,7 +286,7 @@ def _without_optional_null(schema: Schema) -> Schema:
 
 
 def _not_null(schema: Any) -> Any:
-    # With another default, `null` means something that leaving the member out does not.
+    # With a default other than null, `null` and omitting the member are different.
     if not isinstance(schema, dict) or schema.get("default") is not None:
         return schema
     result = dict(schema)
@@ -316,10 +315,10 @@ _REWRITES: tuple[Callable[[Schema], Schema], ...] = (
 
 # The strict dialect -------------------------------------------------------------------------------
 
-# Every member is required, and no others are allowed. Some model APIs promise arguments that fit
-# the schema exactly, for schemas in which every object lists all its members as required and an
-# optional one may be ``null``. This is opt-in, as it says less than the plain schema: there are
-# no defaults and no maps with free keys.
+# Every member is required, and no others are allowed. Some model APIs guarantee arguments that
+# match the schema exactly, if every object lists all its members as required and optional ones may
+# be ``null``. This is opt-in, because the dialect is less expressive: it has no defaults and no
+# maps with free keys.
 
 _UNKNOWN_KEYWORDS = frozenset({"default", "uniqueItems"})
 
@@ -328,14 +327,14 @@ def strict(schema: Schema) -> Schema:
     """Return a portable schema in the strict dialect.
 
     Raises:
-        ValueError: the schema has a map with free keys, for which the dialect has no words.
+        ValueError: the schema has a map with free keys, which the dialect cannot describe.
     """
     for path, member in walk(schema):
         if member.get("type") == "object" and _has_free_keys(member):
             where = "/".join(map(str, path)) or "the root"
             raise ValueError(
                 f"The strict dialect cannot describe the object at {where}, because its keys are "
-                "not fixed; take a list of objects with a key and a value instead."
+                "not fixed; use a list of objects with a key and a value instead."
             )
     result: Schema = _strict(schema, root=schema)
     return result
@@ -382,9 +381,9 @@ def _nullable(member: Schema, root: Schema) -> Schema:
 
 # Problems that hosts have with a schema -----------------------------------------------------------
 
-# For schemas that were written by hand, and for what cannot be rewritten. Each finding is one
-# sentence with the place, for a system check. It judges portability: whether a schema is valid at
-# all is decided where it is compiled.
+# For hand-written schemas, and for schemas that cannot be rewritten. Each finding is one sentence
+# with the place in the schema, for a system check. ``lint`` checks only portability; the schema is
+# validated when it is compiled.
 
 MAX_PORTABLE_DEPTH = 10
 
@@ -407,7 +406,7 @@ _KEYWORDS: Mapping[str, str] = {
 
 
 def lint(schema: Schema) -> list[str]:
-    """Return one sentence for each thing that makes some host drop or misread the schema."""
+    """Return one sentence for each part of the schema that some hosts reject or misread."""
     findings = _lint_root(schema)
     for path, member in walk(schema):
         where = "/".join(map(str, path)) or "root"
@@ -442,7 +441,7 @@ def _lint_member(path: Path, schema: Schema) -> list[str]:
 
 
 def _depth(path: Path) -> int:
-    """Return how many objects and arrays of a value lie around this place."""
+    """Return how many objects and arrays of a value enclose this place."""
     return sum(step in {"properties", "items", "additionalProperties"} for step in path)
 
 

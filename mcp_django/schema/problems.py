@@ -1,8 +1,8 @@
-"""pydantic's validation errors in plain words, as problems that name only what the sender wrote.
+"""Conversion of pydantic's validation errors to problems in the terms of the JSON that was sent.
 
-pydantic reports a union once for each of its members and names classes and validators on the way.
-Here each location is followed through the data that was sent, so that steps which are not part of
-it fall out, and of several alternatives the nearest one is reported.
+pydantic reports a union once for each of its members, and its locations contain names of classes
+and validators. This module follows each location through the data that was sent, drops the steps
+that are not part of it, and reports only the closest alternative of a union.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _NOWHERE = object()
 
 
 def explain(exc: ValidationError, data: Any, schema: Schema) -> tuple[Problem, ...]:
-    """Return what is wrong with `data`; `schema` knows the names and choices there are."""
+    """Return the problems of `data`; `schema` provides the known names and choices."""
     if exc.error_count() > MAX_KEPT_PROBLEMS:
         known = ", ".join(schema.get("properties", ())) or "none"
-        message = f"{exc.error_count()} things are wrong with the arguments; known: {known}"
+        message = f"the arguments have {exc.error_count()} errors; known: {known}"
         return (Problem(path="", message=message),)
     located = [_locate(details, data) for details in exc.errors(include_url=False)]
-    # A union inside a union repeats itself.
+    # A union inside a union reports the same problem several times.
     return tuple({str(problem): problem for problem in _problems(located, schema)}.values())
 
 
@@ -50,9 +50,9 @@ class _Located:
     details: ErrorDetails
     path: Path
     union: Path | None
-    """Where the outermost choice between alternatives was, if there was one."""
+    """The path of the outermost union, if there is one."""
     branch: str
-    """Which of the alternatives this error speaks for."""
+    """The member of the union to which this error belongs."""
 
 
 def _locate(details: ErrorDetails, data: Any) -> _Located:
@@ -71,7 +71,7 @@ def _locate(details: ErrorDetails, data: Any) -> _Located:
 
 
 def _inside(data: Any, step: str | int) -> Any:
-    """Return the member that a step of a location names, `_NOWHERE` if it names none."""
+    """Return the member that a step of a location names, or `_NOWHERE` if there is none."""
     if isinstance(data, dict):
         return data.get(step, _NOWHERE)
     if isinstance(data, str | int | float | None):
@@ -95,7 +95,7 @@ def _nearest(errors: list[_Located], schema: Schema) -> Iterator[Problem]:
     branches: dict[str, list[_Located]] = {}
     for error in errors:
         branches.setdefault(error.branch, []).append(error)
-    # Of the right shape, with something wrong inside, is nearer than of another shape.
+    # An alternative with an error inside the value is closer than one of another type.
     inside = [
         branch for branch in branches.values() if any(error.path != error.union for error in branch)
     ]
@@ -132,7 +132,7 @@ def _problem(error: _Located, schema: Schema) -> Problem:
 
 
 def _says_nothing(details: ErrorDetails) -> bool:
-    # A rule about several members of an object shows the members it means by itself.
+    # The message of an author's validator for an object names the members that it concerns.
     is_own = details["type"] in _OWN and not isinstance(details["input"], str | int | float)
     return details["type"] in _ABSENT or details["type"] == "json_invalid" or is_own
 
@@ -148,9 +148,8 @@ def _choices(schemas: Iterable[Schema]) -> list[Any]:
 
 # Rules in plain words -----------------------------------------------------------------------------
 
-# The rules behind pydantic's error types. pydantic's own messages speak to the author of a Python
-# class ("Input should be a valid dictionary or instance of ..."); these speak to the author of
-# the JSON.
+# The rules for pydantic's error types. pydantic's own messages address the author of a Python class
+# ("Input should be a valid dictionary or instance of ..."); these address the author of the JSON.
 
 MAX_CHOICES = 30
 
@@ -262,7 +261,7 @@ _SINGULAR = re.compile(r"\b1 (character|byte|item|member|digit|decimal place)s\b
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
-    """Return the template with its values as a person writes them: `1 item`, `at least 5`."""
+    """Return the template with its values, with singular nouns and integers as such: `1 item`."""
     plain = {
         key: number(value) if isinstance(value, float) else str(value)
         for key, value in values.items()
@@ -271,7 +270,7 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
 
 
 def one_of(choices: Sequence[Any]) -> str:
-    """Return the rule of an enumeration: `must be one of "formal", "warm"`."""
+    """Return the rule for an enumeration, such as `must be one of "formal", "warm"`."""
     if len(choices) == 1:
         return f"must be {quote(choices[0])}"
     shown = ", ".join(quote(choice) for choice in choices[:MAX_CHOICES])
@@ -279,15 +278,15 @@ def one_of(choices: Sequence[Any]) -> str:
 
 
 def of_kind(*types: str) -> str:
-    """Return the rule of one or several JSON types: `must be a string or null`."""
+    """Return the rule for one or more JSON types, such as `must be a string or null`."""
     return "must be " + " or ".join(_OF_TYPE[kind] for kind in types)
 
 
 def wrong_kind(value: Any, schema: Schema) -> str | None:
-    """Return the rule that a value breaks so plainly that no form would convert it.
+    """Return the rule that a value breaks if its type cannot be converted, else `None`.
 
-    A form reads text: it takes `5` for `"5"` and the other way round, and would take the text of a
-    list, or the number 1 for true.
+    Forms parse text: `5` and `"5"` are the same to them. They would also accept the text of a list,
+    and the number 1 for true, so these are rejected here.
     """
     kind = schema.get("type")
     if value is None:
@@ -301,9 +300,9 @@ def wrong_kind(value: Any, schema: Schema) -> str | None:
 
 
 def _rule_of(error: str, context: Mapping[str, Any], message: str) -> str:
-    """Return the rule that was broken: `must be greater than 0`.
+    """Return the rule that was broken, such as `must be greater than 0`.
 
-    `message` is pydantic's, for the types without a rule and for a validator's own errors.
+    `message` is pydantic's; it is used for error types without a rule.
     """
     template = _RULES.get(error)
     if template is None:

@@ -1,9 +1,9 @@
-"""Detecting and masking secrets: by name, by what a field says of itself, or by how a value looks.
+"""Detection and masking of secrets: by field name, by field schema, or by the pattern of a value.
 
-Secrets are what grants access or authorizes a payment. They must not pass through a client (MCP
-2026-07-28, "Elicitation", security), so no form may have a field for one; and no value that has
-the name or the look of one is written into a log, shown to others, or exposed in the admin. All
-code that hides secrets uses this module.
+Secrets grant access or authorize a payment. They must not pass through a client (MCP 2026-07-28,
+"Elicitation", security), so forms must not have fields for them. A value whose name or pattern is
+that of a secret is not logged, shown to other users or exposed in the admin. All code that hides
+secrets uses this module.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from mcp_django.schema.structure import Path, Schema, at
 
 HIDDEN = "[hidden]"
 
-# In a field's name, word by word: what no form may ask for.
+# Words of field names that elicitation forms must not have.
 SECRETS = (
     *("password", "passwd", "passphrase", "secret", "apikey", "cvc", "cvv"),
     *("api key", "private key", "card number", "credit card"),
 )
-# At the end of a name: "token count" is something else.
+# Only as the last word: a "token count" is not a secret.
 SECRET_END = "token"
-# What a form may ask for, as a seed or a signature, and nobody has to see who did not write it.
+# Words of field names that forms may have, such as a seed or a signature, but whose values are
+# shown only to the user who entered them.
 HIDDEN_WORDS = frozenset(
     {
         *("assertion", "authorization", "bearer", "cookie", "cookies", "credential"),
@@ -38,8 +39,8 @@ HIDDEN_PHRASES = (
     *("recovery code", "refresh token", "reset key", "security code", "session data"),
     *("session key", "signing key", "token value", "verification code"),
 )
-# The site's own tokens, JWTs, what follows the name of a scheme in a header, and what an address
-# has before its host or for the value of a secret.
+# The site's own tokens, JWTs, credentials after the name of an authentication scheme, and
+# credentials in the user info or the query of a URL.
 SECRET_VALUE = re.compile(
     r"\bmcp_[\w-]{20,}"
     r"|\beyJ[\w-]+\.[\w-]+\.[\w-]*"
@@ -56,30 +57,30 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def is_secret(root: Schema, path: Path, *, sensitive: Collection[str] = ()) -> bool:
-    """Tell whether the value at a path is for nobody to see: by its schema, its name, or its owner.
+    """Return whether the value at a path is secret: by its schema, its name, or `sensitive`.
 
-    What is in a list or an object is called as that is, too.
+    The names of the lists and objects that contain the value count as well.
     """
     *outer, name = [step for step in path if isinstance(step, str)] or [""]
     if name in sensitive or any(one in sensitive or names_secret(one) for one in outer):
         return True
-    # A name that nobody declared may be a misspelled one that somebody did.
+    # A name that is not declared may be a misspelling of one that is.
     members = at(root, path) or [_UNKNOWN]
     return any(hides_secret(name, one) for one in members)
 
 
 def asks_for_secret(name: str, member: Schema) -> bool:
-    """Tell whether a field is for a secret; a yes or no and a choice never are."""
+    """Return whether a field asks for a secret; booleans and choices never do."""
     return _says_secret(member) or (_is_entered(member) and _sounds(name, SECRETS))
 
 
 def hides_secret(name: str, member: Schema) -> bool:
-    """Tell whether what is entered into a field is for nobody else to see."""
+    """Return whether the value of a field is hidden from other users."""
     return _says_secret(member) or (_is_entered(member) and names_secret(name))
 
 
 def names_secret(name: str) -> bool:
-    """Tell whether something of this name is for nobody to see, whatever it is."""
+    """Return whether the name is that of a secret, whatever the type of the value."""
     words = _words(name)
     return (
         _sounds(name, SECRETS)
@@ -89,7 +90,7 @@ def names_secret(name: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """A text without what looks like a credential, wherever in it that stands."""
+    """Return a text with everything that looks like a credential masked."""
     return SECRET_VALUE.sub(_hidden, text)
 
 
@@ -116,24 +117,23 @@ def _words(name: str) -> str:
     return f" {' '.join(_WORD.findall(name)).lower()} "
 
 
-# The server's log without secrets -----------------------------------------------------------------
+# Secrets in the server's log ----------------------------------------------------------------------
 
 LOGGERS = ("mcp_django", "mcp_django.calls", "mcp_django.security")
 
 
 class _WithoutSecrets(logging.Filter):
-    """Hides what looks like a credential in message and traceback, and lets every record pass.
+    """Masks credentials in the message and the traceback of log records; no record is dropped.
 
-    What a tool raises may contain its arguments, or an address. The text of an exception that
-    holds a secret is logged as text, with the secret masked. Handlers that look at the exception
-    itself, such as those that mail or send a report, are then not given it: they would show the
-    secret.
+    An exception from a tool may contain the tool's arguments or a URL. If a traceback contains a
+    secret, it is logged as text, with the secret masked. The record then has no `exc_info`, because
+    handlers that use it, such as those that send mail or reports, would show the secret.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Always true."""
-        # Handlers tell of a message that cannot be made, and no request fails for it: too many
-        # values, or one of the site that cannot say what it is.
+        """Mask the record and return true."""
+        # If formatting fails (wrong number of arguments, or a failing `__str__` of the site), the
+        # logging handler reports it; the request must not fail.
         with suppress(Exception):
             message = record.getMessage()
             shown = without_secrets(message)
@@ -151,9 +151,9 @@ _filter = _WithoutSecrets()
 
 
 def install() -> None:
-    """Watch the loggers of this package; again is the same as once.
+    """Add the filter to the loggers of this package (idempotent).
 
-    A filter holds for the logger that it is on and not for those below, so each has to have it.
+    A filter does not apply to child loggers, so each logger needs it.
     """
     for name in LOGGERS:
         logging.getLogger(name).addFilter(_filter)

@@ -1,8 +1,8 @@
-"""Arguments declared by a REST framework serializer, and validated by it.
+"""Arguments that are declared and validated by a REST framework serializer.
 
 The function receives the valid serializer as `serializer`: `serializer.validated_data` to read,
-`serializer.save()` to write. Read-only fields are no arguments. REST framework is optional, and
-this is the only module of the layer that imports it.
+`serializer.save()` to write. Read-only fields are not arguments. REST framework is optional, and
+this is the only module of the package that imports it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mcp_django.schema.values import decode_arguments, drop_nulls, unknown_membe
 
 
 class SerializerArguments:
-    """Reads arguments through a serializer class."""
+    """Parses arguments with a serializer class."""
 
     def __init__(self, serializer_class: type[serializers.BaseSerializer[Any]]) -> None:
         self._serializer_class = serializer_class
@@ -52,7 +52,7 @@ class SerializerArguments:
         """Return the valid serializer under the name `serializer`; may query the database.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the data is not valid; the model can correct the call.
         """
         arguments = drop_nulls(decode_arguments(raw), self._shape, self._shape)
         if problems := [*islice(unknown_members(arguments, self._shape), MAX_KEPT_PROBLEMS)]:
@@ -66,20 +66,20 @@ class SerializerArguments:
 def shape_of(
     serializer: serializers.Serializer[Any], *, without: Iterable[str] = (), partial: bool = False
 ) -> Schema:
-    """Return what a serializer takes as a JSON Schema that is not portable yet.
+    """Return the JSON Schema of a serializer's writable fields, not yet portable.
 
-    `partial` is a change: nothing is required, and what is left out keeps its value instead of
-    getting a default.
+    `partial` is for updates: no field is required, and an omitted field keeps its value instead of
+    getting its default.
 
     Raises:
-        ImproperlyConfigured: no JSON can fill one of its fields.
+        ImproperlyConfigured: a field cannot be filled from JSON.
     """
     shape = _serializer(serializer, without=frozenset(without))
     return _partial(shape) if partial else shape
 
 
 def writable_fields(serializer: Any) -> dict[str, fields.Field[Any, Any, Any, Any]]:
-    """Return the fields of a serializer that a caller may fill."""
+    """Return the fields of a serializer that a caller can set."""
     return {
         name: field
         for name, field in serializer.fields.items()
@@ -88,7 +88,7 @@ def writable_fields(serializer: Any) -> dict[str, fields.Field[Any, Any, Any, An
 
 
 def explained(errors: Any, data: Any, shape: Schema, path: Path = ()) -> Iterator[Problem]:
-    """Yield the messages of REST framework's nested dicts and lists of errors."""
+    """Yield problems for REST framework's nested dicts and lists of errors."""
     if isinstance(errors, dict):
         for step, inner in errors.items():
             is_own = step == api_settings.NON_FIELD_ERRORS_KEY
@@ -98,7 +98,7 @@ def explained(errors: Any, data: Any, shape: Schema, path: Path = ()) -> Iterato
         if isinstance(error, dict | list):
             yield from explained(error, data, shape, (*path, index))
         else:
-            # A site's own exception handler may have made plain text of it.
+            # A custom exception handler may have converted the error to plain text.
             is_missing = getattr(error, "code", "") == "required"
             yield Problem(
                 path=format_path(path),
@@ -179,8 +179,8 @@ def _array_of(item: Schema, field: Any) -> Schema:
 
 def _refuse(field: Any) -> Schema:
     raise ImproperlyConfigured(
-        f"a {type(field).__name__} cannot be filled with JSON. Leave it out of the serializer, or "
-        "take its contents in fields of their own."
+        f"a {type(field).__name__} cannot be filled from JSON. Remove it from the serializer, or "
+        "use separate fields for its contents."
     )
 
 

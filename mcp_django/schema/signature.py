@@ -1,8 +1,8 @@
-"""The arguments and result that a function declares, as JSON Schema, validated by pydantic.
+"""Schemas and validation for the parameters and the return type of a function, by pydantic.
 
-Parameters and result are read with every hint resolved, through ``functools.wraps``,
-``functools.partial``, bound methods and callable objects. Reading declarations does not judge
-them: whether a hint makes sense as an argument is decided where it becomes a schema.
+Signatures are read with all hints resolved, through ``functools.wraps``, ``functools.partial``,
+bound methods and callable objects. Reading a signature does not check whether its hints are valid
+for arguments; that is checked when the schema is created.
 
 Everything is compiled once, when the function is declared.
 """
@@ -85,13 +85,13 @@ AnyCallable = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredParameter:
-    """One parameter that a caller may fill."""
+    """One parameter of a function that a caller can set."""
 
     name: str
     hint: Any
-    """The resolved annotation, `Annotated` included; `Any` where there is none."""
+    """The resolved annotation, including `Annotated`; `Any` if there is none."""
     default: Any
-    """As declared, `inspect.Parameter.empty` for none."""
+    """The declared default, `inspect.Parameter.empty` if there is none."""
 
 
 def read_parameters(
@@ -99,10 +99,10 @@ def read_parameters(
 ) -> tuple[DeclaredParameter, ...]:
     """Return the parameters of a function in order, without those named in `skip`.
 
-    What `functools.partial` has bound by name is bound for good and not a parameter any more.
+    Arguments that `functools.partial` has bound by name are not parameters any more.
 
     Raises:
-        ImproperlyConfigured: a hint cannot be resolved, or the function takes any arguments.
+        ImproperlyConfigured: a hint cannot be resolved, or the function has `*args` or `**kwargs`.
     """
     skipped = {*skip, *_bound_names(function)}
     signature = inspect.signature(function)
@@ -114,13 +114,13 @@ def read_parameters(
 
 
 def positional_names(function: AnyCallable) -> tuple[str, ...]:
-    """Return the parameters that can only be passed by position, in order."""
+    """Return the names of the positional-only parameters, in order."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(one.name for one in parameters if one.kind is Parameter.POSITIONAL_ONLY)
 
 
 def return_annotation(function: AnyCallable) -> Any:
-    """Return the resolved annotation of the result, `inspect.Signature.empty` for none.
+    """Return the resolved return annotation, `inspect.Signature.empty` if there is none.
 
     Raises:
         ImproperlyConfigured: the hint cannot be resolved.
@@ -130,7 +130,7 @@ def return_annotation(function: AnyCallable) -> Any:
 
 
 def name_of(function: AnyCallable) -> str:
-    """Return a name for a function by which its author will find it."""
+    """Return the dotted name of a function for error messages."""
     inner = _innermost(function)
     module = getattr(inner, "__module__", None)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
@@ -140,8 +140,8 @@ def name_of(function: AnyCallable) -> str:
 def _declared(function: AnyCallable, parameter: Parameter) -> DeclaredParameter:
     if parameter.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
         raise ImproperlyConfigured(
-            f"{name_of(function)} takes {parameter}, and a model has to be told which arguments "
-            "there are. Name each one as a parameter of its own."
+            f"{name_of(function)} takes {parameter}, but a model must know the names of all "
+            "arguments. Declare each one as a separate parameter."
         )
     has_hint = parameter.annotation is not Parameter.empty
     return DeclaredParameter(
@@ -160,18 +160,18 @@ def _resolve(function: AnyCallable, name: str, hint: Any) -> Any:
     except (NameError, AttributeError) as exc:
         raise ImproperlyConfigured(
             f"{name_of(function)} declares {name!r} as {shown(hint)}, which cannot be resolved "
-            f"({exc}). Define or import the type at the top level of the module: neither inside "
-            "a function nor under TYPE_CHECKING."
+            f"({exc}). Define or import the type at the top level of the module, not inside "
+            "a function or under TYPE_CHECKING."
         ) from exc
 
 
 def shown(hint: Any) -> str:
-    """Return a hint as it reads in the source."""
+    """Return a hint as it is written in source code."""
     return hint if isinstance(hint, str) else inspect.formatannotation(hint)
 
 
 def _innermost(function: Any) -> Any:
-    """Return the function whose module the hints were written in."""
+    """Return the unwrapped function, in whose module the hints were written."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func
@@ -193,9 +193,9 @@ def _bound_names(function: Any) -> set[str]:
 
 # The generated JSON Schema ------------------------------------------------------------------------
 
-# It is pydantic's, with the few types changed whose own schema misleads a model. A decimal is a
-# string, so that it is not rounded through a float, and its bounds are words, as no keyword
-# bounds a string by value. Bytes are Base64 (RFC 4648).
+# The schema is pydantic's, except for a few types whose schema would mislead a model. A decimal is
+# a string, so that it is not rounded through a float, and its bounds are in words, because no
+# keyword limits a string by value. Bytes are Base64 (RFC 4648).
 
 Mode = Literal["validation", "serialization"]
 
@@ -213,19 +213,19 @@ _DECIMAL_RULES = (
 
 
 def json_schema_of(adapter: TypeAdapter[Any], mode: Mode) -> dict[str, Any]:
-    """Return the schema of a pydantic adapter, not yet in the portable subset."""
+    """Return the schema of a pydantic adapter, not yet portable."""
     return adapter.json_schema(mode=mode, schema_generator=_SchemaGenerator)
 
 
 def reason_of(exc: Exception) -> str:
-    """Return why a type cannot be compiled, without advice that does not apply here."""
+    """Return why a type cannot be compiled, without pydantic's advice, which does not apply."""
     return str(exc).partition("\n")[0].partition(". Set ")[0].rstrip(".")
 
 
 class _SchemaGenerator(GenerateJsonSchema):
-    """Writes the schema of one pydantic adapter."""
+    """Generates the schema of one pydantic adapter."""
 
-    # A default that JSON cannot say is left out of the schema; it is a default all the same.
+    # A default that JSON cannot represent is omitted from the schema, but is still used.
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
 
     def field_title_should_be_set(self, schema: Any) -> bool:
@@ -240,7 +240,7 @@ class _SchemaGenerator(GenerateJsonSchema):
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
         if self._config.val_json_bytes != "base64":
             return {"type": "string"}
-        # pydantic reads both alphabets and writes the one for URLs.
+        # pydantic decodes both Base64 alphabets and encodes with the URL-safe one.
         is_read = self.mode == "validation"
         return {"type": "string", "contentEncoding": "base64" if is_read else "base64url"}
 
@@ -255,14 +255,14 @@ class _SchemaGenerator(GenerateJsonSchema):
             is_readable = not isinstance(value, Enum) or isinstance(value, str | int)
             if self.mode == "validation" and not is_readable:
                 raise PydanticInvalidForJsonSchema(
-                    f"pydantic does not read {value!r} from JSON where it stands in a Literal; "
-                    "name its value there, or derive the enum from str"
+                    f"pydantic cannot read {value!r} from JSON in a Literal; use its value there, "
+                    "or derive the enum from str"
                 )
         return super().literal_schema(schema)
 
 
 def _closed(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
-    # Before 2.14 pydantic forgets to say this of a type that inherits its configuration.
+    # Before 2.14, pydantic omits this for a type that inherits its configuration.
     if schema.get("config", {}).get("extra_fields_behavior") == "forbid":
         result["additionalProperties"] = False
     return result
@@ -276,21 +276,21 @@ def _decimal_rules(schema: core_schema.DecimalSchema) -> list[str]:
 # Arguments ----------------------------------------------------------------------------------------
 
 # The parameters become the fields of a ``TypedDict``, which allows every name (``copy``, ``schema``
-# and ``_x`` are taken in a model class), and pydantic reads the JSON text directly.
+# and ``_x`` are not allowed in a model class), and pydantic parses the JSON text directly.
 
 _CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, **BASE64)
 _PATH_FORMATS = frozenset({"path", "file-path", "directory-path"})
 _NOT_BUILDABLE = (PydanticUserError, PydanticUndefinedAnnotation, SchemaError, TypeError)
 
-# Shorter numbers pass through a float unchanged: IEEE 754 keeps 15 significant digits.
+# Shorter numbers survive conversion to a float, because IEEE 754 keeps 15 significant digits.
 _MAYBE_INEXACT = re.compile(rb"[\d.]{16}|\d[eE][+-]?\d")
 
 
 class SignatureArguments:
-    """Reads arguments as the parameters of a function ask for them.
+    """Parses arguments as the signature of a function declares them.
 
-    With `strict`, the published schema is in the strict dialect, where `null` stands for an
-    argument left out.
+    With `strict`, the published schema is in the strict dialect, where `null` means that the
+    argument is omitted.
     """
 
     def __init__(
@@ -310,10 +310,10 @@ class SignatureArguments:
         )
 
     def parse(self, raw: bytes) -> dict[str, Any]:
-        """Return every argument under the name of its parameter, defaults included.
+        """Return the arguments by the names of their parameters, including defaults.
 
         Raises:
-            InvalidArguments: the model can repair the call.
+            InvalidArguments: the arguments are not valid; the model can correct the call.
         """
         text = b"{}" if is_empty(raw) else self._prepare(raw)
         try:
@@ -322,7 +322,7 @@ class SignatureArguments:
             data = decode_arguments(text, parse_float=float)
             raise InvalidArguments(explain(exc, data, self._shape)) from exc
         except OverflowError as exc:
-            # Pydantic computes a duration, or the moment of a number, beyond what Python can hold.
+            # pydantic computes a duration, or a date from a number, that Python cannot represent.
             problem = Problem(path="", message=f"a value is too large: {exc}")
             raise InvalidArguments([problem]) from exc
         return arguments
@@ -330,13 +330,13 @@ class SignatureArguments:
     def bind(self, values: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and keyword arguments with which to call the function.
 
-        `values` holds what `parse` returned and what the caller adds for skipped parameters.
+        `values` contains the result of `parse` and the values of the skipped parameters.
         """
         named = dict(values)
         return tuple(named.pop(name) for name in self._positional), named
 
     def _prepare(self, raw: bytes) -> bytes:
-        """Rewrite what pydantic would take differently from how it was meant."""
+        """Return the JSON text without optional nulls and without floats that would be rounded."""
         is_inexact = self._has_decimals and _MAYBE_INEXACT.search(raw) is not None
         if b"null" not in raw and not is_inexact:
             return raw
@@ -345,7 +345,7 @@ class SignatureArguments:
 
 
 def _exact(text: str) -> float | str:
-    """Return a number as its own text where a float would round it; a decimal takes both."""
+    """Return a number as text if a float would round it; a decimal accepts both."""
     value = float(text)
     return value if math.isfinite(value) and Decimal(repr(value)) == Decimal(text) else text
 
@@ -360,9 +360,9 @@ def _build(
         what = f"{culprit.name!r} as {shown(culprit.hint)}" if culprit else "its parameters"
         reason = reason_of(exc)
         raise ImproperlyConfigured(
-            f"{name_of(function)} declares {what}, for which there is no JSON: {reason}. Take "
-            "strings, numbers, lists, dataclasses or pydantic models, and of a database object "
-            "its key."
+            f"{name_of(function)} declares {what}, which cannot be read from JSON: {reason}. Use "
+            "strings, numbers, lists, dataclasses or pydantic models, and the key of a database "
+            "object."
         ) from exc
 
 
@@ -385,7 +385,7 @@ def _compile(
 def _typed_dict(fields: dict[str, Any]) -> Any:
     create: Any = TypedDict
     arguments = create("Arguments", fields)
-    # pydantic passes it on to dataclasses and to other TypedDicts inside, not to models.
+    # pydantic applies it to nested dataclasses and TypedDicts too, but not to models.
     arguments.__pydantic_config__ = _CONFIG
     return arguments
 
@@ -394,7 +394,7 @@ def _annotation(parameter: DeclaredParameter) -> Any:
     hint, metadata = parameter.hint, []
     if get_origin(hint) is Annotated:
         hint, *metadata = get_args(hint)
-    # A plain string is a description, and one given to `Field` outranks it.
+    # A plain string is a description; a description in `Field` overrides it.
     words = [Field(description=item) for item in metadata if isinstance(item, str)]
     rules = [item for item in metadata if not isinstance(item, str)]
     if parameter.default is Parameter.empty:
@@ -411,16 +411,16 @@ def _refuse_paths(function: AnyCallable, shape: Schema) -> None:
         if member.get("format") in _PATH_FORMATS:
             raise ImproperlyConfigured(
                 f"{name_of(function)} takes a file system path at {'/'.join(map(str, path))}. A "
-                "path chosen by a model can lead anywhere; take a str and open it through a "
-                "Django storage, which keeps it inside its own directory."
+                "model could choose any path; use a str and open the file through a Django "
+                "storage, which allows only paths inside its own directory."
             )
 
 
 # Results ------------------------------------------------------------------------------------------
 
-# A client refuses a result that does not fit the published schema, so a value is checked before it
-# is sent (MCP 2026-07-28, "Tools", structured content). Results without a declared type go through
-# ``jsonable``.
+# Clients reject a result that does not match the published schema, so values are validated before
+# they are sent (MCP 2026-07-28, "Tools", structured content). Results without a declared type are
+# converted by ``jsonable``.
 
 _TRUSTING = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants", **BASE64)
 _REVALIDATING = ConfigDict(revalidate_instances="always", **_TRUSTING)
@@ -445,45 +445,45 @@ _NOT_WRITABLE = (*_NOT_BUILDABLE, ValueError)
 
 
 class OutputMismatch(MCPDjangoError):
-    """A function returned something else than it declares: a bug of the site, not of the caller."""
+    """A function's result does not match its declaration: a bug of the site, not of the caller."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__(f"The result is not what was declared.\n{describe(self.problems)}")
+        super().__init__(f"The result does not match its declaration.\n{describe(self.problems)}")
 
 
 class OutputAdapter(Protocol):
-    """Writes results of one declared shape."""
+    """Validates and serializes results of one declared type or schema."""
 
     @property
     def json_schema(self) -> dict[str, Any]:
-        """The schema to publish, in the portable subset; its root may be anything."""
+        """The schema to publish, in the portable subset; its root may have any type."""
         ...
 
     def dump(self, value: Any) -> Any:
-        """Return the value as plain JSON that fits the schema.
+        """Return the value as plain JSON that matches the schema.
 
         Raises:
-            OutputMismatch: it does not fit.
+            OutputMismatch: the value does not match the schema.
         """
         ...
 
 
 def output_adapter(annotation: Any) -> OutputAdapter | None:
-    """Return an adapter, or `None` for a result without structure: text, content.
+    """Return an adapter for a return type, or `None` for text and content, which have no schema.
 
     Raises:
-        ImproperlyConfigured: the type has structure that JSON cannot say.
+        ImproperlyConfigured: the type is structured, but cannot be serialized as JSON.
     """
     return TypedOutput(annotation) if _has_structure(annotation) else None
 
 
 class TypedOutput:
-    """Writes results of one Python type.
+    """Validates and serializes results of one Python type.
 
-    An instance of a dataclass is taken as it is while its values are of the declared types, so
-    that `__post_init__` runs once. Where a value has to be converted, or the type sets bounds, the
-    fields are validated as if they had come in a dict.
+    A dataclass instance is used unchanged if its values have the declared types, so that
+    `__post_init__` runs only once. If a value must be converted, or the type has bounds, the fields
+    are validated like those of a dict.
     """
 
     def __init__(self, annotation: Any) -> None:
@@ -505,7 +505,7 @@ class TypedOutput:
         """Return the value as plain JSON.
 
         Raises:
-            OutputMismatch: it does not fit the declared type.
+            OutputMismatch: the value does not match the declared type.
         """
         box = {"result": list(value) if isinstance(value, Iterator | QuerySet) else value}
         trusting, revalidating = self._adapters
@@ -530,9 +530,9 @@ class TypedOutput:
 
 
 def _boxed(hint: Any, config: ConfigDict) -> TypeAdapter[Any]:
-    """Return an adapter for the type inside a dict, which unlike some types may be configured.
+    """Return an adapter for a dict with the type, because some types accept no configuration.
 
-    pydantic passes the configuration on to dataclasses and to `TypedDict`s inside.
+    pydantic applies the configuration to nested dataclasses and `TypedDict`s too.
     """
     return TypeAdapter(dict[str, hint], config=config)
 
@@ -549,9 +549,8 @@ def _admits_floats(schema: Schema) -> bool:
 
 # Structured result types --------------------------------------------------------------------------
 
-# Which declared results have structure that a client can rely on: dataclasses, lists, numbers,
-# dates and choices have. Text has not, since it would be sent twice, and content blocks say
-# themselves what they are.
+# Which return types have an output schema: dataclasses, lists, numbers, dates and choices do. Text
+# does not, since it would be sent twice, and content blocks describe themselves.
 
 _COLLECTIONS = (list, tuple, set, frozenset, dict, deque)
 _SCALARS = (int, float, Decimal, date, time, timedelta, UUID, Enum)
@@ -567,12 +566,12 @@ _ABSTRACT = _LAZY | {
 
 
 def _has_structure(annotation: Any) -> bool:
-    """Tell whether a result declared like this gets a schema."""
+    """Return whether a return annotation gets an output schema."""
     return not _mentions_objects(annotation) and _is_structured(annotation)
 
 
 def _without_laziness(annotation: Any) -> Any:
-    """Return `list[X]` for what a generator of `X` declares."""
+    """Return `list[X]` for a generator, iterator or iterable of `X`, else the annotation."""
     hint = _bare(annotation)
     origin = get_origin(hint) or hint
     if origin not in _LAZY:
@@ -600,7 +599,7 @@ def _is_structured(annotation: Any) -> bool:
 
 
 def _bare(annotation: Any) -> Any:
-    """Return the type behind `Annotated`, `NewType` and a named alias."""
+    """Return the type behind `Annotated`, `NewType` and type aliases."""
     while True:
         if get_origin(annotation) is Annotated:
             annotation = get_args(annotation)[0]
@@ -613,7 +612,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def _mentions_objects(annotation: Any) -> bool:
-    """Tell whether content blocks or model instances are among the values."""
+    """Return whether the annotation contains content blocks or model instances."""
     hint = _bare(annotation)
     if isinstance(hint, type) and issubclass(hint, (*CONTENT_CLASSES, Model)):
         return True

@@ -1,7 +1,7 @@
-"""Walking through a JSON Schema: which keywords hold schemas, where a path or reference leads.
+"""Traversal of JSON Schemas: subschemas, paths, references, and inlining of references.
 
-Pure functions on dictionaries that never change their input. JSON Schema 2020-12, core sections
-8.2.3 (``$ref``), 10 (applicators); pointers are RFC 6901 in the fragment form of section 6.
+The functions never change their input. JSON Schema 2020-12, core sections 8.2.3 (``$ref``) and 10
+(applicators); pointers are RFC 6901 in the fragment form of section 6.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Path = tuple[str | int, ...]
 
 MAX_SCHEMA_DEPTH = 64
 MAX_SUBSCHEMAS = 5000
-"""More than this is no schema a person wrote or a model can use."""
+"""Larger schemas are rejected: they are not written by hand, and models cannot use them."""
 
 _ONE = (
     "items",
@@ -53,7 +53,7 @@ JSON_TYPES: Mapping[type, str] = {
 
 
 def map_children(schema: Schema, change: Callable[[Any], Any]) -> Schema:
-    """Return a copy of `schema` with `change` applied to each schema directly inside it."""
+    """Return a copy of `schema` with `change` applied to each direct subschema."""
     result = dict(schema)
     for keyword in _ONE:
         if isinstance(schema.get(keyword), dict | bool):
@@ -68,7 +68,7 @@ def map_children(schema: Schema, change: Callable[[Any], Any]) -> Schema:
 
 
 def children(schema: Schema) -> Iterator[tuple[Path, Any]]:
-    """Yield each schema directly inside `schema`, with the keywords and names that lead to it."""
+    """Yield each direct subschema of `schema` with the keywords and names that lead to it."""
     for keyword in _ONE:
         if isinstance(schema.get(keyword), dict | bool):
             yield (keyword,), schema[keyword]
@@ -83,10 +83,10 @@ def children(schema: Schema) -> Iterator[tuple[Path, Any]]:
 
 
 def walk(schema: Schema) -> Iterator[tuple[Path, Schema]]:
-    """Yield the schema and every schema inside it, outermost first.
+    """Yield the schema and all of its subschemas, outermost first, with their paths.
 
     Raises:
-        ValueError: deeper or larger than any schema in good faith.
+        ValueError: the schema is nested too deep or has too many subschemas.
     """
     pending: list[tuple[Path, int, Any]] = [((), 0, schema)]
     count = 0
@@ -105,7 +105,7 @@ def walk(schema: Schema) -> Iterator[tuple[Path, Schema]]:
 
 
 def resolve(root: Schema, pointer: str) -> Any:
-    """Return what a local reference such as `#/$defs/Order` points at, or `None`."""
+    """Return the target of a local reference such as `#/$defs/Order`, or `None`."""
     if pointer == "#":
         return root
     if not pointer.startswith("#/"):
@@ -123,9 +123,9 @@ def resolve(root: Schema, pointer: str) -> Any:
 
 
 def alternatives(root: Schema, schema: Any) -> Iterator[Schema]:
-    """Yield the schemas of which a value here has to satisfy one or all."""
+    """Yield the schema, the targets of its references, and its `anyOf`, `oneOf` and `allOf`."""
     pending, seen = [schema], 0
-    # A definition may refer to itself without any value in between.
+    # The limit ends the loop if a definition refers to itself.
     while pending and (seen := seen + 1) <= MAX_SUBSCHEMAS:
         member = pending.pop(0)
         if not isinstance(member, dict):
@@ -138,7 +138,7 @@ def alternatives(root: Schema, schema: Any) -> Iterator[Schema]:
 
 
 def at(root: Schema, path: Sequence[str | int]) -> list[Schema]:
-    """Return every schema that may speak about the value found by following `path`."""
+    """Return every schema that may apply to the value at `path`."""
     found = list(alternatives(root, root))
     for step in path:
         inner = [child for member in found for child in _child(member, step)]
@@ -155,7 +155,7 @@ def _child(schema: Schema, step: str | int) -> Iterator[Any]:
 
 
 def accepts_null(root: Schema, schema: Any) -> bool:
-    """Tell whether `null` is among the values of a schema made of types and alternatives."""
+    """Return whether a schema of types and alternatives accepts `null`."""
     if not isinstance(schema, dict):
         return schema is True
     if "$ref" in schema:
@@ -175,29 +175,29 @@ def accepts_null(root: Schema, schema: Any) -> bool:
 
 # Inlining local references ------------------------------------------------------------------------
 
-# Local references are replaced by what they point at, because hosts drop tools whose schema holds
-# ``$ref``. A type that contains itself cannot be written without one, so those references stay,
-# together with the definitions they need, and ``portable.lint`` reports them.
+# Local references are replaced by their targets, because some hosts drop tools whose schema has a
+# ``$ref``. A recursive type needs a reference, so those references are kept together with their
+# definitions, and ``portable.lint`` reports them.
 
 _ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"}
 )
-"""Keywords that accept every value: beside a reference they replace those of its target."""
+"""Annotation keywords: next to a reference, they replace those of its target."""
 
 _DEFINITIONS = ("$defs", "definitions")
 
 
 def inline(schema: Schema) -> Schema:
-    """Return the schema without references, those of recursive types excepted.
+    """Return the schema with its references inlined, except those of recursive types.
 
     Raises:
-        ValueError: written out, the schema would be larger than any host accepts.
+        ValueError: the inlined schema would have more than `MAX_SUBSCHEMAS` parts.
     """
     return _Inliner(schema).run()
 
 
 def merge(schema: Schema, beside: Schema) -> Schema:
-    """Return one schema for two that must both hold; `allOf` only where they contradict."""
+    """Return a schema that combines two; it has `allOf` only if their keywords conflict."""
     clash = any(
         keyword in schema and schema[keyword] != value and not _is_annotation(keyword)
         for keyword, value in beside.items()
@@ -218,7 +218,7 @@ class _Inliner:
 
     def run(self) -> Schema:
         body = {key: value for key, value in self.root.items() if key not in _DEFINITIONS}
-        # The root has to be a plain object, also when it is the type that contains itself.
+        # The root must be a plain object, even if it is a recursive type.
         result = self._follow(body) if "$ref" in body else self._visit(body)
         done: dict[str, Any] = {}
         while pending := [pointer for pointer in self.kept if pointer not in done]:
@@ -237,7 +237,7 @@ class _Inliner:
         if self.count > MAX_SUBSCHEMAS:
             raise ValueError(
                 f"Without references the schema would have more than {MAX_SUBSCHEMAS} parts; "
-                "share fewer large types, or give the argument a plainer one."
+                "use fewer shared large types, or a simpler type for the argument."
             )
         pointer = schema.get("$ref")
         if pointer in self.recursive:

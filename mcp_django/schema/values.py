@@ -1,11 +1,11 @@
-"""Values between JSON text and Python: decoding arguments, and writing results as plain JSON.
+"""Decoding of JSON arguments, and conversion of results to plain JSON values.
 
 Numbers keep every digit (RFC 8259, section 6, leaves precision to the implementation), so that an
-amount of money is never rounded through a float. Of a repeated name the last one counts, as it
-does everywhere in this package.
+amount of money is never rounded through a float. If a name is repeated, the last value counts, as
+everywhere in this package.
 
-Hosts and models take liberties that JSON Schema would not: no arguments at all, ``null`` for an
-argument left out. Both are accepted.
+Some hosts and models send no arguments at all, or ``null`` for an omitted argument, which JSON
+Schema does not allow. Both are accepted.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from mcp_django.protocol import content
 from mcp_django.schema.arguments import InvalidArguments, Problem, format_path, unknown_argument
 from mcp_django.schema.structure import Path, Schema, accepts_null, alternatives
 
-# What a form, a serializer or a person nests; beyond it the functions here would run out of stack.
+# More than forms and serializers need; deeper values would exceed Python's recursion limit here.
 MAX_DEPTH = 64
 
 
 class _ExactFloat(float):
-    """A float that still knows how it was written; `str` gives that text to a `Decimal`."""
+    """A float that keeps its source text; `str` returns it, for conversion to a `Decimal`."""
 
     __slots__ = ("text",)
 
@@ -63,7 +63,7 @@ class _ExactFloat(float):
 
 
 def is_empty(raw: bytes) -> bool:
-    """Tell whether a call came without arguments."""
+    """Return whether a call has no arguments."""
     return raw.strip() in {b"", b"null"}
 
 
@@ -73,7 +73,7 @@ def decode_arguments(
     """Return the arguments as plain JSON values.
 
     Raises:
-        InvalidArguments: the text is no JSON object.
+        InvalidArguments: the text is not a JSON object.
     """
     if is_empty(raw):
         return {}
@@ -94,7 +94,7 @@ def decode_arguments(
 
 
 def is_too_deep(raw: bytes, value: Any) -> bool:
-    """Tell whether lists and objects are nested deeper than `MAX_DEPTH`."""
+    """Return whether lists and objects are nested deeper than `MAX_DEPTH`."""
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return False
     level = [value]
@@ -112,7 +112,7 @@ def is_too_deep(raw: bytes, value: Any) -> bool:
 
 
 def finite_float(text: str) -> float:
-    """Return a number as a float, unless it is too large for one."""
+    """Return a number as a float, or raise `ValueError` if it is too large."""
     value = float(text)
     if not math.isfinite(value):
         raise _NoNumberError("a number is too large")
@@ -120,7 +120,7 @@ def finite_float(text: str) -> float:
 
 
 def drop_nulls(value: Any, schema: Any, root: Schema) -> Any:
-    """Return `value` without the members that are `null`, may be left out and may not be `null`."""
+    """Return `value` without members that are `null`, are optional and must not be `null`."""
     if isinstance(value, list):
         items = schema.get("items") if isinstance(schema, dict) else None
         return [drop_nulls(item, items, root) for item in value]
@@ -141,7 +141,7 @@ def drop_nulls(value: Any, schema: Any, root: Schema) -> Any:
 
 
 def unknown_members(value: Any, schema: Any, path: Path = ()) -> Iterator[Problem]:
-    """Yield a problem for each name in `value` for which a closed schema has no property."""
+    """Yield a problem for each name in `value` that a closed schema does not list."""
     if not isinstance(schema, dict):
         return
     if isinstance(value, list):
@@ -161,23 +161,23 @@ def _reason(exc: Exception) -> str:
         return "it is nested too deep"
     if isinstance(exc, json.JSONDecodeError | UnicodeDecodeError | _NoNumberError):
         return str(exc)
-    # What is left are integers of many digits, which Python refuses in terms of its own settings.
+    # The remaining case is an integer with too many digits; Python's message names its settings.
     return "a number is too large"
 
 
 def _refuse_constant(name: str) -> Any:
-    raise _NoNumberError(f"{name} is no JSON number")
+    raise _NoNumberError(f"{name} is not a JSON number")
 
 
 class _NoNumberError(ValueError):
-    """Something that stands for a number and is none."""
+    """A number is not valid JSON or not supported."""
 
 
 # Results without a declared type ------------------------------------------------------------------
 
-# They are written as plain JSON. This takes what Django code usually has at hand and refuses what
-# has no single meaning as data, saying what to return instead: a model instance, for one, may
-# hold columns that the caller must not see.
+# They are converted to plain JSON. Types that are common in Django code are accepted. Types without
+# an unambiguous JSON form are rejected with an error that says what to return instead. A model
+# instance, for example, may have columns that the caller must not see.
 
 _SOME_FIELDS = "the fields that the caller may see, as with .values('id', 'name')"
 
@@ -194,20 +194,20 @@ CONTENT_CLASSES = (
 
 
 def jsonable(value: Any) -> Any:
-    """Return the value as None, bool, int, float, str, list and dict, whatever it was made of.
+    """Return the value converted to None, bool, int, float, str, list and dict.
 
     Raises:
-        TypeError: something in it is no data; the message says what to return instead.
-        ValueError: NaN, Infinity, or nesting without an end.
+        TypeError: the value contains a type that is not data; the message says what to return.
+        ValueError: the value contains NaN or Infinity, or is nested too deep.
     """
     return _convert(value, ())
 
 
 def check_finite(value: Any, path: Path = ()) -> None:
-    """Refuse NaN and Infinity in what is plain JSON otherwise.
+    """Reject NaN and Infinity in a value that is otherwise plain JSON.
 
     Raises:
-        ValueError: naming the place.
+        ValueError: the message names the place of the number.
     """
     if isinstance(value, float):
         _float(value, path)
@@ -239,7 +239,9 @@ def _place(path: Path) -> str:
 
 def _refusal(value: Any, path: Path, instead: str) -> TypeError:
     name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    return TypeError(f"{_place(path)} is of type {name}, which is no data; return {instead}.")
+    return TypeError(
+        f"{_place(path)} is of type {name}, which cannot be converted to JSON; return {instead}."
+    )
 
 
 def _unchanged(value: Any, path: Path) -> Any:
@@ -248,13 +250,17 @@ def _unchanged(value: Any, path: Path) -> Any:
 
 def _float(value: float, path: Path) -> float:
     if not math.isfinite(value):
-        raise ValueError(f"{_place(path)} is {value}, which JSON cannot say; return None instead.")
+        raise ValueError(
+            f"{_place(path)} is {value}, which is not valid in JSON; return None instead."
+        )
     return float(value)
 
 
 def _decimal(value: Decimal, path: Path) -> str:
     if not value.is_finite():
-        raise ValueError(f"{_place(path)} is {value}, which is no amount; return None instead.")
+        raise ValueError(
+            f"{_place(path)} is {value}, which is not a finite number; return None instead."
+        )
     return str(value)
 
 
@@ -268,7 +274,7 @@ def _key(key: Any, path: Path) -> str:
         return key
     plain = _convert(key, path)
     if isinstance(plain, dict | list):
-        raise TypeError(f"{_place(path)} has {key!r} for a key; JSON has only strings.")
+        raise TypeError(f"{_place(path)} has the key {key!r}; keys in JSON must be strings.")
     return plain if isinstance(plain, str) else json.dumps(plain)
 
 
@@ -278,7 +284,7 @@ def _items(value: Any, path: Path) -> list[Any]:
 
 def _set(value: AbstractSet[Any], path: Path) -> list[Any]:
     try:
-        # The order of a set of strings differs from process to process.
+        # Sort, because the order of a set of strings differs between processes.
         return _items(sorted(value), path)
     except TypeError:
         return _items(value, path)
@@ -303,7 +309,7 @@ def _model(value: BaseModel, path: Path) -> Any:
 
 
 def _moment(value: dt.date | dt.time, path: Path) -> str:
-    """A moment in UTC ends in Z, as in results with a declared type (RFC 3339, section 5.6)."""
+    """Return ISO 8601 with Z for UTC, as for results with a declared type (RFC 3339, 5.6)."""
     return value.isoformat().replace("+00:00", "Z")
 
 
@@ -327,18 +333,18 @@ _EXACT: Mapping[type, _Convert] = {
     list: _items,
 }
 
-# Content classes are dataclasses, bytes are a collection, a member of TextChoices is a string, and
-# a query can be iterated asynchronously: what is narrower comes first.
+# The most specific type comes first, because content classes are dataclasses, bytes are a
+# collection, a member of TextChoices is a string, and a queryset is an asynchronous iterable.
 _CONVERSIONS: tuple[tuple[Any, _Convert], ...] = (
     (Model, _refuse("the fields that the caller may see, in a dict or a dataclass")),
     (Manager, _refuse(_SOME_FIELDS)),
-    (CONTENT_CLASSES, _refuse("content by itself or in a list, with nothing else around it")),
+    (CONTENT_CLASSES, _refuse("content blocks alone or in a list, not inside another value")),
     ((bytes, bytearray, memoryview), _refuse("Image, Audio or EmbeddedResource, or text")),
-    (HttpResponseBase, _refuse("the data that the response was made of")),
-    (io.IOBase, _refuse("what the file holds, as text or an EmbeddedResource")),
-    (Awaitable, _refuse("what it gives when awaited")),
+    (HttpResponseBase, _refuse("the data of the response")),
+    (io.IOBase, _refuse("the contents of the file, as text or an EmbeddedResource")),
+    (Awaitable, _refuse("the result of awaiting it")),
     (QuerySet, _queryset),
-    (AsyncIterable, _refuse("a list of what it gives: [item async for item in ...]")),
+    (AsyncIterable, _refuse("a list of its items: [item async for item in ...]")),
     (Enum, lambda value, path: _convert(value.value, path)),
     (Promise, lambda value, path: str(value)),
     (str, lambda value, path: str.__str__(value)),

@@ -89,7 +89,7 @@ def test_open_ended_parameters_are_refused(function, shown):
     with pytest.raises(ImproperlyConfigured) as caught:
         SignatureArguments(function)
     assert shown in str(caught.value)
-    assert "Name each one" in str(caught.value)
+    assert "Declare each one" in str(caught.value)
 
 
 def test_a_hint_that_cannot_be_resolved_names_function_hint_and_way_out():

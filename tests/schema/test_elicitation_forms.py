@@ -129,10 +129,13 @@ def test_a_form_is_shown_in_the_language_of_its_reader() -> None:
 @pytest.mark.parametrize(
     ("field", "text"),
     [
-        (forms.FileField(), "cannot be filled with JSON"),
-        (forms.JSONField(), "x is no text, number"),
-        (forms.ModelMultipleChoiceField(Group.objects.all()), "x is a list of something else"),
-        (forms.TypedChoiceField(choices=[(1, "One")], coerce=int), "x is a choice, and what is"),
+        (forms.FileField(), "cannot be filled from JSON"),
+        (forms.JSONField(), "x is not text, a number"),
+        (forms.ModelMultipleChoiceField(Group.objects.all()), "x is a list, but not of choices"),
+        (
+            forms.TypedChoiceField(choices=[(1, "One")], coerce=int),
+            "x is a choice whose values are",
+        ),
         (forms.CharField(widget=forms.PasswordInput), "x looks like a secret"),
     ],
 )
@@ -174,10 +177,10 @@ def test_its_answer_is_checked(engine: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ({}, "a form has named fields and no others"),
-        ({"type": "object"}, "a form has properties"),
-        ({"type": "object", "properties": {"a": {"type": "object"}}}, "a is no text, number"),
-        ({"type": "object", "properties": {"a": True}}, "a is no text, number"),
+        ({}, "a form must be an object with named fields and no others"),
+        ({"type": "object"}, 'a form must have "properties"'),
+        ({"type": "object", "properties": {"a": {"type": "object"}}}, "a is not text, a number"),
+        ({"type": "object", "properties": {"a": True}}, "a is not text, a number"),
         ({"type": "object", "properties": {"api_key": {"type": "string"}}}, "looks like a secret"),
     ],
 )
@@ -185,5 +188,5 @@ def test_a_form_written_by_hand_is_refused_where_no_host_could_show_it(
     schema: Any, text: str
 ) -> None:
     found = refusal(schema)
-    assert found.startswith("The form's schema is refused: ")
+    assert found.startswith("The form's schema is not valid: ")
     assert text in found

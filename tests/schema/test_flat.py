@@ -151,7 +151,7 @@ def test_what_has_no_field_is_refused_by_name(member: Any) -> None:
 )
 def test_choices_are_text(member: Any) -> None:
     assert refusal(form(x={"type": "string", **member})) == (
-        "x is a choice, and what is chosen is text, each with a title where one has a title"
+        "x is a choice whose values are not all text, or only some of them have a title"
     )
 
 
@@ -174,7 +174,7 @@ def test_choices_are_text(member: Any) -> None:
 )
 def test_a_list_is_one_of_choices(items: Any) -> None:
     text = refusal(form(x={"type": "array", "items": items}))
-    assert text == "x is a list of something else than choices of text"
+    assert text == "x is a list, but not of choices of text"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_list_is_one_of_choices(items: Any) -> None:
     ],
 )
 def test_a_form_has_named_fields(schema: dict[str, Any]) -> None:
-    assert refusal(schema) == "a form has named fields and no others"
+    assert refusal(schema) == "a form must be an object with named fields and no others"
 
 
 def test_what_may_be_null_is_not_required() -> None:
@@ -210,19 +210,19 @@ def test_what_was_given_is_left_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ({"type": "object"}, "a form has properties; write {} for none"),
-        ({**form(), "title": "X"}, "title means nothing in a form; leave it out"),
+        ({"type": "object"}, 'a form must have "properties"; write {} for none'),
+        ({**form(), "title": "X"}, "title is not allowed in a form; remove it"),
         (
             {**form(), "additionalProperties": False, "$defs": {}},
-            "$defs, additionalProperties means nothing in a form; leave it out",
+            "$defs, additionalProperties is not allowed in a form; remove it",
         ),
         (
             {**form(x={"type": "string"}), "required": ["x", "y"]},
-            "y is required and has no field",
+            "y is required, but has no field",
         ),
         (
             form(x={"type": "string", "pattern": "a", "examples": []}),
-            "x: examples, pattern means nothing in a form; leave it out",
+            "x: examples, pattern is not allowed in a form; remove it",
         ),
         (form(x={"enum": ["a"]}), 'x: write "type": "string"'),
         (form(x={"oneOf": TITLED}), 'x: write "type": "string"'),

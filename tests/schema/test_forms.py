@@ -148,7 +148,7 @@ def test_a_label_says_more_than_the_name_or_nothing():
     "field", [forms.FileField(), forms.ImageField(), forms.MultiValueField([])]
 )
 def test_a_field_that_json_cannot_fill_is_refused(field):
-    with pytest.raises(ImproperlyConfigured, match=r"OneForm.x: A .* cannot be filled with JSON"):
+    with pytest.raises(ImproperlyConfigured, match=r"OneForm.x: A .* cannot be filled from JSON"):
         FormArguments(one_field(field))
 
 
@@ -158,7 +158,7 @@ class Personal(forms.Form):
 
 
 def test_a_form_that_needs_more_than_data_is_refused():
-    with pytest.raises(ImproperlyConfigured, match="Personal cannot be made from data alone"):
+    with pytest.raises(ImproperlyConfigured, match="Personal cannot be created from data alone"):
         FormArguments(Personal)
 
 

@@ -66,7 +66,7 @@ def test_a_million_unknown_names_are_counted_and_not_listed() -> None:
 
     arguments = {"text": "a", **{f"k{n}": 1 for n in range(100_000)}}
     text = refusal(SignatureArguments(echo), arguments)
-    assert text == "100000 things are wrong with the arguments; known: text"
+    assert text == "the arguments have 100000 errors; known: text"
     lines = refusal(FormArguments(NameForm), arguments).splitlines()
     assert len(lines) == 21
 

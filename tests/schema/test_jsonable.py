@@ -133,12 +133,12 @@ async def wait(): ...
         (Group(name="x"), "return the fields that the caller may see, in a dict"),
         (Group.objects, r".values\('id', 'name'\)"),
         (Group.objects.all(), r".values\('id', 'name'\)"),
-        (HttpResponse("x"), "the data that the response was made of"),
-        (io.StringIO("x"), "what the file holds"),
+        (HttpResponse("x"), "the data of the response"),
+        (io.StringIO("x"), "the contents of the file"),
         (numbers(), r"\[item async for item in ...\]"),
-        (Text("x"), "content by itself or in a list"),
-        (Image(b"x"), "content by itself or in a list"),
-        (ToolResult(), "content by itself or in a list"),
+        (Text("x"), "content blocks alone or in a list"),
+        (Image(b"x"), "content blocks alone or in a list"),
+        (ToolResult(), "content blocks alone or in a list"),
         (object(), "return a dict, a list, a dataclass or text"),
         (Takings, "return a dict"),
         (1j, "return a dict"),
@@ -151,7 +151,7 @@ def test_what_is_no_data_is_refused_with_what_to_return(value, advice):
 
 def test_a_coroutine_is_to_be_awaited():
     coroutine = wait()
-    with pytest.raises(TypeError, match="what it gives when awaited"):
+    with pytest.raises(TypeError, match="the result of awaiting it"):
         jsonable(coroutine)
     coroutine.close()
 
@@ -160,12 +160,13 @@ def test_a_refusal_names_place_and_type():
     with pytest.raises(TypeError) as caught:
         jsonable({"rows": [1, Group(name="x")]})
     assert str(caught.value).startswith(
-        "result.rows[1] is of type django.contrib.auth.models.Group, which is no data; "
+        "result.rows[1] is of type django.contrib.auth.models.Group, which cannot be converted to "
+        "JSON; "
     )
 
 
 def test_a_key_that_is_no_text_is_refused():
-    with pytest.raises(TypeError, match=r"result.a has \(1, 2\) for a key"):
+    with pytest.raises(TypeError, match=r"result.a has the key \(1, 2\)"):
         jsonable({"a": {(1, 2): 3}})
 
 

@@ -45,7 +45,7 @@ def mismatch(annotation: Any, value: Any) -> str:
     with pytest.raises(OutputMismatch) as caught:
         TypedOutput(annotation).dump(value)
     first, _, rest = str(caught.value).partition("\n")
-    assert first == "The result is not what was declared."
+    assert first == "The result does not match its declaration."
     return rest
 
 
@@ -135,8 +135,8 @@ def test_a_dataclass_that_fits_is_not_made_again():
         (Item, {"price": -1}, "result.price: must be at least 0 (got -1)"),
         (set[int], {"a"}, 'result[0]: must be an integer (got "a")'),
         (dict[str, float], {"a": math.nan}, "result.a: must be a finite number (got NaN)"),
-        (dict[str, Any], {"a": [math.inf]}, "result.a[0] is inf, which JSON cannot say"),
-        (Counted, Counted(math.inf), "result.value is inf, which JSON cannot say"),
+        (dict[str, Any], {"a": [math.inf]}, "result.a[0] is inf, which is not valid in JSON"),
+        (Counted, Counted(math.inf), "result.value is inf, which is not valid in JSON"),
         (list[Any], [Group(name="x")], "return the fields that the caller may see"),
         (Takings | list[int], 3, "result: must be an object or an array (got 3)"),
     ],

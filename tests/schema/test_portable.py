@@ -41,7 +41,7 @@ def test_the_root_is_a_plain_object_and_nothing_else():
     "schema", [TEXT, {}, {"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}]
 )
 def test_arguments_without_names_are_refused(schema):
-    with pytest.raises(ValueError, match="has to be an object"):
+    with pytest.raises(ValueError, match="must be an object"):
         portable_input(schema)
 
 

@@ -41,7 +41,7 @@ def test_a_field_by_the_name_of_a_secret_is_refused(name: str) -> None:
             text = refusal(form(**{name: {"type": kind}}), by=check)
             assert text == (
                 f"{name} looks like a secret, which must not pass through the client; send the "
-                "user to a page of yours with elicit_url"
+                "user to a page of your site with elicit_url"
             )
 
 

@@ -25,7 +25,7 @@ def refusal(model: type[Any] = Order, **options: Any) -> str:
     [
         ({"uri": ""}, "uri is missing; write uri = 'shop://orders/{FIELD}'"),
         ({"uri": "shop://orders"}, "is the same for every order"),
-        ({"uri": "orders/{number}"}, "begin with a scheme"),
+        ({"uri": "orders/{number}"}, "start with a scheme"),
         ({"uri": "shop://orders/{numbr}"}, "did you mean 'number'?"),
         ({"uri": "shop://orders/{pk}"}, "write the name of the primary key of Order: 'id'"),
         ({"uri": "shop://orders/{id}"}, "add it to fields"),

@@ -128,7 +128,7 @@ class FileForm(forms.ModelForm):  # type: ignore[type-arg]
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({"form": FileForm}, "FileField cannot be filled with JSON"),
+        ({"form": FileForm}, "FileField cannot be filled from JSON"),
         ({"form": OrderForm}, "name a ModelForm of Product"),
         ({"form": forms.Form}, "name a ModelForm of Product"),
         ({"form": UploadForm, "write_fields": ["name"]}, "a form and write_fields"),
