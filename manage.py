@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""The command line of the demo project; `python manage.py demo` is the place to start."""
+"""Command-line utility of the demo project; start with `python manage.py demo`."""
 
 from __future__ import annotations
 

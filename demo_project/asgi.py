@@ -1,4 +1,4 @@
-"""The demo as an ASGI application, with the fast path for its MCP servers."""
+"""ASGI application of the demo; its MCP servers use the fast ASGI handler."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The secret key of one installation of the demo: made at its first start, kept in a file.
+"""The secret key of a demo installation: created at its first start and stored in a file.
 
-A key in the repository would be no secret, and a new one at each start would end every session
+A key in the repository would not be secret, and a new key at each start would end every session
 and change every derived token.
 """
 
@@ -13,7 +13,7 @@ from django.core.management.utils import get_random_secret_key
 
 
 def read_or_create(path: Path) -> str:
-    """The key in the file, which only its owner can read; a missing file is written first."""
+    """Return the key in the file, which only its owner can read; create a missing file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

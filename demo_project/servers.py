@@ -1,13 +1,13 @@
 """The demo's second MCP server, and why there are two.
 
-The default server, `mcp`, answers questions. It is open to every account, and nothing on it
-writes, so people can hand it to any assistant without watching over its shoulder: an assistant
-that was talked into mischief has no tool to do it with.
+The default server, `mcp`, only reads. It is open to every account, and none of its components
+writes, so users can connect any assistant without supervision: an assistant that was misled by a
+prompt injection has no tool that does damage.
 
-`staff` is for the people at the desk: it publishes, corrects and closes notices. It has an address
-of its own because that is what a person connects, and a host asks its questions ("always allow?")
-per connection; and since guests are refused at its door, no list and no error message of the first
-server ever hints at what staff can do.
+`staff` is for the staff of the desk: it publishes, corrects and closes notices. It has its own
+address because users connect one address at a time, and a host asks for confirmation ("always
+allow?") per connection. The server rejects guests, so no list and no error message of the first
+server reveals what staff can do.
 """
 
 from __future__ import annotations

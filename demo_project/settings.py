@@ -1,7 +1,7 @@
 """Settings of the demo site: one SQLite file, one process, loopback only.
 
-`DEMO_VAR` moves everything that the site writes to another directory; `DEMO_DEBUG=0` turns
-debugging off, and with it the users and tokens that `manage.py demo` makes.
+`DEMO_VAR` selects another directory for all files that the site writes. `DEMO_DEBUG=0` disables
+debugging and, with it, the users and tokens that `manage.py demo` creates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ASGI_APPLICATION = "demo_project.asgi.application"
 WSGI_APPLICATION = "demo_project.wsgi.application"
 
 INSTALLED_APPS = [
-    # Daphne comes first: it replaces `runserver` and has to import Twisted before anyone else.
+    # Daphne must be first: it replaces `runserver` and must import Twisted before other apps do.
     *(["daphne"] if find_spec("daphne") else []),
     "django.contrib.admin",
     "django.contrib.auth",
@@ -36,7 +36,7 @@ INSTALLED_APPS = [
     "channels",
     "rest_framework",
     "mcp_django",
-    # The site is its own authorization server: clients sign in, and nobody pastes a token.
+    # The site is its own OAuth authorization server: users sign in and need not paste a token.
     "oauth2_provider",
     "mcp_django.oauth",
     "demo_project.airports",
@@ -72,8 +72,9 @@ DATABASES = {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": VAR_DIR / "db.sqlite3",
         "OPTIONS": {
-            # Readers do not wait for a writer, and a transaction that will write says so at its
-            # beginning: otherwise two threads that both read first end in "database is locked".
+            # With WAL, readers do not wait for a writer. An immediate transaction takes the write
+            # lock when it begins; two threads that both read first would otherwise fail with
+            # "database is locked".
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
@@ -94,7 +95,7 @@ STATIC_URL = "static/"
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 
-# Nothing leaves the machine.
+# Write mail to files instead of sending it.
 EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
 EMAIL_FILE_PATH = VAR_DIR / "mail"
 
@@ -110,7 +111,7 @@ MCP_DJANGO = {
         "Airports are named by ICAO code (EGLL) or IATA code (LHR), countries by ISO code (GB). "
         "Notices are published and closed on the staff server."
     ),
-    # Routes and maps look at every airport.
+    # Routes and maps read all airports.
     "LIMITS": {"rows": 50_000},
 }
 

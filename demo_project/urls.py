@@ -1,4 +1,4 @@
-"""Where the demo's pages and servers are."""
+"""URLconf of the demo: its pages, REST API, MCP servers, admin and OAuth endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo as a WSGI application: full request and response service, no streams."""
+"""WSGI application of the demo: every request and response, but no streams."""
 
 from __future__ import annotations
 

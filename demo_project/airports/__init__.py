@@ -1,1 +1,1 @@
-"""Where airports are, how far apart, and how to get from one to another."""
+"""Airports: their positions, and the distances and routes between them."""

@@ -1,4 +1,4 @@
-"""Reference data in the admin: searched and corrected, seldom added."""
+"""Admin of the reference data, which is searched and corrected, and seldom added."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AirportAdmin(admin.ModelAdmin):
     list_display = ["icao", "iata", "name", "city", "country", "elevation_ft"]
     list_filter = [("iata", admin.EmptyFieldListFilter)]
     list_select_related = ["country"]
-    # Counting 28 000 rows for each page tells nobody anything.
+    # Do not count all 28 000 rows for each page of search results.
     show_full_result_count = False
     search_fields = ["=icao", "=iata", "search_text"]
     autocomplete_fields = ["country"]

@@ -1,4 +1,4 @@
-"""What the tools about airports answer with; clients see these as output schemas."""
+"""Return types of the tools about airports; clients see them as output schemas."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AirportCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearbyAirport:
-    """An airport, and where it lies from the point that was asked about."""
+    """An airport, with its distance and direction from the requested point."""
 
     airport: AirportCard
     distance_km: float
@@ -79,7 +79,7 @@ class Leg:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A way in several legs."""
+    """A route of one or more legs."""
 
     stops: list[AirportCard]
     legs: list[Leg]
@@ -99,7 +99,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourStop:
-    """An airport of a tour, and how far it is from the one before."""
+    """An airport of a tour, with its distance from the previous one."""
 
     icao: str
     country: str
@@ -110,7 +110,7 @@ class TourStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tour:
-    """A round trip; its first stop is also its last one, whose leg leads back there."""
+    """A round trip; the `leg_km` of the first stop is the leg from the last stop back to it."""
 
     stops: list[TourStop]
     distance_km: float
@@ -118,7 +118,7 @@ class Tour:
 
     @classmethod
     def through(cls, airports: Sequence[Airport], *, first_km: float) -> Self:
-        """The tour in this order; `first_km` is how long it was to begin with."""
+        """Return the tour in this order; `first_km` is the length before the tour was improved."""
         stops = [
             TourStop(
                 icao=stop.icao,
@@ -139,7 +139,7 @@ class Tour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountrySummary:
-    """The airports of a country in numbers."""
+    """Statistics of the airports of a country."""
 
     code: str
     name: str

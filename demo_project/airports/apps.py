@@ -1,4 +1,4 @@
-"""The app of the reference data."""
+"""App configuration of the reference data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses what a map shows: the surroundings of an airport, or a country."""
+"""Maps of a country, or of the surroundings of an airport."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from demo_project.airports.geo import Position, distance_km
 from demo_project.airports.maps import Dot, center_of, draw_map
 from demo_project.airports.models import Airport, Country
 
-# A country is drawn with a little of what lies around it.
+# The radius of a country's map is 5 % larger than the country needs.
 FRAME = 1.05
 LEAST_RADIUS_KM = 50
 
 
 def draw_airport(airport: Airport, *, radius_km: float) -> bytes:
-    """A PNG of the airports within a radius of one."""
+    """Return a PNG of the airports within a radius of an airport."""
     dots = _dots(Airport.objects.around(airport.position, radius_km=radius_km))
     return draw_map(
         dots,
@@ -26,10 +26,10 @@ def draw_airport(airport: Airport, *, radius_km: float) -> bytes:
 
 
 def draw_country(country: Country) -> bytes:
-    """A PNG of the airports of a country, with those of its neighbors in gray.
+    """Return a PNG of the airports of a country, with those of its neighbors in gray.
 
     Raises:
-        Airport.DoesNotExist: the country has none.
+        Airport.DoesNotExist: the country has no airports.
     """
     positions = [airport.position for airport in country.airports.all()]
     if not positions:
@@ -41,7 +41,7 @@ def draw_country(country: Country) -> bytes:
 
 
 def _dots(airports: Iterable[Airport], *, country: Country | None = None) -> list[Dot]:
-    """The airports as dots, those with an IATA code first: their names are the known ones."""
+    """Return the airports as dots, those with an IATA code first: these codes are better known."""
     dots = [
         Dot(
             label=_label(airport),

@@ -1,7 +1,7 @@
 """The reference data as plain rows: airports of the `airportsdata` package, names of countries.
 
-Reads files and knows no models; `loading` puts the rows into the database. The names of the
-countries follow the table of the tz database (public domain), spelled out.
+This module reads files and uses no models; `loading` writes the rows to the database. The names of
+the countries follow the table of the tz database (public domain), without abbreviations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COUNTRIES_FILE = Path(__file__).parent / "data" / "countries.csv"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirportRow:
-    """One airport as the package describes it."""
+    """One airport, with the values of the package."""
 
     icao: str
     iata: str
@@ -34,13 +34,13 @@ class AirportRow:
 
 
 def read_countries() -> dict[str, str]:
-    """Country names by ISO 3166-1 alpha-2 code, and Kosovo under its provisional XK."""
+    """Return country names by ISO 3166-1 alpha-2 code, and Kosovo under its provisional XK."""
     with COUNTRIES_FILE.open(encoding="utf-8", newline="") as file:
         return {row["code"]: row["name"] for row in csv.DictReader(file)}
 
 
 def read_airports() -> Iterator[AirportRow]:
-    """Every airport of the package, in its order."""
+    """Yield every airport of the package, in its order."""
     for airport in airportsdata.load().values():
         yield AirportRow(
             icao=airport["icao"],

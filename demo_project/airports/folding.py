@@ -1,14 +1,14 @@
-"""Text as a search compares it.
+"""Normalize text for searches.
 
-SQLite ignores case for ASCII letters only, and nobody types the circumflex of "Nîmes": so both
-sides of a search are folded here, and the folded name of an airport is a column.
+SQLite ignores case for ASCII letters only, and users do not type the circumflex of "Nîmes". So
+both sides of a search are folded here, and the folded name of an airport is stored in a column.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-# Letters that no decomposition turns into ASCII.
+# Letters that Unicode decomposition does not turn into ASCII.
 LETTERS = str.maketrans(
     {
         "\N{LATIN SMALL LETTER O WITH STROKE}": "o",
@@ -25,9 +25,9 @@ APOSTROPHES = "'\N{RIGHT SINGLE QUOTATION MARK}`"
 
 
 def fold(text: str) -> str:
-    """The words of the text in lower case, without accents and punctuation."""
+    """Return the words of the text in lower case, without accents and punctuation."""
     decomposed = unicodedata.normalize("NFKD", text.casefold())
     bare = (letter for letter in decomposed if not unicodedata.combining(letter))
-    # "O'Hare" is one word to whoever looks for it, "Fayetteville-Springdale" is two.
+    # Users search for "O'Hare" as one word, and for "Fayetteville-Springdale" as two.
     joined = "".join(letter for letter in bare if letter not in APOSTROPHES).translate(LETTERS)
     return " ".join("".join(one if one.isalnum() else " " for one in joined).split())

@@ -1,8 +1,8 @@
 """Distances, directions and boxes on a spherical Earth.
 
-Pure functions over degrees and kilometers: no models, no database. The sphere has the mean radius
-of the WGS 84 ellipsoid, which puts a distance within 0.5 % of the surveyed one: enough to compare
-airports, not enough to plan fuel.
+Pure functions of degrees and kilometers, without models or a database. The sphere has the mean
+radius of the WGS 84 ellipsoid, so a distance differs from the surveyed one by at most 0.5 %. This
+is accurate enough to compare airports, but not to plan fuel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Vector = tuple[float, float, float]
 
 
 class Position(NamedTuple):
-    """A place on Earth in degrees, north and east positive."""
+    """A position on Earth in degrees; north and east are positive."""
 
     latitude: float
     longitude: float
@@ -27,7 +27,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """Everything between two parallels and two meridians, edges included; `west <= east`."""
+    """The area between two parallels and two meridians, edges included; `west <= east`."""
 
     south: float
     north: float
@@ -42,7 +42,7 @@ class Box:
 
 
 def distance_km(start: Position, end: Position) -> float:
-    """The length of the great circle from `start` to `end` (haversine formula)."""
+    """Return the length of the great circle from `start` to `end` (haversine formula)."""
     latitude_1, latitude_2 = math.radians(start.latitude), math.radians(end.latitude)
     half_height = (latitude_2 - latitude_1) / 2
     half_width = math.radians(end.longitude - start.longitude) / 2
@@ -50,12 +50,12 @@ def distance_km(start: Position, end: Position) -> float:
         math.sin(half_height) ** 2
         + math.cos(latitude_1) * math.cos(latitude_2) * math.sin(half_width) ** 2
     )
-    # Rounding can lift the value of two antipodes above one, where asin is not defined.
+    # Rounding can give antipodes a value above one, for which asin is not defined.
     return 2 * EARTH_RADIUS_KM * math.asin(min(1.0, math.sqrt(haversine)))
 
 
 def bearing_degrees(start: Position, end: Position) -> float:
-    """The direction in which the great circle leaves `start`: 0 is north, 90 is east."""
+    """Return the direction of the great circle at `start`: 0 is north, 90 is east."""
     latitude_1, latitude_2 = math.radians(start.latitude), math.radians(end.latitude)
     width = math.radians(end.longitude - start.longitude)
     east = math.sin(width) * math.cos(latitude_2)
@@ -66,18 +66,18 @@ def bearing_degrees(start: Position, end: Position) -> float:
 
 
 def bounding_boxes(center: Position, radius_km: float) -> tuple[Box, ...]:
-    """The boxes that together hold every place within `radius_km` of `center`.
+    """Return the boxes that together contain every position within `radius_km` of `center`.
 
-    There are two when the circle crosses the antimeridian. A circle that reaches a pole touches
-    every meridian, so its box goes all the way round. A box holds more than the circle: measure
-    what it finds.
+    There are two boxes if the circle crosses the antimeridian. A circle that reaches a pole touches
+    every meridian, so its box spans all longitudes. The boxes cover more than the circle, so the
+    caller must measure the distance of each result.
     """
     reach = math.degrees(radius_km / EARTH_RADIUS_KM)
     south, north = center.latitude - reach, center.latitude + reach
     if south <= -90 or north >= 90:
         return (Box(south=max(south, -90), north=min(north, 90), west=-180, east=180),)
-    # The widest parallel of the circle is not the one through its center but the one where a
-    # meridian touches it, hence the arcsine and not a plain division by the cosine.
+    # The circle is widest where a meridian touches it and not on the parallel of its center, so a
+    # division by the cosine is not enough: the width needs the arcsine.
     width = math.degrees(
         math.asin(math.sin(math.radians(reach)) / math.cos(math.radians(center.latitude)))
     )
@@ -92,14 +92,14 @@ def bounding_boxes(center: Position, radius_km: float) -> tuple[Box, ...]:
 
 
 def to_vector(position: Position) -> Vector:
-    """The position as a point on the unit sphere, where no meridian is special."""
+    """Return the position as a point on the unit sphere, where no meridian is special."""
     latitude, longitude = math.radians(position.latitude), math.radians(position.longitude)
     ring = math.cos(latitude)
     return ring * math.cos(longitude), ring * math.sin(longitude), math.sin(latitude)
 
 
 def from_vector(vector: Vector) -> Position:
-    """The position above which a vector of any length points."""
+    """Return the position in the direction of a vector of any length."""
     x, y, z = vector
     return Position(
         latitude=math.degrees(math.atan2(z, math.hypot(x, y))),

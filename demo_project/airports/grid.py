@@ -1,8 +1,8 @@
-"""A spatial index for one radius: which of many points lie within it of a given one.
+"""A spatial index for one radius: find the points within this radius of a given point.
 
-The points live on the unit sphere in three dimensions, so there is no antimeridian to cross and
-no pole to reach. The cells are half as wide as the chord of the radius, hence every point in range
-is in the cell of the center or in one of the 124 around it, most of which are empty.
+The points are on the unit sphere in three dimensions, so the antimeridian and the poles need no
+special case. The cells are half as wide as the chord of the radius, so every point in range is in
+the cell of the center or in one of the 124 around it, most of them empty.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from demo_project.airports.geo import EARTH_RADIUS_KM, Vector
 Key = TypeVar("Key")
 Cell = tuple[int, int, int]
 
-# A point exactly at the radius is in range, whichever formula measured the radius.
+# Tolerance, so that a point exactly at the radius is in range whatever formula measured it.
 GRACE = 1e-12
 NEIGHBORS = tuple(itertools.product(range(-2, 3), repeat=3))
 
 
 class Grid(Generic[Key]):
-    """Keyed points, found by nearness; a point can be taken out again."""
+    """A spatial index of keyed points; points can be removed."""
 
     def __init__(self, points: Mapping[Key, Vector], *, radius_km: float) -> None:
         angle = min(radius_km / EARTH_RADIUS_KM, math.pi)
@@ -34,18 +34,18 @@ class Grid(Generic[Key]):
         self._cells: dict[Cell, list[Key]] = defaultdict(list)
 
     def add(self, key: Key) -> None:
-        """Let the point of this key be found."""
+        """Add the point of this key to the index."""
         self._cells[self._cell(self._points[key])].append(key)
 
     def near(self, center: Vector) -> Iterator[Key]:
-        """The points within the radius of `center`."""
+        """Yield the keys of the points within the radius of `center`."""
         for cell in self._around(center):
             yield from self._split(cell, center)[0]
 
     def take_near(self, center: Vector) -> list[Key]:
-        """The points within the radius of `center`, which leave the grid.
+        """Remove the points within the radius of `center`, and return their keys.
 
-        A search that visits each point once gets faster as the grid empties.
+        A search that visits each point once becomes faster as the grid empties.
         """
         taken: list[Key] = []
         for cell in self._around(center):

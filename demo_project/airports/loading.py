@@ -1,7 +1,7 @@
-"""Puts the reference data into the database.
+"""Load the reference data into the database.
 
-Only adds what is missing: a row that somebody corrected in the admin stays as it is, a second run
-finds nothing to do, and one that was interrupted is continued.
+Only missing rows are added: a row that was corrected in the admin does not change, a second run
+adds nothing, and a run continues an interrupted one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from demo_project.airports.models import Airport, Country
 
 CHUNK = 1000
 
-# Told how many airports there are to add, answers with what to call after each chunk.
+# Called with the number of airports to add; returns a function that is called with the size of
+# each chunk once it is added.
 Reporter = Callable[[int], Callable[[int], None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What a run did."""
+    """The result of a run."""
 
     countries: int
     airports: int

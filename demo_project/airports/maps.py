@@ -1,8 +1,8 @@
 """Maps of airports as PNG images.
 
 The projection is azimuthal and equidistant: distances and directions from the center are true, so
-a map of Fiji or of the South Pole needs no special case. There are no coastlines; with 28 000
-airports the dots draw the land. Pillow draws; no models are needed.
+a map of Fiji or of the South Pole needs no special case. The maps have no coastlines; with 28 000
+airports, the dots show where land is. They are drawn with Pillow, without models.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZE = 720
 MARGIN = 40
 MAX_LABELS = 40
 MAX_RINGS = 5
-# From this many on, the dots are drawn smaller.
+# With more dots than this, the dots are drawn smaller.
 CROWD = 2000
 
 Color = tuple[int, int, int]
@@ -52,17 +52,17 @@ class Dot:
     position: Position
     elevation_ft: int = 0
     is_subject: bool = True
-    """Whether the map is about it; the others are drawn pale, as surroundings."""
+    """Whether it belongs to the subject of the map; other dots are drawn pale, as surroundings."""
 
 
 def center_of(positions: Sequence[Position]) -> Position:
-    """The point in the middle of the positions, also when they straddle the antimeridian.
+    """Return the center of the positions, also if they are on both sides of the antimeridian.
 
     Raises:
         ValueError: there are no positions.
     """
     if not positions:
-        raise ValueError("No positions, no center.")
+        raise ValueError("No positions were given; their center is not defined.")
     x, y, z = (sum(axis) for axis in zip(*map(to_vector, positions), strict=True))
     return from_vector((x, y, z))
 
@@ -70,10 +70,10 @@ def center_of(positions: Sequence[Position]) -> Position:
 def draw_map(
     dots: Iterable[Dot], *, title: str, center: Position, radius_km: float, mark: str | None = None
 ) -> bytes:
-    """A square PNG of what lies within `radius_km` of the center.
+    """Return a square PNG of the dots within `radius_km` of the center.
 
-    The dot whose label is `mark` is drawn as the one the map is for. Where names would overlap,
-    the dot that comes first keeps its name.
+    The dot whose label is `mark` is highlighted. Where labels would overlap, only the first dot
+    gets its label.
     """
     sheet = _Sheet(center=center, radius_km=min(radius_km, HALF_CIRCUMFERENCE_KM))
     return sheet.draw(dots, title=title, mark=mark)
@@ -126,7 +126,7 @@ class _Sheet:
         self._pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color)
 
     def _draw_label(self, dot: Dot) -> None:
-        """Write the label beside its dot, unless another one is there already."""
+        """Write the label beside its dot, unless it would overlap another label."""
         x, y = self._pixel(dot)
         corner = (x + 6, y - 7)
         box = self._pen.textbbox(corner, dot.label, font=self._font)
@@ -142,7 +142,7 @@ class _Sheet:
         color: Color,
         font: Font | None = None,
     ) -> None:
-        """Write with a thin halo, so that text stays legible above dots."""
+        """Write text with a thin halo, so that it is legible on top of dots."""
         self._pen.text(
             corner, text, fill=color, font=font or self._font, stroke_width=2, stroke_fill=PAPER
         )
@@ -165,7 +165,7 @@ class _Sheet:
 
 
 def _shade(elevation_ft: int) -> Color:
-    """From green at sea level to brown in the mountains."""
+    """Return the color of an elevation, from green at sea level to brown in the mountains."""
     height = max(0.0, min(1.0, elevation_ft / HIGHLAND_FT))
     red, green, blue = (
         round(low + (high - low) * height) for low, high in zip(LOWLAND, HIGHLAND, strict=True)
@@ -174,7 +174,7 @@ def _shade(elevation_ft: int) -> Color:
 
 
 def _round_step(least_km: float) -> int:
-    """The smallest of 1, 2, 5, 10, 20, 50, … that is not below `least_km`."""
+    """Return the smallest of 1, 2, 5, 10, 20, 50, … that is not below `least_km`."""
     power = int(10 ** math.floor(math.log10(max(least_km, 1))))
     return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least_km)
 

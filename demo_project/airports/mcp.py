@@ -1,4 +1,4 @@
-"""What every account may ask about airports; found and imported by `mcp_django`."""
+"""Components about airports, for every account; autodiscovered by `mcp_django`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Code = Annotated[str, "ICAO code such as EGLL, or IATA code such as LHR"]
 CountryCode = Annotated[str, "ISO 3166-1 code of two letters, such as NZ"]
 Latitude = Annotated[float, Field(ge=-90, le=90, description="Degrees, north positive")]
 Longitude = Annotated[float, Field(ge=-180, le=180, description="Degrees, east positive")]
-# Nothing is farther away than half way round.
+# The largest distance is half the circumference of the Earth.
 Kilometers = Annotated[float, Field(gt=0, le=math.ceil(HALF_CIRCUMFERENCE_KM))]
 
 
@@ -72,7 +72,7 @@ def search_airports(
 
 @mcp.tool(title="Great-circle distance", read_only=True)
 def great_circle_distance(origin: Code, destination: Code) -> Leg:
-    """Measure the shortest way over the Earth between two airports, and where it sets out to."""
+    """Measure the shortest distance between two airports, and the initial direction."""
     return Leg.between(Airport.objects.by_code(origin), Airport.objects.by_code(destination))
 
 
@@ -111,8 +111,8 @@ def find_route(
     except routes.NoRouteError as exc:
         raise ToolError(
             f"No route from {start.icao} to {end.icao} has legs of at most {max_leg_km:g} km: "
-            f"{exc.closest} is as close as it gets, {exc.gap_km:,.0f} km short. Allow longer legs"
-            + (" or stops='any'." if stops == "scheduled" else ".")
+            f"the closest airport within reach is {exc.closest}, {exc.gap_km:,.0f} km short. "
+            "Allow longer legs" + (" or stops='any'." if stops == "scheduled" else ".")
         ) from exc
     except routes.SearchCancelledError as exc:
         raise ToolError("The search was cancelled.") from exc
@@ -120,19 +120,19 @@ def find_route(
     return Route.along([found[code] for code in codes])
 
 
-# Takes as long as somebody wants it to, so whoever can follow a task need not wait for it.
+# The caller chooses the duration by `rounds`, so clients that support tasks may run it as one.
 @mcp.tool(title="Grand tour", read_only=True, task="optional", rate="20/m")
 def grand_tour(
     ctx: Context,
     start: Annotated[str, "Where it begins and ends: ICAO code such as EGLL, or IATA code"],
     countries: Annotated[
-        int, Field(ge=1, le=300, description="How many to see at most, the nearest first")
+        int, Field(ge=1, le=300, description="How many to visit at most, the nearest first")
     ] = 300,
     rounds: Annotated[
-        int, Field(ge=0, le=5000, description="How often to try a shorter tour; ten take a second")
+        int, Field(ge=0, le=5000, description="How often to try to shorten it; ten take a second")
     ] = 100,
 ) -> Tour:
-    """Fly to the highest airport of every country and home again, by as short a way as is found."""
+    """Plan a short round trip to the highest airport of every country."""
     home = Airport.objects.by_code(start)
     highest = {one.icao: one for one in Airport.objects.highest_of_countries()}
     near = sorted(
@@ -165,7 +165,7 @@ def grand_tour(
     return Tour.through([stops[code] for code in codes], first_km=first_km)
 
 
-# A map takes as long as a hundred look-ups.
+# A map takes as long as a hundred lookups.
 @mcp.tool(title="Map of airports", read_only=True, rate="60/m")
 def airport_map(
     place: Annotated[str, "Code of an airport (EGLL or LHR) or of a country (GB)"],
@@ -179,7 +179,7 @@ def airport_map(
 
 @mcp.tool(title="Summarize a country", read_only=True)
 async def summarize_country(ctx: Context, country: CountryCode) -> CountrySummary:
-    """Count the airports of a country, and find the highest, lowest and outermost ones."""
+    """Count the airports of a country; find the highest, lowest, northern- and southernmost."""
     found = await Country.objects.aby_code(country)
     airports = Airport.objects.filter(country=found)
     total = await airports.acount()
@@ -199,7 +199,7 @@ def about() -> str:
         "The airports and seaplane bases of the `airportsdata` package (MIT license).\n\n"
         "- `airports://{code}` describes one, by ICAO or IATA code.\n"
         "- `airports://countries/{country}` counts those of a country, by ISO 3166-1 code.\n"
-        "- `notices://{code}` holds the current notices of one; subscribe to hear of changes.\n\n"
+        "- `notices://{code}` lists the notices of one; subscribe to be notified of changes.\n\n"
         "Distances are great circles on a sphere, within 0.5 % of the surveyed ones.\n"
     )
 
@@ -233,17 +233,17 @@ def country_airports(country: CountryCode) -> dict[str, Any]:
 
 @mcp.completion(airport, "code")
 def complete_code(value: str) -> Iterable[str]:
-    """Codes that begin with what was typed, IATA codes first."""
+    """Return the codes that begin with the text, IATA codes first."""
     return Airport.objects.codes_beginning_with(value)
 
 
 @mcp.completion(country_airports, "country")
 def complete_country(value: str) -> QuerySet[Country, str]:
-    """Codes of countries that begin with what was typed, in their code or name."""
+    """Return the codes of countries whose code or name begins with the text."""
     return Country.objects.beginning_with(value).values_list("code", flat=True)
 
 
-# Guests hold none of Django's permissions, so `permission` says who may view these.
+# Guests have no model permissions, so `permission` determines who may view these.
 
 
 @mcp.register(Country)

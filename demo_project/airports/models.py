@@ -60,7 +60,7 @@ class Airport(models.Model):
         super().save(**kwargs)
 
     def fold_search_text(self) -> None:
-        """Bring the column that searches look into up to date; bulk methods do not call `save`."""
+        """Update the column that searches use; bulk methods do not call `save`."""
         self.search_text = fold(f"{self.name} {self.city} {self.subdivision}")
 
     @property
@@ -74,5 +74,5 @@ class Airport(models.Model):
 
     @property
     def known_as(self) -> list[str]:
-        """The codes under which clients may ask for the airport."""
+        """The codes by which clients can request the airport."""
         return [code for code in (self.icao, self.iata) if code]

@@ -1,16 +1,16 @@
-"""A progress bar for people at a terminal and for logs."""
+"""A progress bar for terminals and logs."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 WIDTH = 30
-# A log gets a line for each of these parts, not one for each step.
+# A log gets one line for each of these parts, not for each step.
 LOG_PARTS = 4
 
 
 class Stream(Protocol):
-    """What the bar writes to: a text file or a command's output."""
+    """The output of the bar: a text file, or the output of a management command."""
 
     def write(self, text: str, /) -> object: ...
 
@@ -20,7 +20,7 @@ class Stream(Protocol):
 
 
 class ProgressBar:
-    """Says how much of `total` is done: one line redrawn on a terminal, a few lines elsewhere."""
+    """Writes how much of `total` is done: one line redrawn on a terminal, a few lines elsewhere."""
 
     def __init__(self, stream: Stream, *, label: str, total: int) -> None:
         self._stream = stream
@@ -30,7 +30,7 @@ class ProgressBar:
         self._parts_logged = 0
 
     def advance(self, steps: int) -> None:
-        """Count `steps` more as done."""
+        """Add `steps` to what is done, and write the progress."""
         self._done = min(self._done + steps, self._total)
         if self._stream.isatty():
             self._redraw()

@@ -1,4 +1,4 @@
-"""The questions that the demo asks of countries and airports."""
+"""QuerySets of countries and airports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST_RADIUS_KM = 50
 
 
 class Neighbor(NamedTuple):
-    """An airport and how far it is from where the question was asked."""
+    """An airport, with its distance from the requested position."""
 
     distance_km: float
     airport: Airport
@@ -28,10 +28,10 @@ class Neighbor(NamedTuple):
 
 class CountryQuerySet(models.QuerySet["Country"]):
     def by_code(self, code: str) -> Country:
-        """The country of a code, in either case.
+        """Return the country with this code, in either case.
 
         Raises:
-            Country.DoesNotExist: with a text that says which codes there are.
+            Country.DoesNotExist: with a text that describes valid codes.
         """
         country = self.filter(code=code.strip().upper()).first()
         if country is None:
@@ -42,21 +42,21 @@ class CountryQuerySet(models.QuerySet["Country"]):
         return country
 
     async def aby_code(self, code: str) -> Country:
-        """`by_code` for async code."""
+        """Asynchronous version of `by_code`."""
         return await sync_to_async(self.by_code)(code)
 
     def beginning_with(self, text: str) -> CountryQuerySet:
-        """Countries whose code or name begins with the text."""
+        """Return the countries whose code or name begins with the text."""
         beginning = text.strip()
         return self.filter(Q(code__istartswith=beginning) | Q(name__istartswith=beginning))
 
 
 class AirportQuerySet(models.QuerySet["Airport"]):
     def by_code(self, code: str) -> Airport:
-        """The airport of an ICAO or IATA code, in either case.
+        """Return the airport with this ICAO or IATA code, in either case.
 
         Raises:
-            Airport.DoesNotExist: with a text that says how to find the right code.
+            Airport.DoesNotExist: with a text that explains how to find the right code.
         """
         airport = self.select_related("country").filter(_has_code(code)).first()
         if airport is None:
@@ -67,18 +67,18 @@ class AirportQuerySet(models.QuerySet["Airport"]):
         return airport
 
     def codes_beginning_with(self, text: str) -> Iterator[str]:
-        """IATA codes that begin with the text, then ICAO codes that do."""
+        """Yield the IATA codes that begin with the text, then the ICAO codes."""
         beginning = text.strip().upper()
         for field in ("iata", "icao"):
             matching = self.exclude(**{field: ""}).filter(**{f"{field}__startswith": beginning})
             yield from matching.order_by(field).values_list(field, flat=True).iterator()
 
     def scheduled(self) -> AirportQuerySet:
-        """Airports with an IATA code: those that airlines sell tickets to."""
+        """Return the airports with an IATA code: those that airlines sell tickets to."""
         return self.exclude(iata="")
 
     def highest_of_countries(self) -> AirportQuerySet:
-        """The highest airport of each country, of those with an IATA code."""
+        """Return the highest airport of each country, among those with an IATA code."""
         rows = self.scheduled().order_by("-elevation_ft", "icao").values_list("country_id", "pk")
         highest: dict[str, int] = {}
         for country, pk in rows:
@@ -86,9 +86,10 @@ class AirportQuerySet(models.QuerySet["Airport"]):
         return self.filter(pk__in=highest.values()).select_related("country")
 
     def search(self, text: str) -> AirportQuerySet:
-        """Airports whose name, city or subdivision holds every word, or whose code is the text.
+        """Return the airports that match a text.
 
-        Exact codes come first, then airports with an IATA code, then the others.
+        Their name, city or subdivision contains every word, or their code is the text. Exact codes
+        come first, then airports with an IATA code, then the others.
         """
         code = _has_code(text)
         words = Q()
@@ -100,7 +101,7 @@ class AirportQuerySet(models.QuerySet["Airport"]):
         return self.filter(code | words).order_by(rank, "name", "icao")
 
     def around(self, center: Position, *, radius_km: float) -> AirportQuerySet:
-        """Airports in the boxes around a circle; a little more than lies in the circle."""
+        """Return the airports in the boxes around a circle, which are a little larger than it."""
         places = Q()
         for box in bounding_boxes(center, radius_km):
             places |= Q(
@@ -111,10 +112,10 @@ class AirportQuerySet(models.QuerySet["Airport"]):
     def nearest(
         self, center: Position, *, count: int, max_km: float | None = None
     ) -> list[Neighbor]:
-        """The airports nearest to a point, nearest first.
+        """Return the airports nearest to a point, nearest first.
 
-        Looks into boxes that grow until they hold enough, since most points have airports close
-        by and the whole table need not be measured for them.
+        The search area grows until it contains enough airports: most points have airports nearby,
+        so the whole table need not be measured.
         """
         limit_km = HALF_CIRCUMFERENCE_KM if max_km is None else max_km
         radius_km = min(FIRST_RADIUS_KM, limit_km)
@@ -129,7 +130,7 @@ class AirportQuerySet(models.QuerySet["Airport"]):
             radius_km = min(radius_km * 4, limit_km)
 
     def positions(self) -> dict[str, Position]:
-        """Where each airport is, by ICAO code."""
+        """Return the position of each airport by ICAO code."""
         rows = self.order_by().values_list("icao", "latitude", "longitude")
         return {icao: Position(latitude, longitude) for icao, latitude, longitude in rows}
 

@@ -1,9 +1,9 @@
-"""Routes in several legs, none longer than an aircraft can fly.
+"""Routes of several legs with a maximum length per leg.
 
-The fewest legs win, then the shorter way. A breadth-first search spreads from the origin and takes
-every airport out of the grid when it first reaches it, so that 28 000 of them cost seconds; then
-the stops are chosen backwards from the destination, among the airports that were reached in time.
-Plain code over positions: no models, no clock.
+The best route has the fewest legs and, among those, the shortest distance. A breadth-first search
+from the origin removes every airport from the grid when it first reaches it, so 28 000 airports
+take seconds. The stops are then chosen backward from the destination, among the airports that each
+leg reached. The module computes with positions only: no models, no clock.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from demo_project.airports.grid import Grid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How far a search has come."""
+    """The progress of a search."""
 
     legs: int
-    """Legs flown so far."""
+    """Number of legs so far."""
     closest: str
-    """The airport nearest to the destination that can be reached."""
+    """Code of the airport within reach that is nearest to the destination."""
     covered_km: float
-    """By how much that is nearer to the destination than the origin."""
+    """How much nearer to the destination it is than the origin."""
     total_km: float
-    """From the origin to the destination, as the crow flies."""
+    """The great-circle distance from the origin to the destination."""
 
 
 class SearchCancelledError(Exception):
-    """The search ended because nobody waits for it any more."""
+    """The search was cancelled."""
 
 
 class NoRouteError(Exception):
@@ -52,13 +52,13 @@ def find_route(
     watch: Callable[[Spread], None] = lambda spread: None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> list[str]:
-    """The codes of the airports along the way, origin and destination included.
+    """Return the codes of the airports along the route, origin and destination included.
 
-    `watch` hears of each further leg; `is_cancelled` is asked between airports.
+    `watch` is called after each leg, and `is_cancelled` between airports.
 
     Raises:
-        NoRouteError: no chain of such legs leads to the destination.
-        SearchCancelledError: `is_cancelled` said so.
+        NoRouteError: no sequence of such legs leads to the destination.
+        SearchCancelledError: `is_cancelled` returned true.
     """
     search = _Search(airports, origin=origin, destination=destination, max_leg_km=max_leg_km)
     search.spread(watch=watch, is_cancelled=is_cancelled)
@@ -79,19 +79,19 @@ class _Search:
         self._origin = origin
         self._destination = destination
         self._max_leg_km = max_leg_km
-        # The airports by the number of legs that it takes to reach them, up to the last stop.
+        # Airports grouped by the number of legs needed to reach them, up to the last stop.
         self._reached: list[list[str]] = [[origin]]
 
     def spread(self, *, watch: Callable[[Spread], None], is_cancelled: Callable[[], bool]) -> None:
-        """Fly one leg further from everywhere until the destination is one leg away."""
+        """Add one leg from every airport reached, until the destination is one leg away."""
         unreached = self._grid()
         others = (code for code in self._airports if code != self._origin)
         outward = sorted(self._by_distance(self._origin, others), reverse=True)
         total_km = self._km(self._origin, self._destination)
         gap_km, closest = total_km, self._origin
         while gap_km > self._max_leg_km:
-            # No airport is farther away than this many legs in a straight line, and one that
-            # cannot be reached yet would be measured in vain, again and again.
+            # Add only airports within this many legs in a straight line: the others cannot be
+            # reached yet, and measuring them in every round is wasted.
             while outward and outward[-1][0] <= len(self._reached) * self._max_leg_km:
                 unreached.add(outward.pop()[1])
             frontier: list[str] = []
@@ -114,7 +114,7 @@ class _Search:
             )
 
     def choose_stops(self) -> list[str]:
-        """The shortest way through one airport of each group, found from its end."""
+        """Return the shortest route through one airport of each group, searched from its end."""
         onward: dict[str, str] = {}
         remaining_km = {self._destination: 0.0}
         for group in reversed(self._reached):
@@ -127,7 +127,7 @@ class _Search:
     def _step_back(
         self, group: Sequence[str], remaining_km: Mapping[str, float], onward: dict[str, str]
     ) -> dict[str, float]:
-        """The way that remains from each airport of the group; `onward` notes where it leads."""
+        """Return the remaining distance from each airport; store its next stop in `onward`."""
         stops = self._grid(group)
         found: dict[str, float] = {}
         for following, rest_km in remaining_km.items():

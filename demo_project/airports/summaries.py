@@ -1,4 +1,4 @@
-"""Adds up the airports of a country one by one, so that the table never has to be in memory."""
+"""Summarize the airports of a country one at a time, without loading the table into memory."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Tally:
         self._keep_larger("southernmost", -airport.latitude, airport)
 
     def summarize(self) -> CountrySummary:
-        """The summary of what was added.
+        """Return the summary of the airports that were added.
 
         Raises:
-            Airport.DoesNotExist: nothing was.
+            Airport.DoesNotExist: no airports were added.
         """
         if not self.count:
             raise Airport.DoesNotExist(f"{self._country} has no airports.")

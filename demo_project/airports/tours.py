@@ -1,9 +1,10 @@
-"""Round trips through many airports, made shorter round by round.
+"""Short round trips through many airports: a local search for the traveling salesman problem.
 
-A tour begins with the nearest airport each time, and is untangled: of two legs that cross, the way
-between them is flown backwards. Then, round by round, four pieces of the shortest tour so far
-change places, what that tangles is untangled, and the better of both is kept. Nobody knows the
-shortest tour of all. Plain code over positions: no models, no clock, and the same tour each time.
+The first tour always continues to the nearest airport that is left. It is improved by 2-opt: where
+two legs cross, the stops between them are reversed. Each round then cuts the shortest tour so far
+into four pieces, swaps the middle ones (a double bridge), applies 2-opt again, and keeps the
+shorter tour. The result is short, but not proven to be the shortest. The module computes with
+positions only: no models, no clock, and the same tour each time.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from dataclasses import dataclass
 from demo_project.airports.geo import EARTH_RADIUS_KM, Position, to_vector
 
 SEED = 28_000
-# An exchange that gains less than this is rounding.
+# A smaller gain is a rounding error.
 LEAST_GAIN = 1e-9
-# Fewer have no other order that is shorter.
+# With fewer stops, all orders are equally long.
 LEAST_STOPS = 4
-# Pieces that change places need this many stops.
+# The least number of stops for swapping pieces.
 LEAST_TO_SHUFFLE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """How far the search has come."""
+    """The progress of the search."""
 
     number: int
-    """Of the rounds that were wanted; 0 is the tour that it begins with."""
+    """Number of the round; 0 is the first tour."""
     distance_km: float
-    """How long the shortest tour so far is."""
+    """Length of the shortest tour so far."""
 
 
 class TourCancelledError(Exception):
-    """The search ended because nobody waits for it any more."""
+    """The search was cancelled."""
 
 
 def find_tour(
@@ -46,19 +47,19 @@ def find_tour(
     watch: Callable[[Round], None] = lambda found: None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> list[str]:
-    """The codes in the order of a short tour: from `start` to all others and, unsaid, back.
+    """Return the codes in the order of a short tour that begins at `start`; the return is implied.
 
-    `watch` hears of each round; `is_cancelled` is asked between rounds and while one untangles.
+    `watch` is called after each round, and `is_cancelled` repeatedly during 2-opt.
 
     Raises:
-        TourCancelledError: `is_cancelled` said so.
+        TourCancelledError: `is_cancelled` returned true.
     """
     codes = [start, *sorted(code for code in airports if code != start)]
     search = _Search([to_vector(airports[code]) for code in codes], is_cancelled)
     best = search.untangle(search.greedy())
     length = search.length(best)
     watch(Round(number=0, distance_km=length * EARTH_RADIUS_KM))
-    chance = random.Random(SEED)  # noqa: S311  # nothing is to be kept secret
+    chance = random.Random(SEED)  # noqa: S311  # not used for secrets
     for number in range(1, rounds + 1):
         if len(best) >= LEAST_TO_SHUFFLE:
             other = search.untangle(_shuffled(best, chance))
@@ -70,13 +71,13 @@ def find_tour(
 
 
 def _shuffled(tour: Sequence[int], chance: random.Random) -> list[int]:
-    """Four pieces, of which the middle ones have changed places."""
+    """Cut the tour into four pieces, and return it with the middle ones swapped."""
     one, two, three = sorted(chance.sample(range(1, len(tour)), 3))
     return [*tour[:one], *tour[two:three], *tour[one:two], *tour[three:]]
 
 
 class _Search:
-    """Tours are lists of places in the table of distances, which are angles."""
+    """Local search; a tour is a list of indexes into a table of angular distances."""
 
     def __init__(
         self, vectors: Sequence[tuple[float, float, float]], is_cancelled: Callable[[], bool]
@@ -88,11 +89,11 @@ class _Search:
         ]
 
     def length(self, tour: Sequence[int]) -> float:
-        """How long a tour is, the way back included."""
+        """Return the length of a tour, including the leg back to its start."""
         return sum(self._angles[tour[n - 1]][tour[n]] for n in range(len(tour)))
 
     def greedy(self) -> list[int]:
-        """Always on to the nearest one that is left."""
+        """Return the tour that always continues to the nearest stop that is left."""
         tour, left = [0], set(range(1, len(self._angles)))
         while left:
             angles = self._angles[tour[-1]]
@@ -102,7 +103,7 @@ class _Search:
         return tour
 
     def untangle(self, tour: list[int]) -> list[int]:
-        """The tour without any two legs that would be shorter the other way round."""
+        """Apply 2-opt in place until no swap of two legs shortens the tour, and return it."""
         if len(tour) < LEAST_STOPS:
             return tour
         while self._untangle_once(tour):
@@ -115,7 +116,7 @@ class _Search:
             if self._is_cancelled():
                 raise TourCancelledError
             here, there = tour[first], tour[first + 1]
-            # Back to the beginning from the last one, whose leg is not next to itself.
+            # Includes the leg from the last stop to the first, unless it is next to the first leg.
             for second in range(first + 2, count - (first == 0)):
                 this, that = tour[second], tour[(second + 1) % count]
                 gain = (

@@ -1,1 +1,1 @@
-"""What the people at the operations desk write: notices about airports."""
+"""Notices about airports, published by the staff of the operations desk."""

@@ -1,7 +1,7 @@
-"""The demo's accounts: everybody knows their passwords, so never make them where others reach.
+"""The demo's accounts. Their passwords are public: never create them where others have access.
 
 Their tokens are derived from the secret key of the installation. So each start can print them,
-although the database holds their digests only, and no two installations share them.
+although the database contains only their digests, and no two installations share them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from mcp_django.models import TOKEN_PREFIX, AccessToken, digest
 
 VIEWING = ("view_airport", "view_country", "view_notice")
 DESK_GROUP, TRAINEES = "Operations desk", "Trainees"
-# Nobody at the desk deletes: closed notices stay on record.
+# Desk users cannot delete notices: closed ones stay on record.
 PERMISSIONS = {DESK_GROUP: (*VIEWING, "add_notice", "change_notice"), TRAINEES: VIEWING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A user that every start makes sure of."""
+    """A user that each start creates if it is missing."""
 
     username: str
     password: str
@@ -34,7 +34,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedToken:
-    """A derived token; `is_usable` is false once somebody revoked it in the admin."""
+    """A derived token; `is_usable` is false once it was revoked in the admin."""
 
     plaintext: str
     is_usable: bool
@@ -43,7 +43,7 @@ class IssuedToken:
 ADMIN = Account(
     username="admin",
     password="airports-admin",
-    purpose="may do everything",
+    purpose="has every permission",
     is_staff=True,
     is_superuser=True,
 )
@@ -57,16 +57,16 @@ DESK = Account(
 TRAINEE = Account(
     username="trainee",
     password="airports-trainee",
-    purpose="sees what the desk sees, and writes nothing",
+    purpose="reads what the desk reads, and cannot write",
     is_staff=True,
     groups=(TRAINEES,),
 )
-GUEST = Account(username="guest", password="airports-guest", purpose="asks about airports")
+GUEST = Account(username="guest", password="airports-guest", purpose="reads about airports")
 ACCOUNTS = (ADMIN, DESK, TRAINEE, GUEST)
 
 
 def create_accounts() -> None:
-    """Add the accounts that are missing; one that was changed stays as it is."""
+    """Create the accounts that are missing; existing ones are not changed."""
     for name, codenames in PERMISSIONS.items():
         group, created = Group.objects.get_or_create(name=name)
         if created:
@@ -77,7 +77,7 @@ def create_accounts() -> None:
 
 
 def issue_token(account: Account) -> IssuedToken:
-    """The account's token, the same at each call; issued at the first."""
+    """Return the account's token, the same at each call; issue it at the first."""
     key = salted_hmac("demo_project.desk.accounts", account.username, algorithm="sha256").digest()
     secret = base64.urlsafe_b64encode(key).decode().rstrip("=")
     plaintext = TOKEN_PREFIX + secret

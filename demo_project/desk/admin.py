@@ -1,4 +1,4 @@
-"""Notices in the admin: written, corrected and closed, never deleted."""
+"""Admin of notices, which are published, corrected and closed, but never deleted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NoticeAdmin(admin.ModelAdmin):
 
     @admin.action(description="Close selected notices", permissions=["change"])
     def close_notices(self, request: HttpRequest, queryset: QuerySet[Notice]) -> None:
-        # One by one: a bulk update sends no signals, and subscribers would hear nothing.
+        # Save each one: a bulk update sends no signals, so subscribers would not be notified.
         current = queryset.filter(closed_at=None)
         for notice in current:
             notice.close()

@@ -1,6 +1,7 @@
-"""Tells the clients that subscribed to the notices of an airport that they changed.
+"""Notify the clients that subscribed to the notices of an airport of changes.
 
-Hooked to the model and not to the tools, so that the admin announces too.
+The handlers are connected to the model and not to the tools, so that changes in the admin notify
+clients too.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from mcp_django import mcp
 
 
 def notices_uri(code: str) -> str:
-    """Where the current notices of an airport are read."""
+    """Return the URI of the current notices of an airport."""
     return f"notices://{code}"
 
 
 def connect() -> None:
-    """Listen to every change of a notice."""
+    """Connect the signals of every change of a notice."""
     for signal in (post_save, post_delete):
         signal.connect(_notice_changed, sender=Notice)
 

@@ -1,4 +1,4 @@
-"""What the desk's tools and resources answer with."""
+"""Return types and forms of the desk's tools and resources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Severity = Literal["information", "caution", "warning"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """What the user is asked before something that cannot be undone."""
+    """The form that the user confirms before something that cannot be undone."""
 
     confirmed: Annotated[bool, "Yes, do it"]
 
@@ -66,14 +66,14 @@ class AirportNotices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillHolds:
-    """What the user is asked about each notice of a review."""
+    """The form that the user fills in about each notice of a review."""
 
     holds: Annotated[bool, "Yes, keep it"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """What came of going through the notices of an airport."""
+    """The result of a review of the notices of an airport."""
 
     airport: str
     kept: list[int]

@@ -1,4 +1,4 @@
-"""Notices over REST, for the screens in the terminals; `desk.mcp` offers it to assistants."""
+"""REST API of notices, for the screens in the terminals; `desk.mcp` exposes it to MCP clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NoticeSerializer(serializers.ModelSerializer):
 
 
 class SuccessorSerializer(serializers.ModelSerializer):
-    """What a notice says that takes the place of another."""
+    """The content of a notice that replaces another."""
 
     class Meta:
         model = Notice
@@ -35,7 +35,7 @@ class NoticePagination(pagination.LimitOffsetPagination):
 
 
 class NoticePermissions(permissions.DjangoModelPermissions):
-    """Every account reads; who posts closes one notice and publishes another."""
+    """Every account can read; a POST needs the permissions to add and to change a notice."""
 
     perms_map = {
         **permissions.DjangoModelPermissions.perms_map,
@@ -44,7 +44,7 @@ class NoticePermissions(permissions.DjangoModelPermissions):
 
 
 class NoticeViewSet(viewsets.ReadOnlyModelViewSet):
-    """The current ones of all airports, newest first."""
+    """The current notices of all airports, newest first."""
 
     queryset = Notice.objects.current().select_related("airport")
     serializer_class = NoticeSerializer
@@ -56,7 +56,7 @@ class NoticeViewSet(viewsets.ReadOnlyModelViewSet):
 
     @action(detail=True, methods=["post"], serializer_class=SuccessorSerializer)
     def replace(self, request: Request, **kwargs: Any) -> Response:
-        """Replace a current notice by another of the same airport: closes one, publishes one."""
+        """Replace a current notice with another of the same airport: close one and publish one."""
         with transaction.atomic():
             old = self.get_object()
             successor = self.get_serializer(data=request.data)

@@ -1,4 +1,4 @@
-"""The app of the operations desk."""
+"""App configuration of the operations desk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class DeskConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Tell subscribed clients whenever a notice is saved, by whatever code."""
+        """Connect the signals that notify subscribed clients whenever a notice is saved."""
         from demo_project.desk import announcements
 
         announcements.connect()

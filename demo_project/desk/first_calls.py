@@ -1,4 +1,4 @@
-"""The first calls of an installation, made for real, so that its log has something to show."""
+"""Make the first calls of an installation, so that its call log has records to show."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mcp_django.models import Call
 
 FirstCall: TypeAlias = tuple[Account, str, tuple[str, ...]]
 
-# Who calls what, and in which words. The last ones are no good: an airport that does not exist,
-# and somebody who may not.
+# The account, name and arguments of each call. The last two fail: an airport that does not exist,
+# and a user without permission.
 FIRST_CALLS: tuple[FirstCall, ...] = (
     (GUEST, "nearest_airports", ("latitude=51.5074", "longitude=-0.1278", "count=3")),
     (GUEST, "great_circle_distance", ("origin=JFK", "destination=LHR")),
@@ -32,10 +32,10 @@ FIRST_CALLS: tuple[FirstCall, ...] = (
 
 
 def make_first_calls(stdout: OutputWrapper) -> None:
-    """Call a few things as the accounts would, where nothing was called yet."""
+    """Call some components as the demo's accounts, unless the call log already has records."""
     if Call.objects.exists():
         return
-    stdout.write("Making the first calls, which the call log in the admin shows.")
+    stdout.write("Making some first calls; the call log in the admin shows them.")
     with _nothing_logged_below_a_warning():
         _make(FIRST_CALLS)
 
@@ -48,13 +48,13 @@ def _make(calls: Iterable[FirstCall]) -> None:
         try:
             call_command("mcp", "call", name, *arguments, *options, stdout=printed, stderr=printed)
         except (CommandError, SystemExit):
-            # What is refused or fails is in the log as well.
+            # The log has rejected and failed calls as well.
             continue
 
 
 @contextmanager
 def _nothing_logged_below_a_warning() -> Iterator[None]:
-    # Two calls are rejected on purpose, which would look as if the demo did not work.
+    # Two calls fail on purpose; their log lines would look as if the demo did not work.
     logger = logging.getLogger("mcp_django")
     level = logger.level
     logger.setLevel(logging.WARNING)

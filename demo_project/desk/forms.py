@@ -1,4 +1,4 @@
-"""What people and assistants fill in at the desk."""
+"""Forms of the desk, for browsers and for MCP clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAINTENANCE = "maintenance@localhost"
 
 
 class AirportField(forms.CharField):
-    """An airport by its ICAO or IATA code, in either case: 28 000 are too many for a menu."""
+    """An airport by ICAO or IATA code, in either case; 28 000 are too many for a select box."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
@@ -30,7 +30,7 @@ class AirportField(forms.CharField):
             raise forms.ValidationError(str(exc), code="unknown") from exc
 
     def prepare_value(self, value: Any) -> Any:
-        """The code of the airport that a notice has, of which its form knows the key."""
+        """Return the code of a notice's airport, for which the form has the primary key."""
         if isinstance(value, int):
             return Airport.objects.values_list("icao", flat=True).get(pk=value)
         return value
@@ -46,8 +46,10 @@ class NoticeForm(forms.ModelForm):
     def clean_airport(self) -> Airport:
         airport: Airport = self.cleaned_data["airport"]
         if self.instance.pk and airport.pk != self.instance.airport_id:
-            # Who follows the airport would not hear that its notice is gone.
-            raise forms.ValidationError("A notice keeps its airport; publish another one there.")
+            # Subscribers of the old airport would not be notified that its notice is gone.
+            raise forms.ValidationError(
+                "A notice cannot change its airport; publish another one there."
+            )
         return airport
 
 
@@ -65,7 +67,7 @@ class ProblemForm(forms.Form):
         """Mail the report to maintenance."""
         data = self.cleaned_data
         urgent = "URGENT: " if data["is_urgent"] else ""
-        # A line break would begin another header.
+        # A subject must not contain line breaks.
         place = " ".join(data["place"].split())
         send_mail(
             f"{urgent}{data['airport'].icao}, {place}",

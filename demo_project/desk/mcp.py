@@ -1,7 +1,7 @@
-"""Notices and briefings: everybody reads them, staff writes them (see `demo_project.servers`).
+"""Notices and briefings: every account reads them, staff write them (see `demo_project.servers`).
 
-The functions come first; below them is what the site already has: a model, a viewset, a page, a
-form and an action of the admin.
+The functions come first. Below them, existing code is exposed: a model, a viewset, a page, a form
+and an action of the admin.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Reason = Annotated[str, "Why it cannot take traffic"]
 @mcp.resource("notices://{code}", title="Notices of an airport", mime_type="application/json")
 @staff.resource("notices://{code}", title="Notices of an airport", mime_type="application/json")
 def notices(code: Code) -> AirportNotices:
-    """The current notices of an airport, newest first. Subscribe to hear of changes."""
+    """The current notices of an airport, newest first. Subscribe to be notified of changes."""
     return AirportNotices.of(Airport.objects.by_code(code))
 
 
@@ -86,7 +86,7 @@ def publish_notice(
 def close_notice(
     ctx: Context, number: Annotated[int, "The number of a current notice"]
 ) -> NoticeCard:
-    """Close a notice that no longer holds, once the user has confirmed it.
+    """Close a notice that no longer applies, once the user has confirmed it.
 
     It stays on record and cannot be opened again.
     """
@@ -95,9 +95,9 @@ def close_notice(
         raise ToolError(f"There is no notice {number}; current_notices lists those of an airport.")
     if not notice.is_current:
         raise ToolError(f"Notice {number} was closed on {notice.closed_at:%Y-%m-%d at %H:%M} UTC.")
-    # Everything above runs twice, everything below once.
-    if not ctx.elicit(f'Close notice {number}, "{notice}", for good?', Confirmation).confirmed:
-        raise ToolError(f"The user did not confirm, so notice {number} stays.")
+    # The code above runs twice, before and after the user answers; the code below runs once.
+    if not ctx.elicit(f'Close notice {number}, "{notice}", permanently?', Confirmation).confirmed:
+        raise ToolError(f"The user did not confirm, so notice {number} stays open.")
     notice.close()
     return NoticeCard.of(notice)
 
@@ -107,14 +107,14 @@ def close_notice(
     destructive=True,
     permission="desk.change_notice",
     atomic=True,
-    # Whoever presses the button of the board has been asked there. Hosts keep it from the model;
-    # one that does not lets it do what the user may do anyway, so nothing is guarded by that.
+    # The board asks the user to confirm. Hosts hide the tool from the model, but this does not
+    # protect anything: a model that does see it can do only what the user may do anyway.
     ui=UI(visibility=["app"]),
 )
 def close_on_board(
     number: Annotated[int, "The number of a current notice"],
 ) -> AirportNotices:
-    """Close a notice from the notice board, and read what is left on it."""
+    """Close a notice from the notice board, and return the notices left on it."""
     notice = Notice.objects.select_related("airport").select_for_update().filter(pk=number).first()
     if notice is None or not notice.is_current:
         raise ToolError(f"Notice {number} is no longer current; read the board again.")
@@ -127,11 +127,11 @@ def close_on_board(
     destructive=True,
     permission="desk.change_notice",
     atomic=True,
-    # However sure the user is, a colleague looks at it first.
+    # A colleague must approve the call, even if the user is certain.
     approval="staff",
 )
 def withdraw_notices(airport: Code) -> AirportNotices:
-    """Close every current notice of an airport, such as when it is shut down for good."""
+    """Close every current notice of an airport, such as when it is shut down permanently."""
     place = Airport.objects.by_code(airport)
     for notice in place.notices.current().select_for_update():
         notice.close()
@@ -144,12 +144,12 @@ def withdraw_notices(airport: Code) -> AirportNotices:
     permission="desk.change_notice",
     needs=["elicitation"],
     atomic=True,
-    # The user may leave, and answer the rest of the questions when he is back.
+    # The user may leave, and answer the remaining questions later.
     task="optional",
     ask="during",
 )
 def review_notices(ctx: Context, airport: Code) -> Review:
-    """Ask the user about each current notice of an airport, oldest first, and close what is over.
+    """Ask the user about each current notice of an airport, oldest first; close the outdated ones.
 
     Nothing is closed before the last question is answered.
     """
@@ -158,7 +158,7 @@ def review_notices(ctx: Context, airport: Code) -> Review:
     kept: list[int] = []
     for number, notice in enumerate(found, start=1):
         ctx.report_progress(number, len(found), f"Notice {number} of {len(found)} at {place.icao}")
-        if ctx.elicit(f'Does notice {notice.pk}, "{notice}", still hold?', StillHolds).holds:
+        if ctx.elicit(f'Does notice {notice.pk}, "{notice}", still apply?', StillHolds).holds:
             kept.append(notice.pk)
     over = [notice for notice in found if notice.pk not in kept]
     for notice in over:
@@ -203,15 +203,15 @@ def diversion_plan(airport: Code, reason: Reason = "the runway is closed") -> di
 @mcp.completion(diversion_plan, "airport")
 @staff.completion(notices, "code")
 def complete_airport(value: str) -> Iterable[str]:
-    """Codes that begin with what was typed, IATA codes first."""
+    """Return the codes that begin with the text, IATA codes first."""
     return complete_code(value)
 
 
-# How the desk does things: a folder beside this file.
+# Skills of the desk, in a folder beside this file.
 staff.register_skills("skills")
 
 
-# What the site already has ------------------------------------------------------------------------
+# Existing code ------------------------------------------------------------------------------------
 
 
 @staff.register(Notice)

@@ -1,4 +1,4 @@
-"""Notices: what pilots and staff should know about an airport for as long as it lasts."""
+"""Notices: temporary information about airports, for pilots and staff."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class NoticeQuerySet(models.QuerySet["Notice"]):
     def current(self) -> Self:
-        """Notices that nobody closed."""
+        """Return the notices that are not closed."""
         return self.filter(closed_at=None)
 
 
@@ -59,7 +59,7 @@ class Notice(models.Model):
         return self.closed_at is None
 
     def close(self) -> None:
-        """End the notice now; one that is closed keeps the time at which it was."""
+        """Close the notice now; a closed notice keeps the time at which it was closed."""
         if self.is_current:
             self.closed_at = timezone.now()
             self.save(update_fields=["closed_at"])

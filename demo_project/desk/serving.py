@@ -1,4 +1,4 @@
-"""Runs an ASGI application with Daphne in this process, and says when it really listens."""
+"""Run an ASGI application with Daphne in this process, and report when it is listening."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-# Twisted picks its event loop when it is first imported, so this module is imported late.
+# Twisted selects its event loop when it is first imported, so this module is imported late.
 from daphne.access import AccessLogGenerator
 from daphne.endpoints import build_endpoint_description_strings
 from daphne.server import Server
 
 
 class CannotListenError(Exception):
-    """The address is taken, or is not one of this machine."""
+    """The address is in use, or is not an address of this machine."""
 
 
 def serve(application: Any, *, host: str, port: int, when_listening: Callable[[int], None]) -> None:
-    """Serve until interrupted; `when_listening` gets the port, which matters if 0 was asked for.
+    """Serve until interrupted; `when_listening` is called with the port, also if `port` is 0.
 
     Raises:
-        CannotListenError: nothing was served.
+        CannotListenError: the server cannot listen on the address.
     """
 
     def announce() -> None:

@@ -1,4 +1,4 @@
-"""The pages of the desk, which assistants use through `register_view` and `register_form`."""
+"""Pages of the desk, which MCP clients use through `register_view` and `register_form`."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ class ReportProblemView(PermissionRequiredMixin, FormView):
 
     def form_valid(self, form: ProblemForm) -> HttpResponse:
         form.send(reporter=self.request.user)
-        messages.success(self.request, f"Maintenance of {form.cleaned_data['airport']} knows.")
+        messages.success(self.request, f"Reported to {form.cleaned_data['airport']} maintenance.")
         return super().form_valid(form)

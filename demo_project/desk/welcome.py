@@ -1,4 +1,4 @@
-"""What `manage.py demo` prints: addresses, accounts, and client configurations to paste."""
+"""The output of `manage.py demo`: addresses, accounts, and client configurations to paste."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mcp_django.management.connect import curl, text
 RUN = "npx @modelcontextprotocol/inspector --config inspector.json"
 SIGN_IN = (
     "They open a browser when they connect: sign in as guest, or as desk for the staff server.\n"
-    "Where there is no browser, --header 'Authorization: Bearer …' and a token from above do."
+    "Without a browser, use --header 'Authorization: Bearer …' with a token from above."
 )
 LONDON = {"latitude": 51.5074, "longitude": -0.1278}
 
 
 def welcome(base_url: str, *, guest: IssuedToken, desk: IssuedToken) -> str:
-    """The whole text, ready for the terminal."""
+    """Return the whole text for the terminal."""
     public = Target(name="airports", url=f"{base_url}/mcp")
     staff = Target(name="airports-staff", url=f"{base_url}/staff/mcp")
     both = (public, staff)
@@ -37,7 +37,7 @@ def welcome(base_url: str, *, guest: IssuedToken, desk: IssuedToken) -> str:
         "MCP Inspector 2 (inspector.json, then the command)": f"{text(INSPECTOR, both)}\n{RUN}",
         "Others": (
             "python manage.py mcp connect lists more clients.\n"
-            "python manage.py mcp doctor says why one cannot connect."
+            "python manage.py mcp doctor finds out why a client cannot connect."
         ),
     }
     return "\n".join(
@@ -49,7 +49,7 @@ def _addresses(base_url: str, *, public: Target, staff: Target) -> str:
     return _columns(
         ("MCP, for every account", public.url),
         ("MCP, for staff", staff.url),
-        ("Admin: what is offered, to whom, and what was called", f"{base_url}/admin/mcp_django/"),
+        ("Admin: components, who may use them, and the call log", f"{base_url}/admin/mcp_django/"),
     )
 
 
@@ -68,7 +68,7 @@ def _tokens(*, guest: IssuedToken, desk: IssuedToken) -> str:
 
 
 def _columns(*rows: tuple[str, ...]) -> str:
-    """Rows of text with their columns aligned."""
+    """Return rows of text with their columns aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=False)]
     return "\n".join(_aligned(row, widths) for row in rows)
 

@@ -152,7 +152,7 @@ def test_a_notice_is_closed_on_the_board(
     assert notice.locator("h2").inner_text() == "<b>Ash</b>"
     assert notice.evaluate("e => getComputedStyle(e).borderInlineStartWidth") == "4px"
     notice.get_by_role("button", name=f"Close notice {number}").click()
-    notice.get_by_role("button", name="Close for good").click()
+    notice.get_by_role("button", name="Close permanently").click()
     notice.wait_for(state="detached")
     assert shown.seen("calls") == [{"name": "close_on_board", "arguments": {"number": number}}]
     with Wire(demo_server.url, token=demo_server.token) as guest:

@@ -81,7 +81,7 @@ def test_second_start_adds_nothing_and_prints_the_same_tokens(demo_server: DemoS
 def test_demo_refuses_to_run_without_debug(tmp_path: Path) -> None:
     done = run_manage(tmp_path, "demo", "--port", "0", DEMO_DEBUG="0")
     assert done.returncode == 1
-    assert "wants DEBUG" in done.stderr
+    assert "needs DEBUG" in done.stderr
 
 
 @spec("HTTP-3")
@@ -233,8 +233,8 @@ def test_impossible_route_says_how_near_it_came(guest: Wire) -> None:
     result = guest.call("find_route", origin="JFK", destination="NZSP", max_leg_km=900)
     assert result["isError"] is True
     assert result["content"][0]["text"] == (
-        "No route from KJFK to NZSP has legs of at most 900 km: SCGZ is as close as it gets, "
-        "3,899 km short. Allow longer legs or stops='any'."
+        "No route from KJFK to NZSP has legs of at most 900 km: the closest airport within "
+        "reach is SCGZ, 3,899 km short. Allow longer legs or stops='any'."
     )
 
 

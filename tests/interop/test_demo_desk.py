@@ -100,7 +100,7 @@ def test_user_is_asked_before_a_notice_is_closed(guest: Wire, desk: Wire) -> Non
         ({"action": "cancel"}, "The user dismissed the question."),
         (
             {"action": "accept", "content": {"confirmed": False}},
-            "The user did not confirm, so notice {number} stays.",
+            "The user did not confirm, so notice {number} stays open.",
         ),
     ],
     ids=["decline", "cancel", "no"],

@@ -306,7 +306,7 @@ async def test_listening_client_hears_what_another_one_changed(demo_server: Demo
     number = published.structured_content["number"]
     assert numbers(after) == [number]
     assert closed.structured_content["closed_at"] is not None
-    assert host.messages == [f'Close notice {number}, "ENGM: Ice", for good?']
+    assert host.messages == [f'Close notice {number}, "ENGM: Ice", permanently?']
 
 
 @spec("SUB-14")

@@ -107,7 +107,7 @@ async def test_client_reads_what_the_form_refuses(demo_server: DemoServer) -> No
         moved = await desk.call_tool("update_notice", {"id": kept["id"], "airport": "EGPF"})
         same = await answer(desk, "update_notice", id=kept["id"], airport="EDI", title="Fog")
     assert moved.is_error
-    assert moved.content[0].text.startswith("airport: A notice keeps its airport; publish another")
+    assert moved.content[0].text.startswith("airport: A notice cannot change its airport; publish")
     assert same == kept | {"title": "Fog"}
     assert refused.is_error
     airport, text, severity = refused.content[0].text.splitlines()
@@ -312,7 +312,7 @@ async def test_client_fills_in_a_form_that_mails(demo_server: DemoServer) -> Non
     assert refused.content[0].text.startswith("airport: No airport has the code 'QQQ'")
     assert not sent.is_error
     assert sent.content[1].text == (
-        "Message: Maintenance of Toulouse-Blagnac Airport (LFBO/TLS) knows."
+        "Message: Reported to Toulouse-Blagnac Airport (LFBO/TLS) maintenance."
     )
     assert "\nSubject: URGENT: LFBO, Taxiway W 7 Bcc: everybody@localhost\n" in mail
     assert mail.count("Subject:") == 1

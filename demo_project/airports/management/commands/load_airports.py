@@ -1,4 +1,4 @@
-"""`manage.py load_airports`: the reference data, from the installed `airportsdata`."""
+"""`manage.py load_airports`: load the reference data of the installed `airportsdata` package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from demo_project.airports.progress import ProgressBar
 
 
 class Command(BaseCommand):
-    help = "Adds the countries and airports that the database lacks."
+    help = "Adds the countries and airports that are missing from the database."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(

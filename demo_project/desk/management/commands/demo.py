@@ -1,4 +1,4 @@
-"""`manage.py demo`: from a fresh clone to a running site in one command."""
+"""`manage.py demo`: set up and run the demo site from a fresh clone, in one command."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from demo_project.desk.welcome import welcome
 class Command(BaseCommand):
     help = (
         "Prepares the database, loads the airports, creates the demo's users and serves the site. "
-        "A later start keeps everything and takes a moment."
+        "Later starts keep all data and take a moment."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--port", type=int, default=8000, help="0 picks a free one.")
+        parser.add_argument("--port", type=int, default=8000, help="0 picks a free port.")
         parser.add_argument("--host", default="127.0.0.1")
 
     def handle(self, *, host: str, port: int, **options: Any) -> None:
         self._refuse_outside_of_debug()
         if not _is_loopback(host):
             self.stderr.write(
-                f"{host} may be reached by others, who know the demo's passwords as well as you do."
+                f"Other machines may be able to reach {host}, and the demo's passwords are public."
             )
         where = f"on http://{_in_url(host)}:{port}/" if port else "on a free port"
         self.stdout.write(f"Preparing the demo, which will be served {where}.")
-        # What is logged meanwhile goes another way, and would overtake it in a file.
+        # Log messages go to stderr, and would come first if both are redirected to a file.
         self.stdout.flush()
         call_command("migrate", interactive=False, verbosity=0)
         call_command("load_airports", stdout=self.stdout)
@@ -45,13 +45,13 @@ class Command(BaseCommand):
     def _refuse_outside_of_debug(self) -> None:
         if not settings.DEBUG:
             raise CommandError(
-                "The demo creates users whose passwords are published, so it wants DEBUG. "
+                "The demo creates users whose passwords are public, so it needs DEBUG. "
                 "Without it, use migrate, load_airports, createsuperuser and an ASGI server."
             )
 
     def _serve(self, host: str, port: int) -> None:
         if find_spec("daphne") is None:
-            raise CommandError("The demo is served by Daphne: pip install daphne")
+            raise CommandError("The demo needs Daphne, which is not installed: pip install daphne")
         from demo_project.asgi import application
         from demo_project.desk import serving
 
@@ -61,7 +61,7 @@ class Command(BaseCommand):
             base_url = f"http://{_in_url(host)}:{port}"
             self.stdout.write(welcome(base_url, guest=guest, desk=desk))
             self.stdout.write(f"\nServing on {base_url}/ (Ctrl-C stops it)")
-            # Whoever started the process with a pipe waits for that line.
+            # A process that reads the output through a pipe waits for this line.
             self.stdout.flush()
 
         try:
@@ -78,7 +78,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _in_url(host: str) -> str:
-    """The host as a client on this machine writes it."""
+    """Return the host as clients on this machine write it in a URL."""
     address = _ip_address(host)
     if address and address.is_unspecified:
         return "localhost"
