@@ -1,3 +1,3 @@
-"""What the package costs: CPU, latency and memory per request, measured and never asserted."""
+"""Benchmarks: measure CPU, latency and memory per request, without assertions."""
 
 from __future__ import annotations

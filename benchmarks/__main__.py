@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: start the site, drive it, print what it costs."""
+"""``python -m benchmarks``: start the site, send requests, and print the cost of each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from benchmarks.streams import KINDS, StreamFigures, measure_streams
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what was asked for."""
+    """Run the benchmarks that the arguments select."""
     options = parser().parse_args(arguments)
     if options.prepare:
         prepare(options.prepare)
@@ -45,21 +45,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
+    """Return the argument parser of the command."""
     made = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    made.add_argument("--quick", action="store_true", help="short rounds: a look, no figure")
-    made.add_argument("--json", metavar="FILE", type=Path, help="write all figures there too")
-    made.add_argument("--only", metavar="TEXT", help="rows whose name has this, and yardsticks")
-    made.add_argument("--no-streams", action="store_true", help="leave the open streams out")
-    made.add_argument("--streams", type=int, help="how many (1000, or 100 with --quick)")
+    made.add_argument(
+        "--quick", action="store_true", help="short rounds, for a rough impression only"
+    )
+    made.add_argument(
+        "--json", metavar="FILE", type=Path, help="also write all figures to this file"
+    )
+    made.add_argument(
+        "--only", metavar="TEXT", help="rows whose name contains this, and their baselines"
+    )
+    made.add_argument("--no-streams", action="store_true", help="do not measure open streams")
+    made.add_argument(
+        "--streams", type=int, help="number of open streams (1000, or 100 with --quick)"
+    )
     made.add_argument("--server", choices=[*ASGI_SERVERS], default="uvicorn", help="ASGI server")
-    made.add_argument("--prepare", metavar="FILE", type=Path, help="make that database and end")
-    made.add_argument("--peers", action="store_true", help="other servers for Python, beside ours")
+    made.add_argument("--prepare", metavar="FILE", type=Path, help="create this database and exit")
+    made.add_argument("--peers", action="store_true", help="compare with other Python servers")
     return made
 
 
 def prepare(path: Path) -> tuple[str, str, str]:
-    """Make the database; returns bearers for the servers that want one."""
+    """Create the database; return bearer tokens for the servers that require one."""
     os.environ["BENCH_DB"] = str(path.resolve())
     os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.site.settings"
     import django
@@ -71,7 +79,7 @@ def prepare(path: Path) -> tuple[str, str, str]:
 
 
 def run(plan: Plan, database: Path, wanted: Sequence[Row], options: argparse.Namespace) -> Any:
-    """Measure the rows and the streams and print them; returns everything for JSON."""
+    """Measure the rows and the streams and print them; return all figures for JSON."""
     with ExitStack() as stack:
         servers = {
             name: stack.enter_context(start(options.server, database, name))
@@ -86,27 +94,27 @@ def run(plan: Plan, database: Path, wanted: Sequence[Row], options: argparse.Nam
 
 
 def start(server: str, database: Path, name: str) -> AbstractContextManager[Process]:
-    """The site under one of the environments that rows ask for."""
+    """Start the site with one of the environments that rows use."""
     return serving(APP, {"BENCH_DB": str(database), **SERVERS[name]}, server=server)
 
 
 def peers(plan: Plan, database: Path) -> Any:
-    """Measure other servers beside ours and print them; returns everything for JSON."""
+    """Measure other servers and this package and print them; return all figures for JSON."""
     results, versions = compare_peers(plan, database, say=say)
     show_results(results)
     return {**report.document(plan, results, []), "peers": versions}
 
 
 def show_results(results: Sequence[Result]) -> None:
-    """Print the ratios and the figures that they were made of."""
+    """Print the ratios and the figures that they are computed from."""
     show(report.ratio_table(results))
     show(report.figure_table(results))
 
 
 def chosen(every: Sequence[Row], text: str | None) -> Sequence[Row]:
-    """The rows whose name has the text, with what they are compared with, and that with."""
+    """Return the rows whose name contains the text, and all rows they are compared with."""
     needed: set[str] = set()
-    # A yardstick comes before what it measures.
+    # A baseline comes before the rows that are compared with it.
     for row in reversed(every):
         if not text or text in row.name or row.name in needed:
             needed |= {row.name, row.against}
@@ -114,13 +122,13 @@ def chosen(every: Sequence[Row], text: str | None) -> Sequence[Row]:
 
 
 def stream_figures(plan: Plan, database: Path, options: argparse.Namespace) -> list[StreamFigures]:
-    """Streams of each kind on the lane and on the raw mount, each on a server of their own."""
+    """Measure each kind of stream on the fast ASGI handler and the raw mount, on new servers."""
     quick = plan is QUICK
     streams = options.streams or (100 if quick else 1000)
     found = []
     for kind, mount in product(KINDS, ("/mcp", "/raw")):
         say(f"{streams} streams of {kind} on {mount}")
-        with start(options.server, database, "bell") as server:
+        with start(options.server, database, "channel_layer") as server:
             measuring = measure_streams(
                 server, database, mount, kind, streams=streams, changes=5 if quick else 20
             )
@@ -129,12 +137,12 @@ def stream_figures(plan: Plan, database: Path, options: argparse.Namespace) -> l
 
 
 def say(text: str) -> None:
-    """Tell whoever waits how far it is."""
+    """Print progress to stderr."""
     sys.stderr.write(f"{text}\n")
 
 
 def show(text: str) -> None:
-    """Print a result."""
+    """Print a result to stdout."""
     sys.stdout.write(f"{text}\n\n")
 
 

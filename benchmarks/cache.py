@@ -1,4 +1,4 @@
-"""Where what takes long to make is kept: the database file and the peers' environments."""
+"""The cache directory of the database file and the peers' environments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def directory() -> Path:
-    """The directory, made if it is missing: ``BENCH_CACHE``, or one in the user's own cache."""
+    """Return the directory, created if missing: ``BENCH_CACHE``, or one in the user's cache."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     found = Path(os.environ.get("BENCH_CACHE") or Path(base) / "mcp-django-benchmarks")
     found.mkdir(parents=True, exist_ok=True)

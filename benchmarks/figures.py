@@ -1,4 +1,4 @@
-"""The arithmetic: what a number of measurements comes to."""
+"""Statistics of measurements: percentiles, medians and ratios."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One row in one round: what the server's process did while it answered so many requests."""
+    """One row in one round: the cost of a number of requests in the server's process."""
 
     requests: int
     seconds: float
@@ -35,13 +35,13 @@ class Sample:
 
     @property
     def p99(self) -> float:
-        """Latency in milliseconds that one request in a hundred exceeds."""
+        """99th percentile of latency in milliseconds."""
         return percentile(self.latencies, 99) * 1e3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """A median with the least and the most of what it is the median of."""
+    """A median with the minimum and the maximum of its values."""
 
     median: float
     least: float
@@ -52,33 +52,35 @@ class Spread:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The nearest-rank percentile of sorted values: always one that was measured.
+    """Return the nearest-rank percentile of sorted values, which is always a measured value.
 
     Raises:
-        ValueError: there are no values, or no such percentile.
+        ValueError: no values were given, or the percentile is not valid.
     """
     if not values or not 0 < percent <= 100:
-        raise ValueError(f"No percentile {percent:g} of {len(values)} values.")
+        raise ValueError(
+            f"No percentile {percent:g} of {len(values)} values; use 0 < percent <= 100."
+        )
     return values[math.ceil(len(values) * percent / 100) - 1]
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """The median and the range of at least one value."""
+    """Return the median and the range of at least one value."""
     found = sorted(values)
     return Spread(median=median(found), least=found[0], most=found[-1])
 
 
 def ratios(row: Iterable[float], baseline: Iterable[float]) -> Spread:
-    """Row to baseline, taken round by round: a machine that drifts drifts for both.
+    """Return the ratios of a row to its baseline by round, so that drift affects both equally.
 
     Raises:
-        ValueError: they were not measured in the same rounds.
+        ValueError: the two do not have the same number of rounds.
     """
     return spread(one / other for one, other in zip(row, baseline, strict=True))
 
 
 def short(value: float) -> str:
-    """A number with three significant digits, never as a power of ten."""
+    """Format a number with three significant digits, never as a power of ten."""
     if value == 0 or abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"

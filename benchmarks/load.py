@@ -1,7 +1,7 @@
-"""The load: one request over and over on a number of connections that stay open.
+"""The load generator: send one request repeatedly on a number of persistent connections.
 
-Written for the measured server's sake: this process must not be the slower of the two, so it
-speaks just enough HTTP to know where an answer ends.
+This process must not be slower than the measured server, so it parses only as much HTTP as it
+needs to find the end of a response.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
 
 
 class UnexpectedAnswer(Exception):
-    """The server answered with something else than what the row is about."""
+    """The response is not the one that the row expects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """What was sent in one go: how long it took, and each request's latency in seconds, sorted."""
+    """The duration of a load, and the latency of each request in seconds, sorted."""
 
     seconds: float
     latencies: list[float]
 
 
 class Connection:
-    """One connection that sends a request whenever the last one is answered."""
+    """A connection that sends its request again once it has the response."""
 
     def __init__(self, port: int, request: bytes, *, status: int = 200) -> None:
         self.socket = socket.create_connection((HOST, port), PATIENCE_SECONDS)
@@ -49,16 +49,16 @@ class Connection:
         self._started = 0.0
 
     def send(self) -> None:
-        """Send the request once more."""
+        """Send the request again."""
         self._answer.clear()
         self._started = time.perf_counter()
         self.socket.sendall(self._request)
 
     def receive(self) -> float | None:
-        """Read what is there; the latency in seconds once the answer is complete.
+        """Read available bytes; return the latency in seconds once the response is complete.
 
         Raises:
-            UnexpectedAnswer: the status is another one, or the server closed.
+            UnexpectedAnswer: the status is another one, or the server closed the connection.
         """
         part = self.socket.recv(CHUNK)
         self._answer += part
@@ -68,16 +68,16 @@ class Connection:
 
     @property
     def answer(self) -> bytes:
-        """The last answer."""
+        """The last response."""
         return bytes(self._answer)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.socket.close()
 
 
 def is_complete(answer: bytes | bytearray) -> bool:
-    """Whether these bytes are one whole HTTP answer."""
+    """Return whether these bytes are one complete HTTP response."""
     end = answer.find(HEAD_END)
     if end < 0:
         return False
@@ -89,10 +89,10 @@ def is_complete(answer: bytes | bytearray) -> bool:
 
 
 def once(port: int, request: bytes, *, expects: bytes, status: int = 200) -> bytes:
-    """The answer to one request.
+    """Send one request and return the response.
 
     Raises:
-        UnexpectedAnswer: the expected text is not in it.
+        UnexpectedAnswer: the expected text is not in the response.
     """
     connection = Connection(port, request, status=status)
     try:
@@ -102,16 +102,18 @@ def once(port: int, request: bytes, *, expects: bytes, status: int = 200) -> byt
     finally:
         connection.close()
     if expects not in connection.answer:
-        raise UnexpectedAnswer(f"No {expects!r} in {connection.answer[:2000]!r}")
+        raise UnexpectedAnswer(
+            f"The response does not contain {expects!r}: {connection.answer[:2000]!r}"
+        )
     return connection.answer
 
 
 def drive(port: int, request: bytes, *, seconds: float, connections: int = CONNECTIONS) -> Burst:
-    """Keep every connection busy for so long, and wait for what was sent last.
+    """Keep every connection busy for a number of seconds, and wait for the last responses.
 
     Raises:
-        UnexpectedAnswer: an answer is not 200.
-        TimeoutError: the server fell silent.
+        UnexpectedAnswer: a response does not have the status 200.
+        TimeoutError: the server stopped responding.
     """
     with ExitStack() as stack:
         opened = [Connection(port, request) for _ in range(connections)]
@@ -134,7 +136,7 @@ def _drive(selector: selectors.BaseSelector, opened: Iterable[Connection], secon
     while busy:
         ready = selector.select(PATIENCE_SECONDS)
         if not ready:
-            raise TimeoutError(f"No answer within {PATIENCE_SECONDS} seconds.")
+            raise TimeoutError(f"No response within {PATIENCE_SECONDS} seconds.")
         for key, _ in ready:
             latency = key.data.receive()
             if latency is None:

@@ -1,6 +1,6 @@
-"""The data path of one ``tools/call``, taken apart into stages that can be repeated alone.
+"""The data path of one ``tools/call``, split into stages that can be repeated separately.
 
-Importing it needs a site that is ready. The names are those of ARCHITECTURE.md.
+Call ``django.setup()`` before importing this module. ARCHITECTURE.md describes the data path.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Scope = dict[str, Any]
 
 
 def scope_of(request: bytes) -> tuple[Scope, bytes]:
-    """A request as a server hands it to an ASGI application, and its body."""
+    """Return the ASGI scope of a request as a server builds it, and the request's body."""
     head, _, body = request.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
     method, target, _ = first.split(b" ")
@@ -63,7 +63,7 @@ def scope_of(request: bytes) -> tuple[Scope, bytes]:
 
 
 def connection(body: bytes) -> tuple[Receive, Send]:
-    """``receive`` and ``send`` of a client that stays until it is answered."""
+    """Return ``receive`` and ``send`` of a client that stays until it has the response."""
     answered = asyncio.Event()
     parts = iter([{"type": "http.request", "body": body, "more_body": False}])
 
@@ -81,7 +81,7 @@ def connection(body: bytes) -> tuple[Receive, Send]:
 
 
 class Call:
-    """One ``tools/call`` of the raw mount at every station of its way."""
+    """One ``tools/call`` of the raw mount, with the values between its stages."""
 
     def __init__(self, tool: str) -> None:
         self.scope, self.body = scope_of(wire.call("/raw", tool, a=2, b=3))
@@ -101,7 +101,7 @@ class Call:
         self.reply = json_reply(200, respond(self.incoming, self.result))
 
     def authenticate(self) -> None:
-        """Find the caller and let it in."""
+        """Authenticate the caller and authorize the connection."""
         exchange = self.exchange
         credentials = Credentials(
             headers=exchange.headers, query=exchange.query, request=exchange.request
@@ -109,21 +109,21 @@ class Call:
         admit_connection(server, authenticate(server.auth, credentials))
 
     async def read(self) -> None:
-        """Take the request from the server."""
+        """Read the request from the server."""
         await asgi_handler.read(server, self.scope, *connection(self.body), Ticket())
 
     async def send(self) -> None:
-        """Give the answer to the server."""
+        """Send the response to the server."""
         await asgi_handler.send_reply(self.reply, connection(self.body)[1])
 
     async def through(self, application: Any) -> None:
-        """All of it, through an ASGI application."""
+        """Send the whole request through an ASGI application."""
         receive, send = connection(self.body)
         await application(self.scope, receive, send)
 
 
 async def watched() -> None:
-    """An answer that is there at once, under the eye that looks for a client that leaves."""
+    """Send an immediate response while watching for a disconnect of the client."""
     receive, send = connection(b"")
     await receive()
 
@@ -134,7 +134,7 @@ async def watched() -> None:
 
 
 def stages() -> Sequence[Stage]:
-    """The stages of the raw mount with an async tool, then what threads and Django add."""
+    """Return the stages of the raw mount with an async tool, then those of threads and Django."""
     return (*_path(Call("add")), *_threads(Call("add_sync")))
 
 
@@ -143,19 +143,17 @@ def _path(call: Call) -> Sequence[Stage]:
     arguments = b'{"a": 2, "b": 3}'
     return (
         Stage(name="read", astep=call.read),
-        Stage(name="look at the head", step=partial(http.look, server, call.exchange), part=True),
-        Stage(name="watch for a client that leaves", astep=watched),
+        Stage(name="check the head", step=partial(http.look, server, call.exchange), part=True),
+        Stage(name="watch for a disconnect", astep=watched),
         Stage(name="receive", step=partial(http.receive, server, call.exchange)),
         Stage(
-            name="guards",
+            name="request checks",
             step=partial(request_checks.check_head, call.exchange, SERVED_VERSIONS),
             part=True,
         ),
         Stage(name="decode", step=partial(jsonrpc.decode, call.body), part=True),
-        Stage(
-            name="may it stay on the loop", step=partial(asgi_handler.needs_thread, call.received)
-        ),
-        Stage(name="admit", step=partial(http.admit, call.received)),
+        Stage(name="does it need a thread", step=partial(asgi_handler.needs_thread, call.received)),
+        Stage(name="authorize", step=partial(http.admit, call.received)),
         Stage(name="authenticate", step=call.authenticate, part=True),
         Stage(
             name="classify",
@@ -169,9 +167,7 @@ def _path(call: Call) -> Sequence[Stage]:
         Stage(name="identity", step=server.identity, part=True),
         Stage(name="encode", step=partial(jsonrpc.encode, call.result), part=True),
         Stage(name="send", astep=call.send),
-        Stage(
-            name="the raw mount, async tool, all of it", astep=partial(call.through, server.asgi)
-        ),
+        Stage(name="the raw mount, async tool, in total", astep=partial(call.through, server.asgi)),
     )
 
 
@@ -185,21 +181,21 @@ def _threads(call: Call) -> Sequence[Stage]:
         await pool("work").run(partial(with_request_signals, str))
 
     return (
-        Stage(name="hop to a pooled thread and back, with Django's signals", astep=hop),
+        Stage(name="switch to a pooled thread and back, with Django's signals", astep=hop),
         Stage(
             name="signals around the work of a thread",
             step=partial(with_request_signals, str),
             part=True,
         ),
         Stage(name="call, in the thread", step=partial(invoke.run, call.work.invocation)),
-        Stage(name="the raw mount, sync tool, all of it", astep=partial(call.through, server.asgi)),
+        Stage(name="the raw mount, sync tool, in total", astep=partial(call.through, server.asgi)),
         Stage(
-            name="the lane's work in its thread",
+            name="the fast ASGI handler's work in its thread",
             step=lambda: lane._respond(scope, call.body, Ticket()),
         ),
         Stage(name="the view", step=partial(server.view, request), part=True),
         Stage(
-            name="the lane, sync tool, all of it",
+            name="the fast ASGI handler, sync tool, in total",
             astep=lambda: lane(scope, *connection(call.body), endpoint_of("/mcp")),
         ),
     )

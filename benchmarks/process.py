@@ -1,4 +1,4 @@
-"""A server in a process of its own, and what the kernel says of it (Linux: ``/proc``)."""
+"""Run a server in its own process, and read its resource usage from ``/proc`` (Linux)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[1]
 PROC = Path("/proc")
 START_SECONDS = 60
 STOP_SECONDS = 15
-# Quiet ones: what is printed on each request would be measured too.
+# With logging disabled: output for each request would be measured too.
 SERVERS: dict[str, Sequence[str]] = {
     "uvicorn": (
         *("--host", HOST, "--port", "{port}"),
@@ -37,7 +37,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class NotStarted(Exception):
-    """The server did not come up; the text is what it printed."""
+    """The server did not start; the text is its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,34 +49,34 @@ class Process:
 
     @property
     def _all(self) -> list[Path]:
-        """It and the workers that it started."""
+        """The ``/proc`` directories of the process and of its workers."""
         pid = str(self.popen.pid)
         workers = (PROC / pid / "task" / pid / "children").read_text().split()
         return [PROC / one for one in (pid, *workers)]
 
     @property
     def cpu_seconds(self) -> float:
-        """User and system time of all threads so far; it grows by one hundredth of a second."""
+        """User and system time of all threads so far, with a resolution of 0.01 seconds."""
         return sum(_ticks(one / "stat") for one in self._all) / TICKS
 
     @property
     def memory(self) -> int:
-        """Bytes of physical memory."""
+        """Physical memory in bytes."""
         return sum(int((one / "statm").read_text().split()[1]) for one in self._all) * PAGE
 
     @property
     def threads(self) -> int:
-        """How many threads there are."""
+        """Number of threads."""
         return sum(len(list((one / "task").iterdir())) for one in self._all)
 
     def open_files(self, path: Path) -> int:
-        """How often this file is open: for a SQLite database, its connections."""
+        """Return how often a file is open; for a SQLite database, its number of connections."""
         opened = [file.readlink() for one in self._all for file in (one / "fd").iterdir()]
         return opened.count(path.resolve())
 
 
 def _ticks(stat: Path) -> int:
-    # The name of the program comes before and may hold anything, parentheses too.
+    # The program name comes first and may contain any characters, including parentheses.
     fields = stat.read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
@@ -89,10 +89,10 @@ def serving(
     server: str = "uvicorn",
     python: str = sys.executable,
 ) -> Iterator[Process]:
-    """An ASGI application behind one of ``SERVERS``, with one worker.
+    """Run an ASGI application on one of ``SERVERS``, with one worker.
 
     Raises:
-        NotStarted: it ended or stayed silent; says what it printed.
+        NotStarted: the server exited or did not listen in time; the text is its output.
     """
     port = free_port()
     arguments = [part.format(port=port, app=app) for part in SERVERS[server]]
@@ -102,7 +102,7 @@ def serving(
 
 @contextmanager
 def running(command: Sequence[str], environ: Mapping[str, str], *, port: int) -> Iterator[Process]:
-    """A server that answers on a port, ended when the block is left."""
+    """Run a server that listens on a port; stop it when the block ends."""
     raise_file_limit()
     with subprocess.Popen(
         command,
@@ -110,7 +110,7 @@ def running(command: Sequence[str], environ: Mapping[str, str], *, port: int) ->
         env={**os.environ, **environ},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        # A group of its own: an interrupt in the terminal is for the one who measures.
+        # Its own process group: an interrupt in the terminal is for the benchmark only.
         start_new_session=True,
     ) as popen:
         try:
@@ -121,13 +121,13 @@ def running(command: Sequence[str], environ: Mapping[str, str], *, port: int) ->
 
 
 def raise_file_limit() -> None:
-    """Allow this process and its children as many sockets as they may have."""
+    """Raise the limit of open files to the hard limit, for this process and its children."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """Return a port that is free at this moment."""
     with closing(socket.socket()) as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

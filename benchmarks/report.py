@@ -1,4 +1,4 @@
-"""The figures as tables to read and as JSON to keep."""
+"""Format the figures as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGES = ("django", "asgiref", "uvicorn", "uvloop", "httptools", "msgspec", "p
 
 
 def environment() -> dict[str, str]:
-    """What the figures depend on, in general terms, and how busy the machine is."""
+    """Return the versions and the machine that the figures depend on, and its load."""
     found = {
         "python": platform.python_version(),
         "processors": str(os.cpu_count()),
@@ -32,7 +32,7 @@ def environment() -> dict[str, str]:
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; the first column is text and the others are numbers."""
+    """Return a Markdown table; the first column is text, the others are numbers."""
     rows = [head, *lines]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     rule = [
@@ -49,13 +49,13 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def comparison(result: Result, by_name: Mapping[str, Result]) -> Comparison | None:
-    """A row beside its yardstick, unless it is one or has none."""
+    """Compare a row with its baseline; return None if it does not have one or is one."""
     against = result.row.against
     return compare(result, by_name[against]) if against not in {"", result.row.name} else None
 
 
 def ratio_table(results: Sequence[Result]) -> str:
-    """Each row beside its yardstick, above 1 for the better of the two."""
+    """Return the table of ratios to the baselines; above 1, the row is better."""
     by_name = {result.row.name: result for result in results}
     lines = []
     for result in results:
@@ -67,7 +67,7 @@ def ratio_table(results: Sequence[Result]) -> str:
 
 
 def figure_table(results: Sequence[Result]) -> str:
-    """The absolute figures: medians of the rounds."""
+    """Return the table of absolute figures, which are medians of the rounds."""
     lines = [
         (
             result.row.name,
@@ -82,7 +82,7 @@ def figure_table(results: Sequence[Result]) -> str:
 
 
 def stream_table(figures: Sequence[StreamFigures]) -> str:
-    """What streams cost."""
+    """Return the table of the costs of streams."""
     head = (
         "mount",
         "kind",
@@ -114,7 +114,7 @@ def stream_table(figures: Sequence[StreamFigures]) -> str:
 
 
 def document(plan: Plan, results: Sequence[Result], figures: Sequence[StreamFigures]) -> Any:
-    """Everything, as JSON."""
+    """Return all figures as a JSON-serializable object."""
     by_name = {result.row.name: result for result in results}
     return {
         "plan": asdict(plan),

@@ -1,4 +1,4 @@
-"""Rounds: every row a little, then every row again, so that drift falls on all of them alike."""
+"""Measure in rounds: each round has a sample of every row, so that drift affects all equally."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from benchmarks.rows import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How long a run takes."""
+    """The number and the duration of rounds."""
 
     rounds: int
     seconds: float
-    """For one row in one round."""
+    """Duration of one row in one round."""
 
 
 THOROUGH = Plan(rounds=7, seconds=2.0)
@@ -26,7 +26,7 @@ QUICK = Plan(rounds=3, seconds=0.4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A row with what was measured, one sample for each round."""
+    """A row with its samples, one for each round."""
 
     row: Row
     request: bytes = b""
@@ -55,16 +55,16 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A row beside its yardstick; above 1 it is the better of the two."""
+    """Ratios of a row to its baseline; above 1, the row is better."""
 
     cpu: Spread
-    """The yardstick's CPU per request divided by the row's."""
+    """The baseline's CPU per request divided by the row's."""
     rate: Spread
-    """The row's requests per second divided by the yardstick's."""
+    """The row's requests per second divided by the baseline's."""
 
 
 def compare(result: Result, yardstick: Result) -> Comparison:
-    """What the row is to its yardstick, round by round."""
+    """Compare a row with its baseline, round by round."""
     mine, theirs = result.samples, yardstick.samples
     return Comparison(
         cpu=ratios((one.cpu for one in theirs), (one.cpu for one in mine)),
@@ -79,10 +79,10 @@ def measure(
     *,
     say: Callable[[str], None],
 ) -> list[Result]:
-    """Warm every row up, then go through all of them round by round.
+    """Warm up every row, then measure all of them round by round.
 
     Raises:
-        UnexpectedAnswer: a row is not answered as it should be, so nothing about it can be said.
+        UnexpectedAnswer: the response to a row is not the expected one.
     """
     results = []
     for row in rows:

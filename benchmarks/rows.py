@@ -1,4 +1,4 @@
-"""What is measured: one row for each request, and which row it is compared with."""
+"""The rows to measure: one for each request, with the row that it is compared with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.wire import call, get, modern, post
 
 APP = "benchmarks.site.asgi:application"
 
-# The environment of each server that the rows need; all of them run side by side.
+# The environment variables of each server that the rows need; all servers run side by side.
 SERVERS: dict[str, dict[str, str]] = {
     "default": {"BENCH_MIDDLEWARE": "default", "BENCH_TOOLS": "10"},
     "none": {"BENCH_MIDDLEWARE": "none", "BENCH_TOOLS": "10"},
@@ -22,7 +22,7 @@ SERVERS: dict[str, dict[str, str]] = {
         "BENCH_CONN_MAX_AGE": "600",
         "BENCH_LAYER": "memory",
     },
-    "bell": {"BENCH_MIDDLEWARE": "default", "BENCH_TOOLS": "10", "BENCH_LAYER": "memory"},
+    "channel_layer": {"BENCH_MIDDLEWARE": "default", "BENCH_TOOLS": "10", "BENCH_LAYER": "memory"},
     "remembering": {"BENCH_TOOLS": "10", "BENCH_TOKEN_CACHE_SECONDS": "60"},
     "unlogged": {"BENCH_TOOLS": "10", "BENCH_LOG_CALLS": "0"},
     "kept": {"BENCH_MIDDLEWARE": "default", "BENCH_TOOLS": "10", "BENCH_CONN_MAX_AGE": "600"},
@@ -36,20 +36,20 @@ ROW_VIEW = "Django view, one row"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One request, sent over and over; ``expects`` is a text that every answer holds."""
+    """One request, sent repeatedly; every response must contain the text ``expects``."""
 
     name: str
     request: bytes | Callable[[int], bytes]
-    """What is sent, or what makes it of the port once the server is up."""
+    """The request, or a function that builds it from the port of the running server."""
     expects: bytes
     server: str = "default"
     against: str = BARE
-    """The name of the row that it is compared with; empty for none."""
+    """Name of the row that it is compared with (its baseline); empty for none."""
     target: str = ""
-    """What the ratio should be, in words; empty where nothing is aimed at."""
+    """The target of the ratio, in words; empty for none."""
 
     def prepared(self, port: int) -> bytes:
-        """What to send to the server at this port."""
+        """Return the request for the server on this port."""
         return self.request if isinstance(self.request, bytes) else self.request(port)
 
 
@@ -58,9 +58,9 @@ TENTH_ROW = b"row 0009"
 
 
 def rows(bearer: str, oauth: str = "", signed: str = "") -> Sequence[Row]:
-    """Every row in the order in which a round goes through them.
+    """Return all rows in the order in which a round measures them.
 
-    The bearers are an access token of the site, one of its authorization server, and a JWT.
+    The bearer tokens are an access token of the site, one of its authorization server, and a JWT.
     """
     return (
         Row(name=BARE, request=post("/bare", {"jsonrpc": "2.0"}), expects=SUM),
@@ -104,21 +104,27 @@ def _raw(bearer: str) -> Sequence[Row]:
 
 def _lane(bearer: str) -> Sequence[Row]:
     return (
-        Row(name="lane, async tool", request=call("/mcp", "add", a=2, b=3), expects=SUM),
-        Row(name="lane, sync tool", request=call("/mcp", "add_sync", a=2, b=3), expects=SUM),
         Row(
-            name="lane with a bearer, sync tool",
+            name="fast ASGI handler, async tool", request=call("/mcp", "add", a=2, b=3), expects=SUM
+        ),
+        Row(
+            name="fast ASGI handler, sync tool",
+            request=call("/mcp", "add_sync", a=2, b=3),
+            expects=SUM,
+        ),
+        Row(
+            name="fast ASGI handler with a bearer, sync tool",
             request=call("/members/mcp", "add_sync", bearer=bearer, a=2, b=3),
             expects=SUM,
         ),
         Row(
-            name="lane without middleware, async tool",
+            name="fast ASGI handler without middleware, async tool",
             server="none",
             request=call("/mcp", "add", a=2, b=3),
             expects=SUM,
         ),
         Row(
-            name="lane without middleware, sync tool",
+            name="fast ASGI handler without middleware, sync tool",
             server="none",
             request=call("/mcp", "add_sync", a=2, b=3),
             expects=SUM,
@@ -127,7 +133,7 @@ def _lane(bearer: str) -> Sequence[Row]:
 
 
 def _bearers(oauth: str, signed: str) -> Sequence[Row]:
-    """The same call on servers that take other bearers, beside the anonymous one."""
+    """Return the same call with other bearer tokens, compared with the anonymous call."""
     anonymous = "raw, async tool"
     by_oauth = call("/connected/raw", "add", bearer=oauth, a=2, b=3)
     return (
@@ -153,10 +159,10 @@ def _bearers(oauth: str, signed: str) -> Sequence[Row]:
             against=anonymous,
         ),
         Row(
-            name="lane with an OAuth bearer, sync tool",
+            name="fast ASGI handler with an OAuth bearer, sync tool",
             request=call("/connected/mcp", "add_sync", bearer=oauth, a=2, b=3),
             expects=SUM,
-            against="lane, sync tool",
+            against="fast ASGI handler, sync tool",
         ),
     )
 
@@ -166,27 +172,27 @@ def _queries() -> Sequence[Row]:
     return (
         Row(name=VIEW, request=get("/view?limit=10"), expects=TENTH_ROW),
         Row(
-            name="lane, sync tool, one query",
+            name="fast ASGI handler, sync tool, one query",
             request=query,
             expects=TENTH_ROW,
             against=VIEW,
             target="at least 4",
         ),
         Row(
-            name="lane, async tool, one query",
+            name="fast ASGI handler, async tool, one query",
             request=call("/mcp", "list_rows_async", limit=10),
             expects=TENTH_ROW,
             against=VIEW,
         ),
         Row(
-            name="lane, sync tool, one query, connection kept",
+            name="fast ASGI handler, sync tool, one query, connection kept",
             server="kept",
             request=query,
             expects=TENTH_ROW,
             against=VIEW,
         ),
         Row(
-            name="lane without middleware, sync tool, one query",
+            name="fast ASGI handler without middleware, sync tool, one query",
             server="none",
             request=query,
             expects=TENTH_ROW,
@@ -202,12 +208,12 @@ def _queries() -> Sequence[Row]:
 
 
 def _generated() -> Sequence[Row]:
-    """Generated tools beside views that make the same queries: what the layer costs."""
+    """Return generated tools, compared with views that make the same queries."""
     last, one = b"row 0049", b"row 0041"
     return (
         Row(name=LIST_VIEW, request=get("/rows?limit=50"), expects=last),
         Row(
-            name="lane, generated list of 50 rows",
+            name="fast ASGI handler, generated list of 50 rows",
             request=call("/exposed/mcp", "list_rows", limit=50),
             expects=last,
             against=LIST_VIEW,
@@ -220,7 +226,7 @@ def _generated() -> Sequence[Row]:
         ),
         Row(name=ROW_VIEW, request=get("/rows/42"), expects=one),
         Row(
-            name="lane, generated get of one row",
+            name="fast ASGI handler, generated get of one row",
             request=call("/exposed/mcp", "get_row", id=42),
             expects=one,
             against=ROW_VIEW,
@@ -235,7 +241,7 @@ def _generated() -> Sequence[Row]:
 
 
 def _sessions() -> Sequence[Row]:
-    """Calls in a session of 2025-11-25, each beside the same call of 2026-07-28."""
+    """Return calls in a session of 2025-11-25, compared with the same calls of 2026-07-28."""
     adding = {"method": "tools/call", "name": "add", "arguments": {"a": 2, "b": 3}}
     querying = {"method": "tools/call", "name": "list_rows", "arguments": {"limit": 10}}
     query = "raw, sync tool, one query"
@@ -261,16 +267,16 @@ def _sessions() -> Sequence[Row]:
             against=query,
         ),
         Row(
-            name="lane in a session, sync tool, one query",
+            name="fast ASGI handler in a session, sync tool, one query",
             request=partial(in_session, path="/mcp", **querying),
             expects=TENTH_ROW,
-            against="lane, sync tool, one query",
+            against="fast ASGI handler, sync tool, one query",
         ),
     )
 
 
 def _logged() -> Sequence[Row]:
-    """What the call log costs: all other rows are logged as what only reads."""
+    """Return calls that show the cost of the call log; other rows are logged as read-only calls."""
     on_loop, in_pool = "raw, async tool", "raw, sync tool in the pool"
     return (
         Row(
@@ -315,7 +321,7 @@ def _other() -> Sequence[Row]:
             expects=tools,
         ),
         Row(
-            name="lane, tools/list, 100 tools",
+            name="fast ASGI handler, tools/list, 100 tools",
             server="many",
             request=modern("/mcp", "tools/list"),
             expects=tools,
@@ -327,7 +333,7 @@ def _other() -> Sequence[Row]:
         ),
         Row(name="raw, big(100)", request=call("/raw", "big", kb=100), expects=b"x" * 102_400),
         Row(
-            name="raw, 16 times slow(100) at once",
+            name="raw, 16 concurrent slow(100)",
             request=call("/raw", "slow", ms=100),
             expects=b"waited 100 ms",
             against="",

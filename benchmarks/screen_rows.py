@@ -1,6 +1,6 @@
-"""What the admin's lists show in ``benchmarks.screens``: as much of it as the largest sites have.
+"""Rows for the admin's lists in ``benchmarks.screens``: as many as the largest sites have.
 
-Importing it needs a site that is ready.
+Call ``django.setup()`` before importing this module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcp_django.overrides.sync import manageable, sync
 from mcp_django.server import all_servers
 
 SERVERS = 4
-# What databases say in words of their own: numbers up to one, a moment so many seconds ago, JSON.
+# SQL that differs between databases: a number series, a time some seconds ago, and a JSON type.
 WORDS = {
     "sqlite": {
         "numbers": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %s)",
@@ -32,8 +32,8 @@ WORDS = {
         "json": "JSONB",
     },
 }
-# Names begin at a thousand, so that all are of the same length, and each tool is called on the
-# server that has it. A day has some 10 000 calls.
+# Numbers in names begin at 1000, so that all names have the same length. Each tool is called on the
+# server that has it. A day has about 10 000 calls.
 CALLS = """
 INSERT INTO mcp_django_call (at, server, kind, component, uri, origin, user_key, user_name,
   acting_user, client_id, client, revision, transport, session, trace_id, writes, outcome, code,
@@ -54,11 +54,11 @@ _kept: list[MCPServer] = []
 
 
 def make_components(count: int) -> None:
-    """So many components on all servers, and a row for each; every tenth of ours says something."""
+    """Create components on all servers with a row for each; every tenth row has an override."""
     missing = count - sum(1 for server in all_servers() for _ in manageable(server))
     for number in range(SERVERS):
         server = MCPServer(f"server-{number}", permission=AllowAny)
-        # Servers are known as long as somebody holds them.
+        # Servers are registered by weak reference, so keep one here.
         _kept.append(server)
         for n in range(number, missing, SERVERS):
             server.tool(f"tool-{1000 + n}", read_only=True)(filler)
@@ -68,7 +68,7 @@ def make_components(count: int) -> None:
 
 
 def make_calls(count: int) -> None:
-    """So many calls of these tools, one each eight seconds until now."""
+    """Create call records of these tools, one every eight seconds until now."""
     words = WORDS[connection.vendor]
     statement = CALLS.format(
         numbers=words["numbers"],
@@ -77,13 +77,13 @@ def make_calls(count: int) -> None:
         digest="0" * 64,
     )
     with connection.cursor() as cursor:
-        # Only the number is a parameter: a remainder is written with the sign of one.
+        # Only %s is a parameter; escape the other percent signs, which are modulo operators.
         cursor.execute(statement.replace("%", "%%").replace("%%s", "%s"), [count])
         cursor.execute("ANALYZE")
 
 
 def make_tasks(count: int) -> None:
-    """So many tasks of some users, with a result of a kilobyte each."""
+    """Create tasks of some users, each with a result of one kilobyte."""
     model, expires_at = get_user_model(), timezone.now() + timedelta(hours=1)
     users = model.objects.bulk_create(model(username=f"user-{n}") for n in range(USERS))
     result = {"content": [{"type": "text", "text": "x" * 1000}]}

@@ -1,10 +1,10 @@
-"""``python -m benchmarks.screens``: the admin's lists of a thousand components and a million calls,
-and of the tasks of a busy hour.
+"""``python -m benchmarks.screens``: the admin's lists with a thousand components, a million calls,
+and the tasks of a busy hour.
 
-Each page is opened a few times by Django's test client, so that its time is that of the whole
-request without a network. Printed are its queries and its time, and the command fails if a page
-asks or takes more than it may. A machine that is busy makes a page slower and never faster, so the
-quickest round is what is held to the bound.
+Django's test client opens each page a few times, so the time is that of the whole request without
+a network. The command prints the queries and the time of each page, and fails if a page exceeds a
+limit. A busy machine makes a page slower and never faster, so the limit applies to the fastest
+round.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ADMIN = "/admin/mcp_django"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page of the admin, and the most that it may ask and take."""
+    """One page of the admin, with its limits of queries and time."""
 
     name: str
     path: str
@@ -42,26 +42,26 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What a page asked and took."""
+    """The measured queries and times of a page."""
 
     page: Page
     shown: int
-    """The rows on it."""
+    """Number of rows on the page."""
     queries: int
-    """In the round with the most of them."""
+    """Number of queries in the round with the most queries."""
     milliseconds: Spread
 
     def faults(self, *, timed: bool = True) -> Iterator[str]:
-        """What it did more than it may."""
+        """Yield a message for each limit that the page exceeded."""
         name, most = self.page.name, self.page
         if self.queries > most.queries:
-            yield f"{name}: {self.queries} queries, may be {most.queries}"
+            yield f"{name}: {self.queries} queries, limit is {most.queries}"
         if timed and self.milliseconds.least > most.milliseconds:
-            yield f"{name}: {self.milliseconds} ms, may be {short(most.milliseconds)}"
+            yield f"{name}: {self.milliseconds} ms, limit is {short(most.milliseconds)}"
 
 
 def pages(*, last_of_components: int, last_of_calls: int) -> Sequence[Page]:
-    """Every page that is opened; the last of each list by its number."""
+    """Return every page to open; the arguments are the numbers of the last pages."""
     calls, components = f"{ADMIN}/call/", f"{ADMIN}/component/"
     last, last_counted = f"?p={last_of_components}", f"?p={last_of_calls}"
     return (
@@ -72,7 +72,7 @@ def pages(*, last_of_components: int, last_of_calls: int) -> Sequence[Page]:
         Page(name="components, searched", path=f"{components}?q=tool-1042", queries=14),
         Page(name="components, overridden", path=f"{components}?overridden=yes", queries=14),
         Page(name="calls, the newest", path=calls, queries=5),
-        Page(name="calls, the last page that is counted", path=f"{calls}{last_counted}", queries=5),
+        Page(name="calls, the last counted page", path=f"{calls}{last_counted}", queries=5),
         Page(name="calls, one outcome", path=f"{calls}?outcome__exact=failed", queries=5),
         Page(name="calls, one server", path=f"{calls}?server__exact=server-3", queries=5),
         Page(name="calls, past 24 hours", path=f"{calls}?since=day", queries=5),
@@ -80,14 +80,14 @@ def pages(*, last_of_components: int, last_of_calls: int) -> Sequence[Page]:
         Page(name="calls, a common beginning", path=f"{calls}?q=tool-10*", queries=10),
         Page(name="calls, one user", path=f"{calls}?q=user-1234", queries=10),
         Page(name="calls, one trace", path=f"{calls}?q={'0' * 16}1000000000000042", queries=10),
-        Page(name="calls, nobody", path=f"{calls}?q=nobody", queries=10),
+        Page(name="calls, an unknown user", path=f"{calls}?q=nobody", queries=10),
         Page(name="tasks", path=f"{ADMIN}/task/", queries=6),
         Page(name="tasks, one user", path=f"{ADMIN}/task/?q=user-7", queries=6),
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the rows in a database of their own, open the pages, print what it took."""
+    """Create the rows in a new database, open the pages, and print the measurements."""
     options = parser().parse_args(arguments)
     with database(options.postgres):
         from benchmarks.screen_rows import make_calls, make_components, make_tasks
@@ -110,22 +110,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
+    """Return the argument parser of the command."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.screens", description=__doc__)
     made.add_argument("--components", type=int, default=COMPONENTS)
     made.add_argument("--calls", type=int, default=CALLS)
     made.add_argument("--tasks", type=int, default=TASKS)
     made.add_argument("--rounds", type=int, default=ROUNDS)
-    made.add_argument("--untimed", action="store_true", help="hold pages to their queries alone")
+    made.add_argument("--untimed", action="store_true", help="check the limits of queries only")
     made.add_argument(
-        "--postgres", metavar="URL", help="there, in a database that is made and dropped"
+        "--postgres", metavar="URL", help="use a temporary database on this PostgreSQL server"
     )
     return made
 
 
 @contextmanager
 def database(server: str | None) -> Iterator[None]:
-    """Set the site up on a database that is gone afterwards."""
+    """Set up the site with a temporary database."""
     with tempfile.TemporaryDirectory() as directory:
         file = str(Path(directory) / "screens.sqlite3")
         os.environ["BENCH_DB"] = f"{server.rstrip('/')}/screens_{os.getpid()}" if server else file
@@ -150,7 +150,7 @@ def database(server: str | None) -> Iterator[None]:
 
 
 def measure(pages: Sequence[Page], rounds: int) -> list[Opened]:
-    """Every page once to warm up, then all of them round by round."""
+    """Open every page once to warm up, then measure all pages round by round."""
     from django.contrib.auth import get_user_model
     from django.test import Client, override_settings
 
@@ -175,10 +175,10 @@ def measure(pages: Sequence[Page], rounds: int) -> list[Opened]:
 
 
 def _open(client: Any, page: Page) -> tuple[int, int, float]:
-    """The rows that are shown, the queries and the milliseconds of one request.
+    """Return the number of rows and queries, and the milliseconds, of one request.
 
     Raises:
-        RuntimeError: the page is not answered as it should be.
+        RuntimeError: the status of the response is not 200.
     """
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
@@ -188,12 +188,14 @@ def _open(client: Any, page: Page) -> tuple[int, int, float]:
         response = client.get(page.path)
         took = time.perf_counter() - began
     if response.status_code != 200:
-        raise RuntimeError(f"{page.path} was answered with {response.status_code}.")
+        raise RuntimeError(
+            f"The response to {page.path} has the status {response.status_code}; expected 200."
+        )
     return len(response.context_data["cl"].result_list), len(captured), took * 1000
 
 
 def report(opened: Sequence[Opened]) -> str:
-    """The pages with what they asked and took, and what they may."""
+    """Return the table of the pages with their measurements and limits."""
     lines = [
         (
             one.page.name,
@@ -204,7 +206,7 @@ def report(opened: Sequence[Opened]) -> str:
         )
         for one in opened
     ]
-    return table(("page", "rows shown", "queries", "ms", "at most"), lines)
+    return table(("page", "rows shown", "queries", "ms", "limit"), lines)
 
 
 if __name__ == "__main__":

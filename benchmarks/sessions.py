@@ -1,4 +1,4 @@
-"""The same requests within a session of 2025-11-25, which has to be opened first."""
+"""Requests in a session of 2025-11-25, which must be opened first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ID = re.compile(rb"\r\nmcp-session-id: *([!-~]+)\r\n", re.IGNORECASE)
 
 
 def open_session(port: int, path: str) -> dict[str, str]:
-    """Shake hands; returns the headers that every further request of the session carries."""
+    """Initialize a session; return the headers of every further request of the session."""
     info = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": CLIENT}
     answer = once(port, post(path, _request("initialize", info)), expects=b'"serverInfo"')
     found = ID.search(answer)
@@ -25,19 +25,19 @@ def open_session(port: int, path: str) -> dict[str, str]:
 
 
 def in_session(port: int, path: str, method: str, **params: Any) -> bytes:
-    """A request of a session that is opened for it."""
+    """Open a session and return a request in it."""
     return post(path, _request(method, params), open_session(port, path))
 
 
 def standing(path: str, headers: dict[str, str]) -> bytes:
-    """The GET by which a client of a session listens."""
+    """Return the request that opens the GET stream of a session."""
     lines = {"Host": HOST, "Accept": "text/event-stream", **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"GET {path} HTTP/1.1\r\n{head}\r\n".encode()
 
 
 def subscribe(port: int, path: str, headers: dict[str, str], uri: str) -> None:
-    """Ask to hear of a resource."""
+    """Subscribe to updates of a resource."""
     once(port, post(path, _request("resources/subscribe", {"uri": uri}), headers), expects=b"{}")
 
 

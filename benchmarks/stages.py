@@ -1,7 +1,7 @@
-"""``python -m benchmarks.stages``: CPU of each stage of the data path, in this process.
+"""``python -m benchmarks.stages``: measure the CPU of each stage of the data path, in this process.
 
-Each stage gets the values that the one before it left, and is repeated by itself, so that no
-profiler changes what it measures. A part is marked and counted in the stage above it.
+Each stage gets the values of the previous one and is repeated separately, so the figures do not
+depend on a profiler. A part of a stage is marked, and is included in the stage above it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCHES = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A stage of the data path, or a part of the one before it; one of the steps is given."""
+    """A stage of the data path, or a part of the stage before it; set ``step`` or ``astep``."""
 
     name: str
     step: Callable[[], Any] | None = None
@@ -35,7 +35,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What one run through a stage costs: microseconds of CPU of all threads."""
+    """The cost of one run of a stage: microseconds of CPU of all threads."""
 
     stage: Stage
     cpu: float
@@ -55,17 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def make_ready() -> None:
-    """Set the site up in this process."""
+    """Set up the site in this process."""
     from benchmarks.__main__ import prepare
 
     prepare(directory() / "rows.sqlite3")
 
 
 def measure(stages: Sequence[Stage], *, iterations: int, batches: int) -> list[Timing]:
-    """Each stage in batches, all stages in turn; the median batch counts."""
+    """Measure each stage in batches, all stages in turn; use the median batch."""
     found: list[list[float]] = [[] for _ in stages]
     with asyncio.Runner(loop_factory=_loop) as runner:
-        # One batch more, to warm caches up.
+        # The first batch warms up the caches and is ignored.
         for _ in range(batches + 1):
             for stage, times in zip(stages, found, strict=True):
                 times.append(_batch(stage, iterations, runner) / iterations / 1000)
@@ -76,7 +76,7 @@ def measure(stages: Sequence[Stage], *, iterations: int, batches: int) -> list[T
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """The loop that uvicorn would take."""
+    """Return the event loop that uvicorn would use."""
     try:
         import uvloop
     except ImportError:
@@ -85,7 +85,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _batch(stage: Stage, iterations: int, runner: asyncio.Runner) -> int:
-    """Nanoseconds of CPU."""
+    """Run a batch; return nanoseconds of CPU."""
     if stage.astep is not None:
         return runner.run(_asynchronous(stage.astep, iterations))
     assert stage.step is not None
@@ -107,7 +107,7 @@ async def _asynchronous(step: Callable[[], Awaitable[Any]], iterations: int) -> 
 
 
 def table(timings: Sequence[Timing]) -> str:
-    """The stages, their parts marked."""
+    """Return the table of the stages, with their parts marked."""
     lines = [(f"{'· ' * one.stage.part}{one.stage.name}", short(one.cpu)) for one in timings]
     return markdown(("stage", "CPU µs"), lines)
 

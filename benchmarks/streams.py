@@ -1,4 +1,4 @@
-"""What open streams cost: memory and threads while they idle, CPU when something changes."""
+"""Measure open streams: memory and threads while they are idle, and CPU per event."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ from benchmarks.wire import HOST, call, modern
 TOUCHED = "bench://touched"
 LISTEN, GET = KINDS = ("listen", "GET")
 PATIENCE_SECONDS = 60
-# Changes within 50 ms of each other are one event; this is well beyond.
+# Changes within 50 ms of each other are merged into one event; this is well above.
 APART_SECONDS = 0.2
 WARM_UP_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFigures:
-    """What was seen of a number of streams on one mount."""
+    """The measurements of a number of streams on one mount."""
 
     mount: str
     kind: str
-    """What opens one: ``listen`` of 2026-07-28, or the ``GET`` of a session of 2025-11-25."""
+    """The kind of stream: ``listen`` of 2026-07-28, or ``GET`` in a session of 2025-11-25."""
     streams: int
     bytes_each: float
-    """Physical memory of the server's process for each, the server's own connection included."""
+    """Physical memory of the server per stream, including its connection to the client."""
     threads: int
-    """Threads beyond those that were there before the first stream."""
+    """Number of threads added after the first stream was opened."""
     database_connections: int
-    """Open while the streams idle."""
+    """Number of database connections while the streams are idle."""
     open_cpu: float
-    """Microseconds of CPU to open one."""
+    """Microseconds of CPU to open a stream."""
     event_cpu: float
     """Microseconds of CPU for one event at one client."""
     event_ms: float
-    """Milliseconds from the call that changes something until the last client knows, median."""
+    """Milliseconds from the call that changes something to the event at the last client, median."""
     stop_seconds: float
-    """From SIGTERM to the end of the process, with every stream open."""
+    """Seconds from SIGTERM to the exit of the process, with every stream open."""
 
 
 class Listener:
-    """A client of one stream."""
+    """A client with one stream."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def listen(self, mount: str) -> None:
-        """Ask for the stream of 2026-07-28 and wait until it is acknowledged."""
+        """Request the stream of 2026-07-28 and wait for the acknowledgment."""
         wanted = {"notifications": {"resourceSubscriptions": [TOUCHED]}}
         self._writer.write(modern(mount, "subscriptions/listen", wanted))
         await self.event(b"/acknowledged")
 
     async def stand(self, port: int, mount: str) -> None:
-        """Open a session with its stream, and subscribe."""
+        """Open a session with its GET stream, and subscribe to the resource."""
         headers = await asyncio.to_thread(open_session, port, mount)
         self._writer.write(standing(mount, headers))
         await self._line(b"content-type: text/event-stream")
@@ -71,8 +71,8 @@ class Listener:
         """Wait for an event with this text.
 
         Raises:
-            UnexpectedAnswer: the server closed instead.
-            TimeoutError: nothing of the kind came.
+            UnexpectedAnswer: the server closed the connection.
+            TimeoutError: the event did not arrive in time.
         """
         await self._line(b"data:", holding)
 
@@ -86,7 +86,7 @@ class Listener:
         raise UnexpectedAnswer(seen.decode("latin-1") or "closed")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
 
 
@@ -94,7 +94,7 @@ class Listener:
 async def listening(
     port: int, mount: str, kind: str, streams: int
 ) -> AsyncIterator[Sequence[Listener]]:
-    """So many open streams; they are closed when the block is left."""
+    """Open a number of streams, and close them when the block ends."""
     opened = []
     async with AsyncExitStack() as stack:
         for _ in range(streams):
@@ -108,7 +108,7 @@ async def listening(
 async def measure_streams(
     server: Process, database: Path, mount: str, kind: str, *, streams: int, changes: int
 ) -> StreamFigures:
-    """Open streams, let them idle, change something a few times, and stop the server."""
+    """Open streams, measure them idle, cause some events, and stop the server."""
     await _warm_up(server, mount, kind)
     memory, threads, cpu = server.memory, server.threads, server.cpu_seconds
     async with listening(server.port, mount, kind, streams) as opened:
@@ -134,7 +134,7 @@ async def measure_streams(
 
 
 async def _warm_up(server: Process, mount: str, kind: str) -> None:
-    """Let the server start the threads of its pools, which are no stream's."""
+    """Make the server start the threads of its pools, which do not belong to a stream."""
     for request in (call("/mcp", "add_sync", a=2, b=3), modern("/mcp", "tools/list")):
         await asyncio.to_thread(drive, server.port, request, seconds=WARM_UP_SECONDS)
     async with listening(server.port, mount, kind, 20) as opened:
@@ -142,7 +142,7 @@ async def _warm_up(server: Process, mount: str, kind: str) -> None:
 
 
 async def _change(server: Process, opened: Sequence[Listener]) -> float:
-    """Change the resource; the seconds until every listener knows."""
+    """Change the resource; return the seconds until every listener has the event."""
     touch = call("/raw", "touch")
     started = time.perf_counter()
     await asyncio.to_thread(once, server.port, touch, expects=b"touched")

@@ -1,4 +1,4 @@
-"""The requests that are sent, as the bytes that go over the socket."""
+"""Build requests as the bytes that are sent over the socket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLIENT = {"name": "benchmarks", "version": "1"}
 
 
 def post(path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> bytes:
-    """A POST of a JSON document over a connection that is kept open."""
+    """Return a POST of a JSON document on a persistent connection."""
     raw = json.dumps(body).encode()
     lines = {
         "Host": HOST,
@@ -27,14 +27,14 @@ def post(path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None =
 
 
 def get(path: str) -> bytes:
-    """A GET over a connection that is kept open."""
+    """Return a GET on a persistent connection."""
     return f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nAccept: */*\r\n\r\n".encode()
 
 
 def modern(
     path: str, method: str, params: Mapping[str, Any] | None = None, *, bearer: str = ""
 ) -> bytes:
-    """A request of 2026-07-28, with its envelope and the headers that repeat it."""
+    """Return a request of 2026-07-28, with its envelope and the headers that repeat it."""
     envelope = {
         f"{META}/protocolVersion": VERSION,
         f"{META}/clientCapabilities": {},
@@ -51,6 +51,6 @@ def modern(
 
 
 def call(path: str, tool: str, *, bearer: str = "", **arguments: Any) -> bytes:
-    """A ``tools/call`` of 2026-07-28."""
+    """Return a ``tools/call`` of 2026-07-28."""
     params = {"name": tool, "arguments": arguments}
     return modern(path, "tools/call", params, bearer=bearer)

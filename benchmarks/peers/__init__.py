@@ -1,7 +1,7 @@
-"""Other servers for Python at the same job, each in a virtual environment of its own.
+"""Other Python servers with the same tools, each in its own virtual environment.
 
-A module here named after a peer is imported in that peer's environment and knows nothing of this
-package; ``environments`` makes those, ``compare`` drives them.
+A module named after a peer is imported in that peer's environment and does not import this
+package. ``environments`` creates the environments, ``compare`` runs the benchmarks.
 """
 
 from __future__ import annotations

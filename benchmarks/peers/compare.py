@@ -1,4 +1,4 @@
-"""Ours and theirs in the same rounds: one tool that adds two numbers, one worker process each."""
+"""Compare peers in the same rounds: one tool that adds two numbers, one worker process each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from benchmarks.rows import APP, SERVERS, Row
 from benchmarks.wire import HOST, call
 
 RAW = "raw, async tool"
-LANE = "lane, sync tool"
+LANE = "fast ASGI handler, sync tool"
 SUM = b'"5"'
 
 
 def ours() -> Sequence[Row]:
-    """What the peers are compared with."""
+    """Return the rows of this package that the peers are compared with."""
     return (
         Row(name=RAW, request=call("/raw", "add", a=2, b=3), expects=SUM, against=RAW),
         Row(name=LANE, request=call("/mcp", "add_sync", a=2, b=3), expects=SUM, against=LANE),
@@ -27,7 +27,7 @@ def ours() -> Sequence[Row]:
 
 
 def theirs() -> Mapping[str, Row]:
-    """The row of each peer, by the name of its server; below 1 it is slower than ours."""
+    """Return the row of each peer by server name; a ratio below 1 means that the peer is slower."""
     path = "/mcp"
     return {
         "sdk": Row(
@@ -66,7 +66,7 @@ def theirs() -> Mapping[str, Row]:
 
 
 def starters() -> Mapping[str, tuple[Environment, Callable[[], AbstractContextManager[Process]]]]:
-    """How to start the server of each peer, and the environment that it needs."""
+    """Return the environment of each peer and a function that starts its server."""
     return {
         "sdk": (SDK, lambda: _uvicorn(SDK, "python_sdk")),
         "fastmcp": (FASTMCP, lambda: _uvicorn(FASTMCP, "fastmcp_server")),
@@ -81,7 +81,7 @@ def _uvicorn(environment: Environment, module: str) -> AbstractContextManager[Pr
 
 
 def _gunicorn(environment: Environment, module: str) -> AbstractContextManager[Process]:
-    """One worker with as many threads as there are connections, each of them kept open."""
+    """Start one worker with one thread per persistent connection."""
     port = free_port()
     options = ["-b", f"{HOST}:{port}", "-w", "1", "-k", "gthread", "--threads", "16"]
     quiet = ["--log-level", "error", "--keep-alive", "30"]
@@ -92,7 +92,7 @@ def _gunicorn(environment: Environment, module: str) -> AbstractContextManager[P
 def compare_peers(
     plan: Plan, database: Path, *, say: Callable[[str], None]
 ) -> tuple[list[Result], dict[str, str]]:
-    """Every peer that can be installed here beside ours, and the versions of the peers."""
+    """Measure this package and every peer that can be installed; return results and versions."""
     versions: dict[str, str] = {}
     rows = [*ours()]
     with ExitStack() as stack:
@@ -103,7 +103,7 @@ def compare_peers(
             try:
                 versions[environment.distribution] = environment.make()
             except (OSError, subprocess.CalledProcessError):
-                say(f"{environment.distribution} cannot be installed here and is left out")
+                say(f"{environment.distribution} cannot be installed here and is skipped")
                 continue
             servers[name] = stack.enter_context(start())
             rows.append(theirs()[name])

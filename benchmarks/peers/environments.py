@@ -1,4 +1,4 @@
-"""The peers' virtual environments: made once, kept in the cache."""
+"""The peers' virtual environments, which are created once and kept in the cache."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ UVICORN = "uvicorn[standard]>=0.35"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What one peer has installed."""
+    """The virtual environment of one peer."""
 
     name: str
     distribution: str
-    """What the figures name the version of."""
+    """The distribution whose version the results name."""
     requirements: Sequence[str]
 
     @property
@@ -28,10 +28,10 @@ class Environment:
         return directory() / "peers" / self.name / "bin" / "python"
 
     def make(self) -> str:
-        """Install what is missing; returns the version of the peer.
+        """Install missing requirements; return the version of the peer.
 
         Raises:
-            subprocess.CalledProcessError: it cannot be installed here.
+            subprocess.CalledProcessError: a requirement cannot be installed here.
         """
         if not self.python.exists():
             _run(sys.executable, "-m", "venv", str(self.python.parents[1]))

@@ -1,4 +1,4 @@
-"""FastMCP with the two tools, stateless and answering with JSON."""
+"""FastMCP with the two tools, stateless and with JSON responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""django-mcpz behind the middleware that ``startproject`` lists, for ASGI and for WSGI."""
+"""django-mcpz with the middleware of ``startproject``, for ASGI and WSGI."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ server = MCPServer(name="bench", version="1", instructions="", auth=public)
 
 
 class Numbers(msgspec.Struct):
-    """What is added."""
+    """The numbers to add."""
 
     a: int
     b: int
@@ -45,7 +45,7 @@ class Numbers(msgspec.Struct):
 
 @server.tool(name="add_sync", description="Add two numbers.", read_only=True)
 def add_sync(request: object, params: Numbers) -> Text:
-    """Its tools are synchronous."""
+    """Add two numbers; tools of django-mcpz are synchronous."""
     return Text(str(params.a + params.b))
 
 

@@ -1,4 +1,4 @@
-"""The official SDK with the two tools, stateless and answering with JSON."""
+"""The official SDK with the two tools, stateless and with JSON responses."""
 
 from __future__ import annotations
 

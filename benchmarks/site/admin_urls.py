@@ -1,4 +1,4 @@
-"""The admin alone, for what measures its screens."""
+"""URLconf with the admin only, for ``benchmarks.screens``."""
 
 from __future__ import annotations
 

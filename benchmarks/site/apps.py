@@ -1,4 +1,4 @@
-"""The application that holds the table."""
+"""The application with the table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class BenchConfig(AppConfig):
-    """Named in full so that its label says more than ``site``."""
+    """Sets a label, as the default label would be ``site``."""
 
     name = "benchmarks.site"
     label = "bench"

@@ -1,10 +1,10 @@
 """One ASGI application with every mount.
 
-``/mcp`` takes the lane and ``/raw`` the raw mount; ``/members/mcp`` and ``/members/raw`` are the
-same behind a bearer, ``/connected/…`` behind one of OAuth and ``/signed/…`` behind a JWT;
-``/exposed/mcp`` and ``/exposed/raw`` have generated tools, ``/writing/raw`` has tools that may
-write, ``/routed`` is the raw mount in a ``URLRouter``. ``/bare``, ``/view`` and ``/rows`` are what
-they are compared with.
+``/mcp`` uses the fast ASGI handler and ``/raw`` the raw mount. ``/members/mcp`` and
+``/members/raw`` are the same with an access token of the site, ``/connected/…`` with an OAuth
+token and ``/signed/…`` with a JWT. ``/exposed/mcp`` and ``/exposed/raw`` have generated tools,
+``/writing/raw`` has tools that may write, and ``/routed`` is the raw mount in a ``URLRouter``.
+``/bare``, ``/view`` and ``/rows`` are for comparison.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.urls import re_path
 
 from mcp_django.asgi import get_asgi_application
 
-# Makes Django ready, which what follows needs.
+# Sets up Django, which the imports below need.
 lane = get_asgi_application()
 
 from benchmarks.site.database import check_rows  # noqa: E402
@@ -44,5 +44,5 @@ ROUTES: dict[str, Any] = {
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Serve one connection; everything without a route of its own takes the lane or is Django's."""
+    """Serve one connection; the fast ASGI handler serves every path that is not in ``ROUTES``."""
     await ROUTES.get(scope.get("path", ""), lane)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""The file with the thousand rows: made once, and looked for at every start."""
+"""The database with the thousand rows: created once, and checked at every start."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ ORIGIN = f"http://{HOST}"
 
 
 class Bearers(NamedTuple):
-    """One bearer of each kind, all of the same user."""
+    """One bearer token of each kind, all of the same user."""
 
     access: str = ""
-    """An access token of the site's own."""
+    """An access token of the site."""
     oauth: str = ""
-    """What the site's authorization server issues."""
+    """An access token of the site's authorization server."""
     signed: str = ""
-    """A JWT of somebody else's."""
+    """A JWT of an external issuer."""
 
 
 def check_rows() -> None:
-    """Refuse to start without the table.
+    """Check that the table exists.
 
     Raises:
-        ImproperlyConfigured: the file has none; the message says which command makes it.
+        ImproperlyConfigured: the table does not exist; the message has the command to create it.
     """
     path = Path(connection.settings_dict["NAME"])
     table = Row._meta.db_table
     if not has_table(path, table):
         raise ImproperlyConfigured(
-            f"{path} has no table {table}; make it with 'python -m benchmarks --prepare {path}'."
+            f"{path} has no table {table}; create it with 'python -m benchmarks --prepare {path}'."
         )
 
 
 def has_table(path: Path, name: str) -> bool:
-    """Whether the file has the table.
+    """Return whether the file has the table.
 
-    Servers import an application on their event loop, where Django's connections refuse to work.
+    Servers import an application on their event loop, where Django's connections raise an error.
     """
     if not path.exists():
         return False
@@ -62,7 +62,7 @@ def has_table(path: Path, name: str) -> bool:
 
 
 def prepare() -> Bearers:
-    """Make every table and row that is missing; returns bearers for the servers that want one."""
+    """Create missing tables and rows; return bearer tokens for the servers that require one."""
     call_command("migrate", run_syncdb=True, verbosity=0)
     missing = range(Row.objects.count(), ROWS)
     Row.objects.bulk_create(
@@ -73,14 +73,14 @@ def prepare() -> Bearers:
 
 
 def issue_tokens() -> Bearers:
-    """Tokens of the one user; those of earlier runs are gone."""
+    """Issue tokens of the user, and delete those of earlier runs."""
     from django.contrib.auth import get_user_model
 
     from mcp_django.models import AccessToken, Call, ExternalIdentity
 
     user, _ = get_user_model().objects.get_or_create(username="bench")
     AccessToken.objects.filter(name=TOKEN_NAME).delete()
-    # A run leaves hundreds of thousands.
+    # A run leaves hundreds of thousands of call records.
     Call.objects.all().delete()
     ExternalIdentity.objects.get_or_create(issuer=ISSUER, subject=SUBJECT, defaults={"user": user})
     return Bearers(
@@ -91,7 +91,7 @@ def issue_tokens() -> Bearers:
 
 
 def _connect(user: Any) -> str:
-    """An access token as the token endpoint stores it, with its refresh token."""
+    """Return an access token, stored as the token endpoint does, with its refresh token."""
     from oauth2_provider.models import (
         get_access_token_model,
         get_application_model,

@@ -1,6 +1,6 @@
-"""The table as generated tools, on a server of its own: ``list_rows`` and ``get_row``.
+"""The table as generated tools on a separate server: ``list_rows`` and ``get_row``.
 
-They are compared with views that make the same queries, which says what the layer costs.
+They are compared with views that make the same queries, which shows the cost of the package.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ exposed = MCPServer("exposed", permission=AllowAny)
 
 @exposed.register(Row)
 class RowTools(ModelTools[Row]):
-    """Rows that are there to be counted."""
+    """Generated tools of the rows."""
 
     fields = Row.FIELDS
     permission = AllowAny
-    # The views count no rows either.
+    # The views do not count the rows either.
     count = False

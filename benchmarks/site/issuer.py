@@ -1,7 +1,7 @@
-"""An issuer of JWTs that is nowhere: its keys are published to the site's own cache.
+"""An issuer of JWTs without a server: its keys are stored in the site's cache.
 
-The key follows from a constant, so that the process which makes a token and the servers that check
-it need not meet.
+The key is derived from a constant, so the process that issues a token and the servers that verify
+it need not communicate.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from mcp_django.auth import outbound
 ISSUER = "https://issuer.example"
 ALGORITHM = "ES256"
 SUBJECT = "bench"
-# Longer than any run; the site never asks anew for keys that are this fresh.
+# Longer than any run, so that the site does not fetch the keys again.
 SECONDS = 24 * 3600
 _KEY = ec.derive_private_key(20_260_728, ec.SECP256R1())
 
 
 def publish() -> None:
-    """Let the site know the issuer's key."""
+    """Store the issuer's key in the site's cache."""
     key = {**ECAlgorithm.to_jwk(_KEY.public_key(), as_dict=True), "kid": "bench", "use": "sig"}
     now = time.time() + SECONDS
     outbound.put("jwks", ISSUER, {"fetched_at": now, "keys": [key]}, seconds=SECONDS)
 
 
 def issue(*audiences: str) -> str:
-    """A token of the one subject, for these endpoints."""
+    """Return a token of the subject for these endpoints."""
     now = int(time.time())
     claims: dict[str, Any] = {
         "iss": ISSUER,

@@ -1,7 +1,7 @@
-"""The tools that are measured, on a server for everybody and on one for each kind of bearer.
+"""The measured tools, on a server for anonymous callers and on one for each kind of bearer token.
 
-``BENCH_TOOLS`` is how many tools each server has in all: the five of ``TOOLS`` always, those of
-``VARIANTS`` as long as there is room, and fillers for the rest.
+``BENCH_TOOLS`` is the total number of tools of each server: always the five of ``TOOLS``, then
+those of ``VARIANTS`` up to this number, and fillers for the rest.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def list_rows(limit: Annotated[int, Field(ge=0, le=MAX_ROWS)] = 10) -> list[dict
 
 
 async def big(kb: Annotated[int, Field(ge=0, le=MAX_KIB)]) -> str:
-    """A text of so many KiB."""
+    """Return a text of this size in KiB."""
     return "x" * (kb * 1024)
 
 
 async def slow(ms: Annotated[int, Field(ge=0, le=MAX_MILLISECONDS)]) -> str:
-    """Wait for so many milliseconds without keeping anybody else waiting."""
+    """Wait for this number of milliseconds without blocking other calls."""
     await asyncio.sleep(ms / 1000)
     return f"waited {ms} ms"
 
 
 async def touch() -> str:
-    """Say that bench://touched changed."""
+    """Notify subscribers that bench://touched changed."""
     server.notify_resource_updated(TOUCHED)
     return "touched"
 
@@ -84,15 +84,15 @@ def filler(
 
 
 def touched() -> str:
-    """What ``touch`` announces the change of."""
+    """The resource that ``touch`` reports as changed."""
     return "touched"
 
 
 def offer(to: MCPServer, *, tools: int) -> None:
-    """Give a server its tools and its resource."""
+    """Register the tools and the resource on a server."""
     variants = VARIANTS[: max(0, tools - len(TOOLS))]
     for function in (*TOOLS, *variants):
-        # What may write is in the call log twice, which is measured by itself.
+        # A tool that may write is recorded twice in the call log; other rows measure that.
         to.tool(read_only=True, enforce=function is not touch)(function)
     for number in range(tools - len(TOOLS) - len(variants)):
         to.tool(f"filler_{number:02d}", read_only=True)(filler)
@@ -100,19 +100,21 @@ def offer(to: MCPServer, *, tools: int) -> None:
 
 
 def tools_wanted() -> int:
-    """How many tools ``BENCH_TOOLS`` asks for.
+    """Return the number of tools in ``BENCH_TOOLS``.
 
     Raises:
-        ImproperlyConfigured: it asks for something else than a number.
+        ImproperlyConfigured: the value is not a number.
     """
     given = os.environ.get("BENCH_TOOLS", "") or str(DEFAULT_TOOLS)
     if not given.isdecimal():
-        raise ImproperlyConfigured(f"BENCH_TOOLS={given!r}; write a number of tools.")
+        raise ImproperlyConfigured(
+            f"BENCH_TOOLS={given!r} is not a number; write a number of tools."
+        )
     return int(given)
 
 
 for each in (server, members, connected, signed):
     offer(each, tools=tools_wanted())
-# The same functions, of which nobody knows that they write nothing.
+# The same functions without read_only=True, so they count as tools that may write.
 for each_function in (add, add_sync):
     writing.tool(each_function)

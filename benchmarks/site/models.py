@@ -1,4 +1,4 @@
-"""The table that tools and the view read."""
+"""The table that the tools and the views read."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Settings of the site: what ``startproject`` writes, and what the environment changes.
+"""Settings of the site: those of ``startproject``, changed by environment variables.
 
-``BENCH_DB`` is the SQLite file with the table ``bench_row``, or the URL of a PostgreSQL database,
-``BENCH_MIDDLEWARE`` is ``default`` (what ``startproject`` lists) or ``none``. To try tuning,
-``BENCH_CONN_MAX_AGE`` is Django's setting in seconds, ``BENCH_WAL=1`` sets SQLite as the guide for
-deployment advises, and ``BENCH_THREADS``, ``BENCH_TOKEN_CACHE_SECONDS`` and ``BENCH_LOG_CALLS`` are
-ours. ``BENCH_TOOLS`` is read by ``benchmarks.site.mcp``.
+``BENCH_DB`` is the SQLite file with the table ``bench_row``, or the URL of a PostgreSQL database.
+``BENCH_MIDDLEWARE`` is ``default`` (the middleware of ``startproject``) or ``none``. To try tuning,
+set ``BENCH_CONN_MAX_AGE`` (Django's setting, in seconds), ``BENCH_WAL=1`` (SQLite configured as the
+deployment guide recommends), or ``BENCH_THREADS``, ``BENCH_TOKEN_CACHE_SECONDS`` and
+``BENCH_LOG_CALLS`` (settings of this package). ``benchmarks.site.mcp`` reads ``BENCH_TOOLS``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.cache import directory
 from benchmarks.site.issuer import ISSUER
 from mcp_django.oauth import provider_settings
 
-# Of a site that holds nothing and listens on loopback.
+# The site has no private data and listens on loopback only, so the key need not be secret.
 SECRET_KEY = "only-for-benchmarks-and-long-enough-to-sign-with"
 DEBUG = False
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
@@ -52,14 +52,16 @@ STARTPROJECT = [
 
 
 def middleware(named: str) -> list[str]:
-    """The middleware of that name.
+    """Return the middleware of a name.
 
     Raises:
-        ImproperlyConfigured: there is none of that name.
+        ImproperlyConfigured: the name is unknown.
     """
     known: dict[str, list[str]] = {"default": STARTPROJECT, "none": []}
     if named not in known:
-        raise ImproperlyConfigured(f"BENCH_MIDDLEWARE={named!r}; write 'default' or 'none'.")
+        raise ImproperlyConfigured(
+            f"BENCH_MIDDLEWARE={named!r} is unknown; write 'default' or 'none'."
+        )
     return known[named]
 
 
@@ -86,7 +88,7 @@ WAL = {
 
 
 def database(told: str) -> dict[str, Any]:
-    """A file of SQLite, or a database of PostgreSQL by its URL."""
+    """Return the settings of a SQLite file, or of a PostgreSQL database given by its URL."""
     parts = urlsplit(told)
     if not parts.scheme.startswith("postgres"):
         options = WAL if os.environ.get("BENCH_WAL") == "1" else {}
@@ -119,7 +121,7 @@ OAUTH2_PROVIDER = provider_settings()
 MCP_DJANGO = {
     "JWT": [{"ISSUER": ISSUER}],
     "TOKEN_CACHE_SECONDS": int(os.environ.get("BENCH_TOKEN_CACHE_SECONDS", "0")),
-    # A large answer is sent whole, and one client holds every stream.
+    # Large results are sent whole, and one client opens every stream.
     "MAX_RESULT_BYTES": 64 * 1024 * 1024,
     "STREAMS_PER_PRINCIPAL": 100_000,
     "SESSIONS_PER_PRINCIPAL": 100_000,

@@ -1,4 +1,4 @@
-"""What the tools are compared with: a view, and an answer that nothing is done for."""
+"""Views that the tools are compared with, and a minimal ASGI application."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ BARE_BODY = b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text"
 
 
 async def view(request: HttpRequest) -> JsonResponse:
-    """An async view with the query of ``list_rows``."""
+    """Run the query of ``list_rows`` in an async view."""
     limit = int(request.GET.get("limit", "10"))
     return JsonResponse({"rows": [row async for row in Row.objects.values(*Row.FIELDS)[:limit]]})
 
 
 def rows(request: HttpRequest) -> JsonResponse:
-    """The rows of the generated ``list_rows``."""
+    """Return the rows of the generated ``list_rows``."""
     limit = int(request.GET.get("limit", "50"))
-    # One more says whether there is another page.
+    # Fetch one more row to find out whether there is another page.
     found = list(Row.objects.order_by("pk").values(*Row.FIELDS)[: limit + 1])
     return JsonResponse({"items": found[:limit], "more": len(found) > limit})
 
 
 def row(request: HttpRequest, pk: int) -> JsonResponse:
-    """The row of the generated ``get_row``."""
+    """Return the row of the generated ``get_row``."""
     return JsonResponse(get_object_or_404(Row.objects.values(*Row.FIELDS), pk=pk))
 
 
 async def bare(scope: Any, receive: Any, send: Any) -> None:
-    """The least that an ASGI application can do for a POST."""
+    """Send the smallest possible response to a POST."""
     while (await receive()).get("more_body", False):
         pass
     headers = [

@@ -27,8 +27,8 @@ def test_a_page_may_be_slow_in_some_of_its_rounds() -> None:
 @pytest.mark.parametrize(
     ("one", "told"),
     [
-        (opened(queries=5), "a list: 5 queries, may be 4"),
-        (opened(least=101), "a list: 202 (101 to 1000) ms, may be 100"),
+        (opened(queries=5), "a list: 5 queries, limit is 4"),
+        (opened(least=101), "a list: 202 (101 to 1000) ms, limit is 100"),
     ],
     ids=["queries", "time"],
 )
@@ -59,7 +59,7 @@ def test_all_pages_of_the_admin_keep_to_their_queries(cache: Path) -> None:
     assert shown["components"] == shown["calls, the newest"] == 100
     assert shown["components, all"] == 230
     assert shown["calls, one trace"] == shown["components, searched"] == 1
-    assert shown["calls, nobody"] == 0
+    assert shown["calls, an unknown user"] == 0
     assert shown["tasks"] == 100
     assert shown["tasks, one user"] == 4
 
@@ -77,4 +77,4 @@ def test_a_page_that_asks_too_much_fails_the_command(cache: Path, tmp_path: Path
     )
     printed = run(str(script), cache=cache, PYTHONPATH=".")
     assert "servers: " in printed
-    assert "queries, may be 1" in printed
+    assert "queries, limit is 1" in printed
