@@ -1,11 +1,11 @@
-# Sourced: what the tests of the pages need: Chromium on PATH, axe-core and a theme of the admin in
-# the cache. What cannot be had is reported, and the tests that need it say so.
+# Sourced. Installs what the browser tests need: Chromium on PATH, axe-core and a theme of the admin
+# in the cache. Missing programs are reported, and the tests that need them are skipped or fail.
 export CACHE=${CACHE:-$PWD/.ci/cache}
 
 find_chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
 
 if ! find_chromium >/dev/null && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
-    # A fresh machine has no lists of packages yet.
+    # A fresh machine needs apt-get update first.
     for prepare in true "apt-get update -qq"; do
         $prepare >/dev/null 2>&1 || true
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium \
@@ -13,7 +13,7 @@ if ! find_chromium >/dev/null && command -v apt-get >/dev/null && [ "$(id -u)" =
     done
 fi
 if ! find_chromium >/dev/null; then
-    echo "-- Chromium is missing: the pages are not looked at"
+    echo "-- Chromium is missing: the pages are not tested in a browser"
 fi
 
 axe=$CACHE/axe/node_modules/axe-core/axe.min.js
@@ -28,11 +28,11 @@ fi
 
 unfold=$CACHE/unfold
 if [ ! -d "$unfold/unfold" ]; then
-    # Beside the environment and not in it, so that no other test sees it.
+    # Outside the virtual environment, so that other tests do not import it.
     .venv/bin/pip install -q --no-deps --target "$unfold" django-unfold==0.91.0 || true
 fi
 if [ -d "$unfold/unfold" ]; then
     export MCP_TEST_UNFOLD=$unfold
 else
-    echo "-- django-unfold is missing: the admin is not looked at in another theme"
+    echo "-- django-unfold is missing: the admin is not tested with another theme"
 fi

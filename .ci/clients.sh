@@ -1,4 +1,4 @@
-# Sourced: puts other people's Python clients into the cache, each in an environment of its own.
+# Sourced. Installs third-party Python clients into the cache, each in its own virtual environment.
 export CACHE=${CACHE:-$PWD/.ci/cache}
 
 export MCP_TEST_CLIENTS=$CACHE/clients

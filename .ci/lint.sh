@@ -1,4 +1,4 @@
-# What can be known without running the code, in the environment that README's line made.
+# Static checks, in the virtual environment that the line in README.md created.
 set -euo pipefail
 
 .venv/bin/pip install -q -e '.[test,outside,lint]'

@@ -1,5 +1,5 @@
-# Sourced: what the tests of other people's programs need: Node 22 on PATH, the pinned conformance
-# suite in the cache, nginx.
+# Sourced. Installs what the tests with third-party programs need: Node 22 on PATH, the pinned
+# conformance suite in the cache, and nginx.
 export CACHE=${CACHE:-$PWD/.ci/cache}
 
 major=$(node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/' || true)

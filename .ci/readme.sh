@@ -1,4 +1,4 @@
-# The two lines of README.md, run as they stand: the demo answers its own curl, the tests pass.
+# Runs the two lines of README.md unchanged: the tests pass, and the demo answers its own curl.
 set -euo pipefail
 
 line() {
@@ -8,7 +8,7 @@ line() {
 tests=$(line test)
 demo=$(line demo)
 if [ -z "$tests" ] || [ -z "$demo" ]; then
-    echo "README.md has no line between <!-- test-line --> or <!-- demo-line --> and its end." >&2
+    echo "README.md has no command between <!-- test-line --> or <!-- demo-line --> and its end marker." >&2
     exit 1
 fi
 
@@ -27,7 +27,7 @@ for _ in $(seq 300); do
 done
 before=$(sed '/^Addresses$/,$d; /^WARNING: Location /d' "$WORK/demo.log")
 if grep -iqE 'warning|error|traceback|hidden|unknown' <<<"$before"; then
-    printf 'The demo complains before it prints its addresses:\n%s\n' "$before" >&2
+    printf 'The demo printed a warning or an error before its addresses:\n%s\n' "$before" >&2
     exit 1
 fi
 answer=$(bash -c "$(sed -n '/curl -sS/,/--data/p' "$WORK/demo.log")" || true)
