@@ -1,4 +1,4 @@
-"""Rules for the whole suite: what a marker means, and that no assertion looks at a clock."""
+"""Fixtures and hooks of the whole suite: markers, and isolation between tests."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from mcp_django.execution.call_record import Entry
     from mcp_django.storage.call_rows import CallLog
 
-# The awkward site has settings of its own; its directory says how it is run.
+# The awkward site has its own settings; its package documents how to run it.
 AWKWARD = os.environ.get("DJANGO_SETTINGS_MODULE") == "tests.awkward.settings"
 collect_ignore = [] if AWKWARD else ["awkward"]
 
-# The servers that modules declare, which live as long as the process.
+# Servers that modules declare, which exist as long as the process.
 _declared: WeakSet[MCPServer] = WeakSet()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Let `tests.rings` choose what a run has, and `tests.spec.passed` note what it proved."""
+    """Register plugins: `tests.rings` selects tests, `tests.spec.passed` records what passed."""
     for plugin in (rings, passed):
         pluginmanager.register(plugin)
         plugin.add_option(parser)
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 
 def pytest_collection_finish() -> None:
-    """Keep what was imported out of later garbage collections: a full one takes 0.5 s otherwise."""
+    """Exclude imported objects from garbage collection; a full collection would take 0.5 s."""
     from mcp_django import server
 
     gc.collect()
@@ -51,7 +51,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that requires a missing service, or fail it where every service is demanded."""
+    """Skip a test that requires a missing service, or fail it if all services are required."""
     for marker in item.iter_markers("requires"):
         for service in marker.args:
             reason = missing(service)
@@ -61,10 +61,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Run each test in a context of its own.
+    """Run each test in its own context (`contextvars`).
 
-    Django keeps a variable for every URLconf that was ever looked into, and asgiref carries all of
-    them over with every step between thread and loop: the last tests would carry thousands.
+    Django keeps a variable for every URLconf that it resolved, and asgiref copies all of them with
+    every switch between thread and event loop: the last tests would copy thousands.
     """
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     copy_context().run(runtestprotocol, item, nextitem=nextitem)
@@ -74,7 +74,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session", autouse=True)
 def _shortcuts() -> None:
-    """Tests that change the URLconf or commit are many here."""
+    """Install shortcuts for tests that change the URLconf or commit, which are many here."""
     # Django's test cases read settings.
     from tests import django_shortcuts
 
@@ -83,11 +83,12 @@ def _shortcuts() -> None:
 
 @pytest.fixture(autouse=True)
 def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test tried, and who was let in, counts for no other test in the same process.
+    """Clear rate limits, throttling and token caches, so that tests do not affect each other.
 
-    No window of a limit ends while a test fills it, unless the test moves a clock of its own.
+    The clock of the limits is frozen, so that no window ends during a test, unless the test
+    advances its own clock.
     """
-    # The package reads settings, which pytest-django makes ready after this file is imported.
+    # The package reads settings, which pytest-django sets up after this file is imported.
     from django.core.cache import cache
 
     from mcp_django.auth import authentication, limits, limits as brute_force, security_log
@@ -102,9 +103,9 @@ def _nobody_was_here_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_managed() -> Iterator[None]:
-    """Nobody has decided anything in the admin, and no test asks the database whether.
+    """Start without overrides from the admin, and without queries for them.
 
-    Whatever is saved there in this process ends that, as it does for any process that saves it.
+    Saving an override in this process ends this state, as in any process that saves one.
     """
     from mcp_django.overrides.state import freshness
 
@@ -115,9 +116,9 @@ def _nothing_is_managed() -> Iterator[None]:
 
 @pytest.fixture
 def unpinned(_nothing_is_managed: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process that knows nothing yet and looks decisions up, as on any site.
+    """A process that has not read overrides yet, and queries them as on any site.
 
-    What it has seen stays fresh until the test says that a second is over.
+    Overrides that it has read do not become stale until the test lets a second pass.
     """
     from mcp_django.overrides import state as module
     from mcp_django.server import all_servers
@@ -134,27 +135,27 @@ def unpinned(_nothing_is_managed: None, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.fixture
 def few_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only those of the example are there, and what a test adds.
+    """Register only the servers of the example site, and those that a test adds.
 
-    The admin looks for servers by their names, and those of earlier tests live until they are
+    The admin looks servers up by name, and servers of earlier tests exist until they are garbage
     collected.
     """
     from mcp_django import server as module
     from tests.example import mcp as example
 
-    example.mcp.name  # noqa: B018 - made at first use
+    example.mcp.name  # noqa: B018 - created at first use
     known = {example.mcp.itself, example.staff, example.open_server}
     monkeypatch.setattr(module, "_servers", WeakSet(known))
 
 
 @pytest.fixture
 def only_declared_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only those that modules declare are there, and what a test adds."""
+    """Register only the servers that modules declare, and those that a test adds."""
     from mcp_django import server as module
     from mcp_django.auth import endpoints
     from tests.example import mcp as example
 
-    example.mcp.name  # noqa: B018 - made at first use
+    example.mcp.name  # noqa: B018 - created at first use
     known = {*_declared, example.mcp.itself}
     monkeypatch.setattr(module, "_servers", WeakSet(known))
     named = {url: one for url, one in endpoints._declared.items() if one in known}
@@ -163,7 +164,7 @@ def only_declared_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _calls_are_not_logged() -> Iterator[None]:
-    """A test that is about the call log asks for ``call_log``; others may have no database."""
+    """Disable the call log; tests of it use ``call_log``, other tests may not have a database."""
     from mcp_django.storage.call_rows import call_log
 
     call_log.is_muted = True
@@ -175,7 +176,7 @@ def _calls_are_not_logged() -> Iterator[None]:
 
 @pytest.fixture
 def call_log(_calls_are_not_logged: None, monkeypatch: pytest.MonkeyPatch) -> CallLog:
-    """The call log, switched on for what begins from now on."""
+    """The call log, enabled for calls that begin from now on."""
     from django.utils import timezone
 
     from mcp_django.execution import call_log as keeping
@@ -185,7 +186,7 @@ def call_log(_calls_are_not_logged: None, monkeypatch: pytest.MonkeyPatch) -> Ca
     began, given_up = timezone.now(), keeping.given_up
 
     def of_this_test(entry: Entry) -> None:
-        # Calls of earlier tests are collected at any moment.
+        # Calls of earlier tests may be garbage collected at any time.
         if entry.at >= began:
             given_up(entry)
 

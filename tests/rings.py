@@ -1,10 +1,10 @@
-"""Which tests a run has: the fast ring, the outside ring, or both.
+"""Select the tests of a run: the fast ring, the outside ring, or both.
 
-The fast ring is what a run has that asks for nothing else: all that can be proven in this process.
-Where a test is there once for each mount, it has one of them, the same in every run; the tests of a
-file are spread over all mounts. Hypothesis tries a tenth of its examples.
+The fast ring is the default: all tests that run in this process. If a test is parametrized by
+mount, the ring has it for one mount, the same in every run; the tests of a file are distributed
+over all mounts. Hypothesis tries a tenth of its examples.
 
-The outside ring is the rest: what is marked `outside` or `requires`, the other mounts, and
+The outside ring is the rest: tests marked `outside` or `requires`, the other mounts, and
 Hypothesis at full size. `--ring all` runs both, and so does naming a test (`FILE::TEST`).
 """
 
@@ -25,7 +25,7 @@ import pytest
 from tests.services import SERVICES, demand, missing
 
 RINGS = ("fast", "outside", "all")
-# What the mounts are called in the parameters of tests; a marker of a file may name more.
+# Ids of the mounts in the parameters of tests; the `mounts` marker of a file adds more.
 MOUNTS = {"wsgi", "view", "lane", "raw", "consumer"}
 FULL_EXAMPLES = 100
 FAST_EXAMPLES = 10
@@ -34,7 +34,7 @@ COMMAND = (
     "pytest -n auto --dist loadfile --no-loadscope-reorder --ring outside"
 )
 
-# A slow machine is not a bug.
+# No deadline: a slow machine is not a bug.
 hypothesis.settings.register_profile("full", max_examples=FULL_EXAMPLES, deadline=None)
 hypothesis.settings.register_profile("fast", max_examples=FAST_EXAMPLES, deadline=None)
 
@@ -45,13 +45,13 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def examples(count: int) -> int:
-    """How many examples Hypothesis tries in this ring where it tries `count` at full size."""
+    """Return the number of examples in this ring for a test that has `count` at full size."""
     share: int = hypothesis.settings().max_examples
     return max(1, count * share // FULL_EXAMPLES)
 
 
 def add_option(parser: pytest.Parser) -> None:
-    """Add `--ring`."""
+    """Add the option `--ring`."""
     parser.getgroup("rings").addoption(
         "--ring",
         choices=RINGS,
@@ -60,10 +60,10 @@ def add_option(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the size of Hypothesis before test modules are imported, and say what is missing.
+    """Set the Hypothesis profile before test modules are imported, and report missing services.
 
     Raises:
-        pytest.UsageError: every service is demanded, and some are missing.
+        pytest.UsageError: all services are required, and some are missing.
     """
     if demand() == "all" and ring_of(config) == "outside" and not hasattr(config, "workerinput"):
         reasons = [f"{one}: {reason}" for one in SERVICES if (reason := missing(one))]
@@ -79,14 +79,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def ring_of(config: pytest.Config) -> str:
-    """The ring that was asked for; a test that is named runs wherever it belongs."""
+    """Return the selected ring; a named test runs whichever ring it belongs to."""
     named = any("::" in argument for argument in config.args)
     return config.getoption("--ring") or ("all" if named else "fast")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the ring, and count what it leaves out."""
+    """Keep the tests of the ring, and count the tests that it leaves out."""
     ring = ring_of(config)
     if ring == "all":
         return
@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
     if ring == "outside":
-        # The files that may take longest come first, or one worker has the last of them to itself.
+        # Files with the longest timeouts come first, so that no worker runs one alone at the end.
         longest: dict[Path, float] = defaultdict(float)
         for item in items:
             longest[item.path] = max(longest[item.path], _patience(item))
@@ -111,8 +111,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Let a test start a process only where it is marked."""
-    global _forbidden_to  # noqa: PLW0603 - who starts a process is told nothing of tests
+    """Allow a test to start a process only if it is marked `outside` or `requires`."""
+    global _forbidden_to  # noqa: PLW0603 - Popen gets no test item
     if not is_outside(item):
         _forbidden_to = item.nodeid
     try:
@@ -122,11 +122,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 class ProcessStartedError(RuntimeError):
-    """A test that is not marked starts a process."""
+    """A test without the marker `outside` or `requires` started a process."""
 
 
 def _watched(starter: Callable[..., Any]) -> Callable[..., Any]:
-    """What starts a process, and does so for a test that is marked alone."""
+    """Wrap a function that starts a process; it raises an error in tests that are not marked."""
 
     @wraps(starter)
     def start(*args: Any, **kwargs: Any) -> Any:
@@ -140,7 +140,7 @@ def _watched(starter: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def outside_of(items: list[pytest.Item]) -> dict[pytest.Item, str]:
-    """What the outside ring has of these tests, each with the reason: `outside` or `mounts`."""
+    """Return the tests of the outside ring, each with the reason: `outside` or `mounts`."""
     found = {item: "outside" for item in items if is_outside(item)}
     alike: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -154,23 +154,23 @@ def outside_of(items: list[pytest.Item]) -> dict[pytest.Item, str]:
 
 
 def _patience(item: pytest.Item) -> float:
-    """The seconds after which a test is ended, where it has a bound of its own."""
+    """Return the timeout of a test in seconds if it has its own, otherwise 0."""
     marker = item.get_closest_marker("timeout")
     return float(marker.args[0]) if marker and marker.args else 0
 
 
 def is_outside(item: pytest.Item) -> bool:
-    """Whether a test needs more than this process."""
+    """Return whether a test needs more than this process."""
     return any(item.get_closest_marker(name) for name in ("outside", "requires"))
 
 
 def is_random(item: pytest.Item) -> bool:
-    """Whether Hypothesis runs a test."""
+    """Return whether a test is a Hypothesis test."""
     return hypothesis.is_hypothesis_test(getattr(item, "obj", None))
 
 
 def _without_mount(item: pytest.Item) -> str:
-    """What a test has in common with those that ask another mount the same."""
+    """Return the id of a test without its mount, which is equal for all mounts."""
     if item.get_closest_marker("every_mount"):
         return item.nodeid
     mounts = MOUNTS.union(*(marker.args for marker in item.iter_markers("mounts")))
@@ -181,14 +181,14 @@ def _without_mount(item: pytest.Item) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that started this worker what was left out."""
+    """Send the counts of tests left out from a worker to the controller of pytest-xdist."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["left_out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
 
 
 class FromWorkers:
-    """Hears from the workers of pytest-xdist, which all leave out the same."""
+    """Receive the counts from the workers of pytest-xdist, which all leave out the same tests."""
 
     def pytest_testnodedown(self, node: Any) -> None:
         told = getattr(node, "workeroutput", {}).get("left_out")
@@ -199,14 +199,14 @@ class FromWorkers:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say in one line what the fast ring left out, and how to run that."""
+    """Report in one line the tests that the fast ring left out, and how to run them."""
     counts = config.stash.get(LEFT_OUT, Counter())
     if counts.total():
         terminalreporter.write_line(sentence(counts))
 
 
 def sentence(counts: Counter[str]) -> str:
-    """What was left to the outside ring, in words."""
+    """Return the report of the tests that were left to the outside ring."""
     return (
         f"Left to the outside ring: {counts['outside']} tests of processes, services and programs, "
         f"{counts['mounts']} of other mounts, {counts['small']} of Hypothesis at full size. "

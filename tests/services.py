@@ -1,7 +1,7 @@
-"""What a test may need from the machine, and how to tell that it is there.
+"""Services that tests require from the machine, and checks whether they are available.
 
-`@pytest.mark.requires("node")` skips a test where the service is missing. With
-`MCP_TEST_REQUIRE=all` in the environment it fails instead, so that a run meant to be complete is.
+`@pytest.mark.requires("node")` skips a test if the service is missing. With the environment
+variable `MCP_TEST_REQUIRE=all`, the test fails instead, so that a complete run skips nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ NODE_MAJOR = 22
 
 
 def demand() -> str:
-    """What must not be missing: `all`, or nothing.
+    """Return the value of `MCP_TEST_REQUIRE`: `all`, or an empty string.
 
     Raises:
-        pytest.UsageError: the environment says something else.
+        pytest.UsageError: the variable has another value.
     """
     said = os.environ.get("MCP_TEST_REQUIRE", "")
     if said not in {"", "all"}:
@@ -33,7 +33,7 @@ def demand() -> str:
 
 
 def do_without(reason: str) -> NoReturn:
-    """Skip the running test, or fail it where every service is demanded."""
+    """Skip the running test, or fail it if all services are required."""
     if demand():
         pytest.fail(f"{reason} (MCP_TEST_REQUIRE=all)", pytrace=False)
     pytest.skip(reason)
@@ -41,10 +41,10 @@ def do_without(reason: str) -> NoReturn:
 
 @cache
 def missing(service: str) -> str | None:
-    """Why `service` cannot be used here, or None when it can.
+    """Return why `service` is not available, or None if it is.
 
     Raises:
-        LookupError: there is no such service.
+        LookupError: the service is unknown.
     """
     if service not in SERVICES:
         raise LookupError(f"No service named {service!r}; known: {', '.join(SERVICES)}.")
@@ -52,19 +52,19 @@ def missing(service: str) -> str | None:
 
 
 def chromium() -> str | None:
-    """Where Chromium is."""
+    """Return the path of Chromium, or None."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next(filter(None, map(shutil.which, names)), None)
 
 
 def axe() -> Path | None:
-    """Where the source of axe-core is."""
+    """Return the path of the source of axe-core, or None."""
     place = Path(os.environ.get("MCP_TEST_AXE", ""))
     return place if place.is_file() else None
 
 
 def unfold() -> Path | None:
-    """Where django-unfold is, which is installed beside everything else."""
+    """Return the directory of django-unfold, which is outside the virtual environment, or None."""
     place = Path(os.environ.get("MCP_TEST_UNFOLD", "-"))
     return place if (place / "unfold").is_dir() else None
 
@@ -86,7 +86,7 @@ def _npm() -> str | None:
 
 
 def _postgres() -> str | None:
-    # Debian keeps the server programs of each version out of PATH.
+    # Debian does not put the server programs of PostgreSQL on PATH.
     if shutil.which("initdb") or [*Path("/usr/lib/postgresql").glob("*/bin/initdb")]:
         return None
     return "initdb of PostgreSQL is not installed"
@@ -103,12 +103,12 @@ def _chromium() -> str | None:
 
 
 def _axe() -> str | None:
-    # What checks pages for accessibility; .ci/browser.sh puts it there.
+    # Checks the accessibility of pages; .ci/browser.sh installs it.
     return None if axe() else "MCP_TEST_AXE names no axe.min.js"
 
 
 def _unfold() -> str | None:
-    # A theme of the admin; .ci/browser.sh puts it there.
+    # A theme of the admin; .ci/browser.sh installs it.
     return None if unfold() else "MCP_TEST_UNFOLD names no directory with django-unfold"
 
 
@@ -117,21 +117,21 @@ def _nginx() -> str | None:
 
 
 def _conformance() -> str | None:
-    # It knows where the suite is, and which release is wanted.
+    # This module defines the path of the suite and the required release.
     from tests.conformance.suite import why_missing
 
     return why_missing()
 
 
 def _clients() -> str | None:
-    # It knows where each client is, and which release is wanted.
+    # This module defines the path of each client and the required releases.
     from tests.interop.clients import why_missing
 
     return why_missing()
 
 
 def _shared() -> str | None:
-    # What PostgreSQL and Redis several worker processes share is told by two variables.
+    # Two environment variables name the PostgreSQL and Redis that worker processes share.
     from tests.conformance.shared import why_missing
 
     return why_missing()
