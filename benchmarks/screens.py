@@ -80,7 +80,7 @@ def pages(*, last_of_components: int, last_of_calls: int) -> Sequence[Page]:
         Page(name="calls, a common beginning", path=f"{calls}?q=tool-10*", queries=10),
         Page(name="calls, one user", path=f"{calls}?q=user-1234", queries=10),
         Page(name="calls, one trace", path=f"{calls}?q={'0' * 16}1000000000000042", queries=10),
-        Page(name="calls, an unknown user", path=f"{calls}?q=nobody", queries=10),
+        Page(name="calls, an unknown user", path=f"{calls}?q=unknown", queries=10),
         Page(name="tasks", path=f"{ADMIN}/task/", queries=6),
         Page(name="tasks, one user", path=f"{ADMIN}/task/?q=user-7", queries=6),
     )

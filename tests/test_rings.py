@@ -201,4 +201,4 @@ def test_ci_refuses_what_is_not_committed(tmp_path: Path) -> None:
     (clone / "left.txt").write_text("not yet")
     done = run_ci(clone, "lint")
     assert done.returncode == 2
-    assert "these changes are not in it; commit or stash them:\n?? left.txt" in done.stderr
+    assert "does not contain these changes; commit or stash them:\n?? left.txt" in done.stderr
