@@ -31,7 +31,7 @@ class SimpleMCPConfig(AppConfig):
 
         secrets.install()
         checks.register_all()
-        # Without users there is no access to revoke.
+        # Without users, no access can be revoked.
         if apps.is_installed("django.contrib.auth"):
             revocations.connect()
         model_signals.connect()

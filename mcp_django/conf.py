@@ -339,7 +339,7 @@ Scope = Annotated[str, AfterValidator(_scope)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """For how many seconds rows are kept after they are no longer needed to serve requests."""
+    """For how many seconds rows are kept after they were last needed to serve requests."""
 
     # Misspelled members are reported, like misspelled keys.
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}

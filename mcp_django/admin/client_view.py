@@ -273,7 +273,7 @@ def _hidden(
 ) -> Iterator[Hidden]:
     offered = server.offered.tables[kind]
     available = server.available.tables[kind]
-    switched_off = (_("It is switched off in the admin."),)
+    switched_off = (_("It is disabled in the admin."),)
     for key in sorted({*available, *off} - shown):
         component = offered.get(key)
         if component is None:
@@ -427,7 +427,7 @@ class ViewpointForm(forms.Form):
         found = user_named(cleaned.get("user", ""))
         # A superuser is reported like a missing user: the permission must not reveal superusers.
         if found is None or (found.is_superuser and not me.is_superuser):
-            self.add_error("user", _("There is no such user, or you may not view as this user."))
+            self.add_error("user", _("This user does not exist, or you may not view as this user."))
             return None
         return found
 
@@ -506,7 +506,7 @@ def _reasons_in_words(reasons: Iterable[Reason], principal: Principal) -> Iterat
     """Yield a sentence for each reason, addressed to the site owner."""
     for reason in reasons:
         if reason.kind == "disabled":
-            yield _("The server is switched off in the admin.")
+            yield _("The server is disabled in the admin.")
         elif reason.kind == "rule":
             yield _("OAUTH['CAN_CONNECT'] refuses this user with this client.")
         elif reason.kind == "scopes":

@@ -58,7 +58,7 @@ class _YesNo(admin.SimpleListFilter):
 
 
 class OverriddenFilter(_YesNo):
-    """A filter for components with an override other than being switched off."""
+    """A filter for components with an override other than being disabled."""
 
     title = _("overridden")
     parameter_name = "overridden"
@@ -66,7 +66,7 @@ class OverriddenFilter(_YesNo):
 
 
 class MissingFilter(_YesNo):
-    """A filter for components that are no longer in code."""
+    """A filter for components that the code does not declare anymore."""
 
     title = _("missing")
     parameter_name = "missing"
@@ -181,7 +181,7 @@ class ComponentAdmin(UpdatedFromCode):
         if row.missing_since is not None:
             return gettext("missing")
         if not is_readable(row):
-            return gettext("invalid data, so switched off")
+            return gettext("invalid data, so disabled")
         said = (row.title, row.description, row.groups, row.permissions, row.scopes, row.rate)
         return gettext("overridden") if any(said) or row.approval else ""
 
@@ -250,7 +250,7 @@ class ComponentAdmin(UpdatedFromCode):
         permissions=["change"],
     )
     def clear_overrides(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Clear all overrides; a component that is switched off stays so."""
+        """Clear all overrides; a disabled component stays disabled."""
         said = queryset.exclude(**SAYS_NOTHING)
         self._change(request, said, SAYS_NOTHING)
 

@@ -397,7 +397,7 @@ class ModelExposureForm(ExposureForm):
         model = ModelExposure
         fields = ["is_enabled", "name", "groups", "permissions", "scopes"]
         help_texts = {
-            "is_enabled": _("For clients, a component that is switched off does not exist."),
+            "is_enabled": _("For clients, a disabled component does not exist."),
             "name": _("As in get_order; empty: derived from the model."),
         }
 
@@ -537,7 +537,7 @@ class ViewExposureForm(ExposureForm):
         model = ViewExposure
         fields = ["is_enabled", "name", "groups", "permissions", "scopes"]
         help_texts = {
-            "is_enabled": _("For clients, a component that is switched off does not exist."),
+            "is_enabled": _("For clients, a disabled component does not exist."),
             "name": _("Empty: derived from the URL."),
         }
 

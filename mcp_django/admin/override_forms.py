@@ -250,7 +250,7 @@ class ServerForm(NarrowingForm):
         model = Server
         fields = ["is_enabled", "title", "instructions", "groups", "permissions", "rate"]
         help_texts = {
-            "is_enabled": _("A server that is switched off rejects every request."),
+            "is_enabled": _("A disabled server rejects every request."),
             "title": _("Empty: as in code."),
             "instructions": _("Empty: as in code."),
         }
@@ -305,7 +305,7 @@ class ComponentForm(NarrowingForm):
             *("groups", "permissions", "scopes", "rate", "approval"),
         ]
         help_texts = {
-            "is_enabled": _("For clients, a component that is switched off does not exist."),
+            "is_enabled": _("For clients, a disabled component does not exist."),
             "title": _("Empty: as in code."),
             "description": _("The text that models read; empty: as in code."),
             "approval": _(
@@ -445,7 +445,7 @@ def _unreadable() -> Line:
         label=gettext("everything"),
         code="",
         admin=gettext("invalid data"),
-        effect=gettext("switched off"),
+        effect=gettext("disabled"),
     )
 
 

@@ -188,7 +188,7 @@ class ServerAdmin(UpdatedFromCode):
             raise PermissionDenied
         row = Server._default_manager.filter(pk=pk).first()
         if row is None:
-            raise Http404(gettext("There is no such server."))
+            raise Http404(gettext("This server does not exist."))
         context = {
             **self.admin_site.each_context(request),
             "title": page.title,

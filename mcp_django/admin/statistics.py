@@ -608,7 +608,7 @@ def _offered(server: MCPServer) -> dict[Name, Quality]:
 
 
 def _of(found: dict[Name, Quality], row: Mapping[str, Any]) -> Quality:
-    """Return the component of a row; one that is no longer in the code is added."""
+    """Return the component of a row; one that the code does not declare anymore is added."""
     name = (row["kind"], row["component"])
     return found.setdefault(name, Quality(kind=name[0], key=name[1]))
 

@@ -123,7 +123,7 @@ class TextForm(MeanwhileForm):
         self.fields["based_on"].initial = self.instance.version
 
     def clean(self) -> dict[str, Any]:
-        """Check that there is no newer version, and that code does not use the name."""
+        """Check that no newer version exists, and that code does not use the name."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         for field in self.lines:
             if field in cleaned:
@@ -395,13 +395,13 @@ class TextAdmin(TextPages):
     def state(self, row: Any) -> str:
         """Return whether the row is in the catalog, and why not."""
         return self._hindrance(row) or (
-            gettext("available") if row.is_enabled else gettext("switched off")
+            gettext("available") if row.is_enabled else gettext("disabled")
         )
 
     def _hindrance(self, row: Any) -> str:
         """Return why the row cannot be in the catalog, whether or not it is enabled."""
         if row.server not in {one.name for one in all_servers()}:
-            return gettext("There is no server with this name.")
+            return gettext("A server with this name does not exist.")
         if self.kind.is_taken(row.server, row.name):
             return str(self.kind.code_has_it)
         try:

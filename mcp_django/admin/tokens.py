@@ -122,13 +122,13 @@ class TokenForm(_ModelForm):
         """Return the name of a user whom the requesting user may create a token for.
 
         Raises:
-            ValidationError: there is no such user; it does not reveal whether the name exists.
+            ValidationError: the user does not exist; it does not reveal whether the name exists.
         """
         name = str(self.cleaned_data["username"])
         self.user = user_named(name)
         if self.user is None or not self.user.is_active or not may_give_access(self.by, self.user):
             raise forms.ValidationError(
-                _("There is no user with this name whom you may create a token for.")
+                _("No user with this name exists whom you may create a token for.")
             )
         return name
 

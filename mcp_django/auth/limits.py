@@ -149,7 +149,7 @@ class KnownGood:
                 self._until.popitem(last=False)
 
     def discard(self, fingerprint: bytes) -> None:
-        """Forget a credential that is no longer valid."""
+        """Forget a credential that has become invalid."""
         with self._lock:
             self._until.pop(fingerprint, None)
 

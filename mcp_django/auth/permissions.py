@@ -189,7 +189,7 @@ def find_rule(path: str) -> Rule:
     """Return the function at a dotted path.
 
     Raises:
-        ImproperlyConfigured: there is no such function.
+        ImproperlyConfigured: the function does not exist.
     """
     try:
         rule: Rule = import_string(path)

@@ -532,7 +532,7 @@ def _hindrance(alias: str) -> tuple[str, str] | None:
 
 
 def check_sign_in_page(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """W016: a tool needs approvals, but there is no page where approvers can sign in."""
+    """W016: a tool needs approvals, but the site has no page where approvers can sign in."""
     # The authorization server needs the page too, and reports it as an error.
     if apps.is_installed(OAUTH_APP) or not getattr(django_settings, "ROOT_URLCONF", ""):
         return []

@@ -70,7 +70,7 @@ class DecideOnPage(ElicitURL):
         return self._is_decided
 
     def read(self, answer: Mapping[str, Any]) -> None:
-        """Check that the user agreed to open the page; there is no value."""
+        """Check that the user agreed to open the page; it has no value."""
         check_accepted(answer)
 
 
@@ -89,7 +89,7 @@ class Gate:
         Uses the database, outside of the call's transaction.
 
         Raises:
-            NotApproved: there is no approval, or it was denied.
+            NotApproved: the approval is missing or was denied.
             InputRequired: the caller has to open the page first.
             ToolError: there is nothing to approve, since the call would fail.
         """
@@ -192,7 +192,7 @@ class Gate:
                 is_decided=row.state != approval_rows.PENDING,
             )
         except ValueError:
-            # Users must not be sent to this URL: it has no TLS, or there is no page.
+            # Users must not be sent to this URL: it has no TLS, or the page does not exist.
             return False
         interaction.ask([question])
         return True
@@ -274,7 +274,7 @@ PERMISSION = "mcp_django.decide_approval"
 
 
 def page_url(incoming: Incoming, code: str) -> str:
-    """Return the URL of the page: absolute if the site's is known, empty if there is no page.
+    """Return the URL of the page: absolute if the site's is known, empty without a page.
 
     A server that is mounted only by ``server.asgi`` has no page.
     """

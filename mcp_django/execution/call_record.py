@@ -426,7 +426,7 @@ def _former_name(entry: Entry) -> str:
 
 
 def _trace_id(entry: Entry) -> str:
-    """Return the trace id of the call's span, or of the client if there is no span."""
+    """Return the trace id of the call's span, or the client's without a span."""
     known = entry.operation.trace_id if entry.operation is not None else ""
     return known or entry.envelope.trace.get("traceparent", "--").split("-")[1][:32]
 

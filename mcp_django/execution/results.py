@@ -357,7 +357,7 @@ def cut_structure(value: Any) -> tuple[Any, str]:
     directly under it; the rest of the value stays complete, so it still fits its schema.
 
     Raises:
-        ToolError: there is no list to cut; the message asks for a more specific call.
+        ToolError: the result has no list to cut; the message asks for a more specific call.
     """
     limit = get_settings().max_result_bytes
     size = _size(value)

@@ -197,7 +197,7 @@ _CSS_NOISE = re.compile(r"/\*.*?(?:\*/|$)|\s+", re.DOTALL)
 
 
 def readable(html: str) -> str:
-    """Return the text of a page, starting with its title if there is no first-level heading."""
+    """Return the text of a page, starting with its title without a first-level heading."""
     reader = _Reader()
     for piece in pieces(html):
         if isinstance(piece, StartTag):

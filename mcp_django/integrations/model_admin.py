@@ -563,7 +563,7 @@ def admin_declaration(
     An option that is not ``None`` replaces the derived one.
 
     Raises:
-        ImproperlyConfigured: there is no such admin.
+        ImproperlyConfigured: the admin does not exist.
     """
     model_admin = _find_model_admin(target, site)
     given = {name: value for name, value in options.items() if value is not None}

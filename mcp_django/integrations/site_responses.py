@@ -248,7 +248,7 @@ def _check_redirect(answer: Answer, verb: str) -> None:
         )
     if verb == "GET":
         raise ToolError(
-            f"There is no page at this URL: the site redirects to {target}. The redirect was not "
+            f"This URL has no page: the site redirects to {target}. The redirect was not "
             "followed." + said(answer)
         )
 

@@ -157,13 +157,13 @@ def skills_in(
     """Return the files of all skills below a folder, or of the skill in the folder itself.
 
     Raises:
-        ImproperlyConfigured: there is no skill, or one is not valid; the message names the file.
+        ImproperlyConfigured: no skill is found, or one is not valid; the message names the file.
     """
     try:
         folder = folder.resolve(strict=True)
     except UNRESOLVED:
         raise ImproperlyConfigured(
-            f"register_skills: there is no folder {str(folder)!r}; a relative path starts at the "
+            f"register_skills: no folder named {str(folder)!r}; a relative path starts at the "
             "folder of the calling module."
         ) from None
     segments = _segments(prefix)
@@ -315,7 +315,7 @@ def read(text: str) -> dict[str, Any]:
 
     Raises:
         ImproperlyConfigured: PyYAML is not installed.
-        SkillError: there is no frontmatter, or it is not valid.
+        SkillError: the frontmatter is missing or not valid.
     """
     # Search only up to the size limit, however long the file is.
     fenced = _FENCED.match(text[: MAX_CHARACTERS + 16])

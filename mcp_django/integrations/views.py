@@ -121,7 +121,7 @@ def _kind(target: str, kind: str | None, uri: str | None, verb: str) -> Kind:
     if found not in KINDS:
         nearest = difflib.get_close_matches(found, KINDS, n=1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"use one of {', '.join(KINDS)}."
-        raise ImproperlyConfigured(f"register_view({target!r}): there is no kind {kind!r}; {hint}")
+        raise ImproperlyConfigured(f"register_view({target!r}): no kind named {kind!r}; {hint}")
     if found == "resource" and uri is None:
         raise ImproperlyConfigured(
             f"register_view({target!r}): a resource needs a URI; pass uri='shop://…'."

@@ -122,8 +122,7 @@ def _list(command: BaseCommand, *, is_json: bool) -> None:
 def _host(slug: str) -> Host:
     if slug not in HOSTS:
         raise CommandError(
-            f"There is no client {slug!r}.{nearest(slug, HOSTS)} "
-            f"The clients are: {', '.join(HOSTS)}."
+            f"No client named {slug!r}.{nearest(slug, HOSTS)} The clients are: {', '.join(HOSTS)}."
         )
     return HOSTS[slug]
 

@@ -149,8 +149,7 @@ def _hosts(names: Sequence[str] | None) -> list[Host]:
     for name in names or ():
         if name not in HOSTS:
             raise CommandError(
-                f"There is no host {name!r}.{nearest(name, HOSTS)} "
-                f"The hosts are: {', '.join(HOSTS)}."
+                f"No host named {name!r}.{nearest(name, HOSTS)} The hosts are: {', '.join(HOSTS)}."
             )
     return [HOSTS[name] for name in names] if names else [*HOSTS.values()]
 
@@ -438,7 +437,7 @@ def _knock(door: Door, url: str, revision: str, **headers: str) -> Answer:
     """Send the first message of a client of a revision, and return the endpoint's response.
 
     Raises:
-        DoorError: there is no response.
+        DoorError: no response arrives.
     """
     if REVISIONS[revision].stateless:
         envelope: dict[str, Any] = {

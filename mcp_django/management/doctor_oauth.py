@@ -246,7 +246,7 @@ def examine_registration(
 ) -> Client | None:
     """Return the host's OAuth client: by its metadata document if the site accepts it, or RFC 7591.
 
-    Returns ``None`` if there is no client; the report says whether that failed or was not tried.
+    Returns ``None`` without a client; the report says whether that failed or was not tried.
     """
     if host.client_id and _takes_documents(server):
         return _by_document(chart, host.client_id, document_problem)

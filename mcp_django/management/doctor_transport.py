@@ -92,7 +92,7 @@ class Door(Protocol):
         """Send a request and return the response; redirects are not followed.
 
         Raises:
-            DoorError: there is no response.
+            DoorError: no response arrives.
         """
 
 
@@ -138,7 +138,7 @@ class NetworkDoor:
         """Send a request and return the response, with any status.
 
         Raises:
-            DoorError: there is no response within the timeout.
+            DoorError: no response arrives within the timeout.
         """
         parts = urlsplit(request.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:

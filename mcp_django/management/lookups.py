@@ -95,7 +95,7 @@ def declared_servers(name: str | None) -> list[MCPServer]:
     if not found:
         names = [server.name for server in known]
         raise CommandError(
-            f"There is no server {name!r}.{nearest(name, names)} "
+            f"No server named {name!r}.{nearest(name, names)} "
             f"The servers are: {', '.join(names) or 'none'}."
         )
     return found
@@ -105,7 +105,7 @@ def find_server(name: str | None) -> MCPServer:
     """Return the server of this name; without a name, the default or the only one.
 
     Raises:
-        CommandError: there is no such server, or a name is needed to choose one.
+        CommandError: the server does not exist, or a name is needed to choose one.
     """
     found = find_servers(name)
     if not found:
@@ -122,7 +122,7 @@ def find_component(
     """Return the component with a name or URI, and the first server that has it.
 
     Raises:
-        CommandError: there is no such component, or the name is ambiguous.
+        CommandError: the component does not exist, or the name is ambiguous.
     """
     servers = find_servers(server)
     for candidate in servers:
@@ -171,12 +171,12 @@ def find_user(username: str) -> Any:
     """Return the user with this username.
 
     Raises:
-        CommandError: there is no such user.
+        CommandError: the user does not exist.
     """
     user = user_named(username)
     if user is None:
         hint = nearest(username, _similar_users(username))
-        raise CommandError(f"There is no user {username!r}.{hint}")
+        raise CommandError(f"No user named {username!r}.{hint}")
     return user
 
 
@@ -192,7 +192,7 @@ def find_principal(username: str | None) -> Principal:
     """Return the principal of a user, not restricted by scopes; anonymous without a username.
 
     Raises:
-        CommandError: there is no such user, or the user is inactive.
+        CommandError: the user does not exist or is inactive.
     """
     if username is None:
         return anonymous()
@@ -206,11 +206,11 @@ def find_revision(version: str) -> Revision:
     """Return the protocol revision of this version.
 
     Raises:
-        CommandError: there is no such revision.
+        CommandError: the revision does not exist.
     """
     if version not in REVISIONS:
         raise CommandError(
-            f"There is no revision {version!r}.{nearest(version, REVISIONS)} "
+            f"No revision named {version!r}.{nearest(version, REVISIONS)} "
             f"The revisions are: {', '.join(REVISIONS)}."
         )
     return REVISIONS[version]

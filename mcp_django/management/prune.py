@@ -53,7 +53,6 @@ def _forgotten(username: str) -> dict[str, int]:
     found = forget(username, key=key)
     if key is None and not any(found.values()):
         raise CommandError(
-            f"There is no user {username!r}, and no call or approval of a deleted user with this "
-            "name."
+            f"No user named {username!r}, and no call or approval of a deleted user with this name."
         )
     return found

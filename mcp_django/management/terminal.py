@@ -106,7 +106,7 @@ class Nobody:
             return _accepted(rest)
         asked = "\n".join(f"  {line}" for line in description(question))
         raise CommandError(
-            f"{question.asker} asks for input, but there is no terminal to answer at:\n{asked}\n"
+            f"{question.asker} asks for input, but no terminal is available to answer:\n{asked}\n"
             f"Answer with {_example(question)}; repeat the option for each request, in their "
             "order. --no-input acts as a client without elicitation, sampling and roots."
         )
@@ -419,7 +419,7 @@ class Terminal:
             if Path(line).expanduser().is_dir():
                 found.append(line)
             else:
-                self._say(f"There is no directory {line!r}.")
+                self._say(f"No directory named {line!r}.")
         return _rooted(found)
 
     def _lines(self) -> Iterator[str]:

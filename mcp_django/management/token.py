@@ -163,7 +163,7 @@ def _revoke(command: BaseCommand, options: Mapping[str, Any]) -> None:
         token = AccessToken.objects.select_related("user").get(pk=options["id"])
     except AccessToken.DoesNotExist:
         raise CommandError(
-            f"There is no token {options['id']}; see manage.py mcp token list."
+            f"No token has the id {options['id']}; see manage.py mcp token list."
         ) from None
     token.revoke()
     if options["json"]:

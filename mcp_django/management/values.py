@@ -127,7 +127,7 @@ def _member(name: str, schema: Schema) -> Schema:
     if name not in known and others is False:
         names = ", ".join(known) or "none"
         raise CommandError(
-            f"There is no argument {name!r}.{nearest(name, known)} The arguments are: {names}."
+            f"No argument named {name!r}.{nearest(name, known)} The arguments are: {names}."
         )
     member = known.get(name, others)
     return member if isinstance(member, Mapping) else {}

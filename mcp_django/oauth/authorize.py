@@ -99,7 +99,7 @@ class AuthorizeView(View):
     def post(self, request: HttpRequest) -> HttpResponse:
         """Process the consent form, which this user opened within the last hour."""
         if not request.user.is_authenticated:
-            raise UntrustedRequest(_("You are no longer signed in."))
+            raise UntrustedRequest(_("You are not signed in anymore."))
         if busy := _busy(request):
             return busy
         decision = request.POST.get("decision")
@@ -340,7 +340,7 @@ def _issue_code(request: HttpRequest, asked: AuthorizationRequest) -> str:
             credentials=credentials | {name: value for name, value in optional.items() if value},
         )
     except FatalClientError as exc:
-        raise UntrustedRequest(_("The assistant that sent you here is no longer known.")) from exc
+        raise UntrustedRequest(_("The assistant that sent you here is not known anymore.")) from exc
     except OAuth2Error as exc:
         raise _refused(asked, exc.error, exc.description or "") from exc
     return with_code(asked.redirect_uri, headers["Location"], state=asked.state)

@@ -4,7 +4,7 @@ Public and confidential clients of the authorization code grant can register. Ot
 metadata is replaced where RFC 7591, section 2, allows it, since assistants request whatever some
 server may support. Metadata that would not work, or would grant more, is rejected.
 
-There is no registration access token and no endpoint to read or change a client (RFC 7592): a
+Registration access tokens and endpoints to read or change a client (RFC 7592) are missing: a
 client that lost its id registers again, and unused clients are deleted (``oauth.cleanup``).
 """
 

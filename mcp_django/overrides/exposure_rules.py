@@ -57,7 +57,7 @@ class Options:
             if name not in known:
                 nearest = difflib.get_close_matches(str(name), known, n=1)
                 hint = f"did you mean {nearest[0]!r}?" if nearest else f"valid names: {[*known]}."
-                raise ImproperlyConfigured(f"There is no option {str(name)[:80]!r}; {hint}")
+                raise ImproperlyConfigured(f"No option named {str(name)[:80]!r}; {hint}")
             found[name] = cls._read(name, value, known[name].default)
         return cls(**found)
 

@@ -3,7 +3,7 @@
 It looks like Django's template language but is a different one: a text cannot access objects,
 files, settings or functions, because all values are strings. Only this module parses placeholders,
 filters and conditions, once, when a text is saved or loaded. Values are never parsed, so a value
-that looks like the language is inserted unchanged. There are no loops: only placeholders can make
+that looks like the language is inserted unchanged. It has no loops: only placeholders can make
 a text grow, and rendering limits what they add.
 
     Write to {{ customer|default:"a customer" }}.
@@ -133,7 +133,7 @@ class Reader:
         name = name.strip()
         if name not in FILTERS:
             known = ", ".join(FILTERS)
-            raise self._wrong(_("There is no filter “%(name)s”; valid: %(known)s."), name, known)
+            raise self._wrong(_("No filter named “%(name)s”; valid: %(known)s."), name, known)
         takes = 1 if name == "default" else 0
         if len(given) != takes:
             way = '|default:"…"' if takes else f"|{name}"
@@ -153,11 +153,11 @@ class Reader:
             raise self._wrong(_("“%(name)s”: arguments are texts and have no attributes."), name)
         nearest = get_close_matches(name[:100], self.names, n=1)
         if nearest:
-            text = _("There is no argument “%(name)s”; did you mean “%(known)s”?")
+            text = _("No argument named “%(name)s”; did you mean “%(known)s”?")
             raise self._wrong(text, name, nearest[0])
         known = ", ".join(self.names) or _("none")
         raise self._wrong(
-            _("There is no argument “%(name)s”; the arguments are: %(known)s."), name, known
+            _("No argument named “%(name)s”; the arguments are: %(known)s."), name, known
         )
 
     # Conditions -------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Reader:
             return
         if word not in ("elif", "else", "endif"):
             known = "if, elif, else, endif, verbatim"
-            raise self._wrong(_("There is no tag “%(name)s”; valid: %(known)s."), word, known)
+            raise self._wrong(_("No tag named “%(name)s”; valid: %(known)s."), word, known)
         if word != "elif" and rest.strip():
             raise self._wrong(_("“%(name)s” takes no arguments."), word)
         if not self._open:
@@ -229,7 +229,7 @@ class Reader:
         if kind == "text":
             return Operand(text, is_name=False)
         if kind == "word" and text not in RESERVED:
-            # The dot is kept in the name, so that the error explains that there are no attributes.
+            # The dot is kept in the name, so that the error explains that attributes do not exist.
             if words and words[0] == ("other", "."):
                 text += "."
             return Operand(self._known(text), is_name=True)

@@ -100,7 +100,7 @@ def restore(prompt: PromptText, version: PromptVersion, *, author: Any, based_on
 
     Raises:
         Overtaken: another user has saved a newer version.
-        PromptError: the content of the version is no longer valid.
+        PromptError: the content of the version has become invalid.
     """
     said = _readable(version.content)
     for name in CONTENT:

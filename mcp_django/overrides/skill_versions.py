@@ -81,7 +81,7 @@ def restore(skill: Skill, version: SkillVersion, *, author: Any, based_on: int) 
 
     Raises:
         Overtaken: another user has saved a newer version.
-        SkillError: the content of the version is no longer valid.
+        SkillError: the content of the version has become invalid.
     """
     said = version.content
     if not isinstance(said, dict) or not all(isinstance(said.get(n, ""), str) for n in CONTENT):

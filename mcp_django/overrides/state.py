@@ -110,7 +110,7 @@ def decisions_of(said: Said, overrides: dict[tuple[str, str], Override]) -> Deci
     try:
         return Decisions(**_narrowing(said), instructions=said["instructions"], overrides=overrides)
     except ValueError as exc:
-        told = "The server %r is switched off, since its overrides are invalid: %s."
+        told = "The server %r is disabled, since its overrides are invalid: %s."
         # The message is sufficient without a traceback.
         logger.error(told, said["name"], exc)  # noqa: TRY400
         return Decisions(is_enabled=False, overrides=overrides)
@@ -136,7 +136,7 @@ def override_of(said: Said, *, name: str) -> Override:
             approval=_meant("approval", [said["approval"]], get_args(Approval).__contains__)[0],
         )
     except ValueError as exc:
-        told = "The component %r is switched off, since its override is invalid: %s."
+        told = "The component %r is disabled, since its override is invalid: %s."
         logger.error(told, name, exc)  # noqa: TRY400
         return Override(is_enabled=False)
 
@@ -183,7 +183,7 @@ Mark: TypeAlias = tuple[int, Any, int]
 and how often this process has started over."""
 
 NOTHING: Mark = (0, None, 0)
-"""Without a database or its tables there are no overrides."""
+"""Without a database or its tables, overrides do not exist."""
 UNTOLD = -1
 """No change has been published yet; rows may still exist, for example after ``loaddata``."""
 UNKEPT: Mark = (-2, None, 0)
@@ -245,7 +245,7 @@ class Freshness:
         self._is_pinned = False
 
     def pin(self) -> None:
-        """Assume that there are no overrides, without queries; for tests."""
+        """Assume that overrides do not exist, without queries; for tests."""
         self.mark, self._is_pinned = NOTHING, True
 
     @property
@@ -274,7 +274,7 @@ class Freshness:
             logger.warning("Cannot load the overrides of the admin (%s).", exc)
         self._is_blind = True
         if self.mark is None and has_no_tables():
-            # There are no overrides. Checked again each time, since the site may be migrated.
+            # Overrides do not exist yet. Checked again each time, since the site may be migrated.
             return NOTHING
         if self.mark is None:
             raise Busy("The server cannot read its settings; try again in a moment.") from exc
@@ -381,7 +381,7 @@ class Managed:
             self._go_on_without(exc)
 
     def forget(self) -> None:
-        """Assume that there are no overrides, until the next ``refresh``."""
+        """Assume that overrides do not exist, until the next ``refresh``."""
         self._take(UNMANAGED, None)
 
     def _take(self, decisions: Decisions, mark: Mark | None) -> None:

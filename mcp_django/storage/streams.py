@@ -187,7 +187,7 @@ def owner_of(session_pk: int, number: int) -> int | None:
 
 
 def kind_of(session_pk: int, number: int) -> str | None:
-    """Return the kind of a stream of a session, ``None`` if there is no such stream."""
+    """Return the kind of a stream of a session, ``None`` if the stream does not exist."""
     found = rows(tables.Stream).filter(pk=number, session=session_pk)
     return found.values_list("kind", flat=True).first()
 

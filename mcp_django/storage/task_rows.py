@@ -36,7 +36,7 @@ LEASE_SECONDS = 30
 # as the second together for one caller.
 MAX_SHORT, MAX_LONG = 64 * 1024, 64 * 1024 * 1024
 
-GONE = "The worker that ran this task is no longer running, and what it did so far is not known."
+GONE = "The worker that ran this task has stopped, and what it did so far is not known."
 EXPIRED = "The task did not finish within its time to live."
 
 
@@ -202,7 +202,7 @@ def start(pk: str, run: int) -> tables.Task | None:
 
 
 def renew(pk: str, run: int) -> bool:
-    """Renew the lease; ``False`` if the run is no longer wanted."""
+    """Renew the lease; ``False`` if the run is not wanted anymore."""
     held = _held(pk, run).filter(expires_at__gt=Now())
     return bool(held.update(lease_until=after(LEASE_SECONDS)))
 

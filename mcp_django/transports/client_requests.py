@@ -462,5 +462,5 @@ class _Waiting:
 
     def _take_back(self, key: str) -> dict[str, Any]:
         """Return the notification that cancels a client request."""
-        reason = {"requestId": self._ids.pop(key), "reason": "an answer is no longer needed"}
+        reason = {"requestId": self._ids.pop(key), "reason": "an answer is not needed anymore"}
         return jsonrpc.notification("notifications/cancelled", reason)

@@ -93,7 +93,7 @@ class Drain:
     def when_free(self, then: Callable[[], Any]) -> bool:
         """Schedule ``then`` on the running loop for when no ``hold`` block is left.
 
-        Return ``False``, and do not schedule it, if there is no such block or no running loop.
+        Return ``False``, and do not schedule it, without such a block or a running loop.
         """
         if not self._held:
             return False

@@ -3,7 +3,7 @@
 A stream stays open until the client disconnects. Between two changes it uses an asyncio task and
 a mailbox, but no thread and no database connection.
 
-A stream ends when its caller is no longer authorized. This is checked when pub/sub notifies that
+A stream ends when its caller loses its authorization. This is checked when pub/sub notifies that
 access was revoked (a credential was revoked, a user deactivated), at least once a minute, and when
 the credential expires. ``watching`` does the same for streams of other kinds.
 """
@@ -165,7 +165,7 @@ async def messages(listening: Listening, place: Place) -> Messages:
     subscription = Subscription(listening)
     mailbox = Mailbox()
     # Subscribe before the acknowledgement is sent, so no change between the two is lost. Each topic
-    # is queued at most once, so the queue is no longer than the list of topics.
+    # is queued at most once, so the queue is at most as long as the list of topics.
     wanted = [*subscription.topics, *subscription.departures]
     unsubscribe = hub().subscribe(wanted, mailbox.put_once)
     try:
@@ -394,7 +394,7 @@ def _outgoing(message: dict[str, Any]) -> Outgoing:
 
 
 def _admitted_anew(server: Server, principal: Principal) -> Principal | None:
-    """Authorize the caller again; return ``None`` if the credential is no longer valid.
+    """Authorize the caller again; return ``None`` if the credential has become invalid.
 
     Raises:
         AccessRefused: the caller may no longer use the server.
@@ -797,7 +797,7 @@ def watching(
     after: float = 0,
     ends_at_expiry: bool = True,
 ) -> Iterator[None]:
-    """Call ``end`` once on the running loop when the caller is no longer authorized.
+    """Call ``end`` once on the running loop when the caller loses its authorization.
 
     It is for streams of calls and tasks; streams of changes check the caller themselves.
 
@@ -826,7 +826,7 @@ class _Watch:
         self._expires = math.inf
 
     async def run(self, end: Callable[[], object], *, after: float) -> None:
-        """Wait until the caller is no longer authorized, then call ``end``."""
+        """Wait until the caller loses its authorization, then call ``end``."""
         left = seconds_left(self._principal)
         if left is not None:
             self._expires = asyncio.get_running_loop().time() + left

@@ -224,7 +224,7 @@ class Standing:
         if exc is None:
             return
         if isinstance(exc, AccessRefused):
-            logger.info("A session ends: its client is no longer authorized: %s", exc.message)
+            logger.info("A session ends: its client has lost its authorization: %s", exc.message)
         else:
             logger.error("A session ends: notifying or pinging its client failed.", exc_info=exc)
         self._end_session()
@@ -236,7 +236,7 @@ async def tell_changes(
     """Write a notification for each change that the session may be notified of, until cancelled.
 
     Raises:
-        AccessRefused: the caller is no longer authorized.
+        AccessRefused: the caller has lost its authorization.
     """
     session, baseline = local.agreed, local.baseline
     assert session is not None

@@ -1,6 +1,6 @@
 """The in-memory transport: requests of one caller, served in this process without a network.
 
-The test client and management commands use it. There are no headers, so HTTP's header rules do
+The test client and management commands use it. Messages have no headers, so HTTP's header rules do
 not apply; everything else does, including permissions.
 """
 
@@ -104,7 +104,7 @@ class MemoryConnection:
             while row.questions:
                 answers = self._answer(row.questions) if self._answer is not None else None
                 if answers is None:
-                    raise InvalidRequest("The task needs input, but there is no answer to it.")
+                    raise InvalidRequest("The task needs input, but has no answer.")
                 take_answers(row, dict(answers))
                 row = wait_for(incoming)
             return _decoded(respond(incoming, outcome_of(incoming, row)))

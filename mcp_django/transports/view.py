@@ -1,7 +1,7 @@
 """The plain Django view, which works under ASGI, WSGI and with Django's test client.
 
 The site's own functions run in the thread that called the view. Under ASGI a stream is returned to
-Django as an asynchronous iterator; under WSGI there are no streams.
+Django as an asynchronous iterator; WSGI has no streams.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def test_the_form_of_a_page_becomes_a_tool_that_posts(
 ) -> None:
     form = {**FORM, "becomes": "form"}
     preview = page(client.post(add("shop:contact"), {**form, "_preview": "1"}))
-    assert 'leaves out <code dir="ltr">photo</code>: it is a file' in preview
+    assert 'leaves out <code dir="ltr">photo</code>: files cannot be included in JSON' in preview
     answer = client.post(add("shop:contact"), form)
     assert answer.status_code == 302, page(answer)
     (tool,) = MCPClient(server=server, user=root).list_tools()
@@ -141,7 +141,7 @@ def test_an_action_of_a_viewset_becomes_a_tool(
     form = {"is_enabled": "on", "methods": ["get"], "name": "", "title": "", "description": ""}
     posting = {**form, "methods": ["post"], "scopes": "", "_preview": "1"}
     preview = page(client.post(add("group-list"), posting))
-    assert 'leaves out <code dir="ltr">emblem</code>: it is a file' in preview
+    assert 'leaves out <code dir="ltr">emblem</code>: files cannot be included in JSON' in preview
     answer = client.post(add("group-list"), {**form, "scopes": ""})
     assert answer.status_code == 302, page(answer)
     (tool,) = MCPClient(server=server, user=root).list_tools()

@@ -204,7 +204,7 @@ def test_what_the_admin_hides_is_told_apart(
         keep(row, author=None, based_on=0)
     decided([(server.name, "tools")])
     found = hidden(client, address, who="user", user="bob")
-    assert found["look"] == found["off"] == "It is switched off in the admin."
+    assert found["look"] == found["off"] == "It is disabled in the admin."
     assert found["ask"] == "The user is in none of the groups: Authors, Editors."
     assert "on" in [one.key for one in kinds(client, address)["prompt"].shown]
 
@@ -307,7 +307,7 @@ def test_a_closed_door_says_why(client: Client, root: Any) -> None:
     Server.objects.filter(name="door").update(is_enabled=False, groups=["Editors"])
     decided([])
     found = closed(client, server)
-    assert "switched off" in found
+    assert "disabled" in found
     assert "Editors" not in found or "none of the groups" in found
     broken = MCPServer("broken", permission=Fails)
     assert "see the log" in closed(client, broken)

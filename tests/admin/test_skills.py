@@ -184,7 +184,7 @@ def test_switching_and_deleting_reach_clients(server: MCPServer) -> None:
     assert names() == ["close-it", "in-code"]
     act("disable")
     assert names() == ["in-code"]
-    assert "switched off" in page(client, LIST)
+    assert "disabled" in page(client, LIST)
     act("enable")
     assert names() == ["close-it", "in-code"]
     assert client.post(f"{LIST}{row.pk}/delete/", {"post": "yes"}).status_code == 302
@@ -198,7 +198,7 @@ def test_the_list_says_what_is_not_offered() -> None:
     client = superuser()
     listed = page(client, LIST)
     assert "Code has a skill with this name" in listed
-    assert "There is no server with this name" in listed
+    assert "A server with this name does not exist" in listed
     assert "The skill is invalid" in page(client, f"{LIST}{row.pk}/change/")
 
 

@@ -217,7 +217,7 @@ def test_a_task_whose_worker_is_gone_is_failed_for_whoever_looks() -> None:
         row = begun()
         task_rows.start(row.pk, row.run)
         rows(Task).filter(pk=row.pk).update(lease_until=before(1))
-        assert "is no longer running" in text_of(client.get(look(row)))
+        assert "that ran this task has stopped" in text_of(client.get(look(row)))
         assert status_of(row) == "failed"
 
 

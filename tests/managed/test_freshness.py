@@ -243,7 +243,7 @@ def test_a_row_that_means_nothing_switches_off_its_own_component_alone(
 ) -> None:
     decide("shed", "spade", **written)
     assert listed() == ["rake"]
-    assert "'spade' is switched off" in caplog.text
+    assert "'spade' is disabled" in caplog.text
 
 
 def test_nothing_of_an_override_is_in_what_a_client_gets(shed: MCPServer) -> None:

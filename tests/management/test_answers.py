@@ -99,7 +99,7 @@ def test_without_a_terminal_the_question_is_shown_with_the_way_to_answer(
     server: MCPServer, tool: str, lines: list[str], way_out: str
 ) -> None:
     message = fails("call", tool, "--server", server.name)
-    assert message.startswith("Server 'The shop' asks for input, but there is no terminal")
+    assert message.startswith("Server 'The shop' asks for input, but no terminal is available")
     for line in lines:
         assert f"\n  {line}" in message
     assert way_out in message

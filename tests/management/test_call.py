@@ -177,15 +177,15 @@ def test_both_kinds_of_a_name_can_be_called() -> None:
     ("arguments", "words"),
     [
         (["ecko", "text=x"], "There is no component 'ecko'. Did you mean echo"),
-        (["echo", "txt=x"], "There is no argument 'txt'. Did you mean text?"),
+        (["echo", "txt=x"], "No argument named 'txt'. Did you mean text?"),
         (["echo", "text"], "'text' is not a valid argument; write name=value."),
         (["echo", "=x"], "'=x' is not a valid argument; write name=value."),
         (["echo", "--json-args", "[]"], "--json-args takes a JSON object"),
         (["echo", "--json-args", "{"], "--json-args: '{' is not valid JSON"),
         (["shop://about", "a=1"], "takes no arguments"),
-        (["order", "nunber=1"], "There is no argument 'nunber'. Did you mean number?"),
+        (["order", "nunber=1"], "No argument named 'nunber'. Did you mean number?"),
         (["order"], "Pass number=…, or a whole URI."),
-        (["apologize", "tne=warm"], "There is no argument 'tne'. Did you mean tone?"),
+        (["apologize", "tne=warm"], "No argument named 'tne'. Did you mean tone?"),
     ],
 )
 def test_a_mistake_is_named_with_what_is_near(arguments: list[str], words: str) -> None:

@@ -63,9 +63,7 @@ def test_a_site_without_a_default_server_has_to_choose(monkeypatch: pytest.Monke
 def test_the_user_is_named_in_the_command_that_makes_a_token() -> None:
     person()
     assert "mcp token create ada" in run("connect", "cursor", "--user", "ada").err
-    assert "There is no user 'adam'. Did you mean ada?" in fails(
-        "connect", "cursor", "--user", "adam"
-    )
+    assert "No user named 'adam'. Did you mean ada?" in fails("connect", "cursor", "--user", "adam")
     # Somebody in particular is somebody with a token, also where nobody needs one.
     assert "Bearer" in run("connect", "cursor", "--server", "open", "--user", "ada").out
 
@@ -93,7 +91,7 @@ def test_without_a_client_all_are_listed_a_line_each() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["cursr"], "There is no client 'cursr'. Did you mean cursor"),
+        (["cursr"], "No client named 'cursr'. Did you mean cursor"),
         (["cursor", "--server", "stuff"], "Did you mean staff?"),
         (["cursor", "--url", "shop.example/mcp"], "'shop.example/mcp' is not an HTTP URL"),
         (["cursor", "--url", "ftp://x/mcp"], "is not an HTTP URL"),

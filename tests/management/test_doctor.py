@@ -189,7 +189,7 @@ def test_an_issuer_elsewhere_is_told_with_the_setting(settings: Any) -> None:
 
 
 def test_a_mistake_on_the_command_line_is_named() -> None:
-    assert "There is no host 'vscod'. Did you mean vscode?" in fails("doctor", "--host", "vscod")
+    assert "No host named 'vscod'. Did you mean vscode?" in fails("doctor", "--host", "vscod")
     assert "more than 0 seconds" in fails("doctor", "--timeout", "0")
     assert "is not an HTTP URL" in fails("doctor", "ftp://x")
     assert "omit it if you pass a URL" in fails(

@@ -190,7 +190,7 @@ def test_the_size_is_an_estimate_of_what_a_client_loads() -> None:
 
 
 def test_a_mistake_is_named_with_what_is_near() -> None:
-    assert "There is no server 'stuff'. Did you mean staff?" in fails("list", "--server", "stuff")
+    assert "No server named 'stuff'. Did you mean staff?" in fails("list", "--server", "stuff")
     assert "use tools, resources, templates, prompts" in fails("list", "--kind", "tol")
     assert "unrecognized arguments: a=1" in fails("list", "a=1")
 
@@ -199,9 +199,7 @@ def test_a_mistake_is_named_with_what_is_near() -> None:
 def test_a_user_who_does_not_exist_is_named_with_who_does() -> None:
     person("adelaide")
     person("gone", is_active=False)
-    assert fails("list", "--user", "adelade") == (
-        "There is no user 'adelade'. Did you mean adelaide?"
-    )
+    assert fails("list", "--user", "adelade") == ("No user named 'adelade'. Did you mean adelaide?")
     assert "'gone' is inactive" in fails("list", "--user", "gone")
 
 

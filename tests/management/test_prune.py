@@ -141,7 +141,7 @@ def test_who_is_deleted_already_is_found_by_name() -> None:
 
 
 def test_nobody_cannot_be_forgotten() -> None:
-    with pytest.raises(CommandError, match="no user 'nobody'"):
+    with pytest.raises(CommandError, match="No user named 'nobody'"):
         prune("--forget", "nobody")
 
 

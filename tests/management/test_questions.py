@@ -183,7 +183,7 @@ def test_a_model_is_played_by_whoever_is_there(server: MCPServer) -> None:
 def test_directories_are_read_one_a_line(server: MCPServer, tmp_path: Path) -> None:
     outcome = asked(server, "roots", str(tmp_path), str(tmp_path / "none"), "")
     assert json.loads(outcome.out) == [tmp_path.as_uri()]
-    assert f"There is no directory {str(tmp_path / 'none')!r}." in outcome.err
+    assert f"No directory named {str(tmp_path / 'none')!r}." in outcome.err
 
 
 def test_several_rounds_follow_each_other(server: MCPServer) -> None:

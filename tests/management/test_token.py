@@ -51,7 +51,7 @@ def test_checks_are_left_to_check(action: list[str], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(command, "check", lambda **kwargs: asked.append(kwargs))
     options = vars(command.create_parser("manage.py", "mcp").parse_args(["token", *action]))
     if action == ["revoke", "1"]:
-        with pytest.raises(CommandError, match="There is no token 1"):
+        with pytest.raises(CommandError, match="No token has the id 1"):
             command.execute(**options)
     else:
         command.execute(**options)
@@ -123,7 +123,7 @@ def test_a_token_is_revoked_by_its_number() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["create", "nobody"], "There is no user 'nobody'."),
+        (["create", "nobody"], "No user named 'nobody'."),
         (["create", "ada", "--days", "0"], "--days 0"),
         (["create", "ada", "--days", "-1"], "--days -1"),
         (["create", "ada", "--days", "999999999"], "--days 999999999"),
@@ -133,8 +133,8 @@ def test_a_token_is_revoked_by_its_number() -> None:
         (["create", "ada", "--name", "x" * 101], "--name"),
         (["create", "ada", "--name", ""], "--name"),
         (["create"], "user"),
-        (["list", "--user", "nobody"], "There is no user 'nobody'."),
-        (["revoke", "999"], "There is no token 999; see manage.py mcp token list."),
+        (["list", "--user", "nobody"], "No user named 'nobody'."),
+        (["revoke", "999"], "No token has the id 999; see manage.py mcp token list."),
         (["revoke", "x"], "invalid int value"),
         ([], "action"),
         (["unknown"], "unknown"),

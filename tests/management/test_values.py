@@ -108,7 +108,7 @@ def test_a_value_has_the_type_of_its_argument(pair: str, value: str) -> None:
         ("maybe=five", "maybe: write an integer or null, not 'five'."),
         ("number:=five", "number: 'five' is not valid JSON"),
         ("text=@/no/such/file", "text: /no/such/file cannot be read: No such file"),
-        ("numbr=5", "There is no argument 'numbr'. Did you mean number?"),
+        ("numbr=5", "No argument named 'numbr'. Did you mean number?"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_before_the_call(pair: str, words: str) -> None:

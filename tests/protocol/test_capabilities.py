@@ -63,5 +63,7 @@ def test_other_names_are_mistakes() -> None:
     for name in ASKABLE:
         check_askable(name)
     for name in ("", "tools", "elicitation.form", "Roots"):
-        with pytest.raises(ValueError, match=r"use one of 'elicitation', 'elicitation\.url', 'roots'"):
+        with pytest.raises(
+            ValueError, match=r"use one of 'elicitation', 'elicitation\.url', 'roots'"
+        ):
             check_askable(name)

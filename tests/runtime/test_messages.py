@@ -125,7 +125,7 @@ def test_an_unknown_level_is_a_mistake_whether_the_client_listens_or_not(
     level: str, envelope: dict[str, Any]
 ) -> None:
     def shout(ctx: Context) -> str:
-        with pytest.raises(ValueError, match="no log level; use one of debug"):
+        with pytest.raises(ValueError, match="not a log level; use one of debug"):
             ctx.log(level, "x")
         return "done"
 

@@ -82,7 +82,7 @@ async def test_choices_have_labels(version: str, field: dict[str, Any], streamin
 @spec("ASK-11")
 async def test_several_choices_are_asked_where_there_is_a_word_for_them(streaming: str) -> None:
     old = await ready(streaming, version=C)
-    assert "the list of choices 'extras'" in await refused(old, call("extras"))
+    assert "the multiple-choice field 'extras'" in await refused(old, call("extras"))
     params = await asked(await ready(streaming), call("extras"))
     (field,) = params["requestedSchema"]["properties"].values()
     assert (field["type"], field["items"]["enum"]) == ("array", ["milk", "sugar"])
@@ -135,7 +135,7 @@ async def test_sound_is_played_to_those_who_have_a_word_for_it(
 ) -> None:
     peer = await ready(streaming, version=version)
     if version == A:
-        assert "sound" in await refused(peer, call("listen_to"))
+        assert "audio" in await refused(peer, call("listen_to"))
         return
     (message,) = (await asked(peer, call("listen_to")))["messages"]
     assert message["content"] == {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"}

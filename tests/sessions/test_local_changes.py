@@ -159,7 +159,7 @@ async def standing(caller: Admission, server: MCPServer) -> tuple[Standing, asyn
     [
         (
             AuthenticationRequired("The token is revoked.", error="invalid_token"),
-            "no longer authorized",
+            "lost its authorization",
         ),
         (RuntimeError("a bug of the site"), "pinging its client failed"),
     ],

@@ -151,7 +151,7 @@ def test_tasks_outlive_processes(
                 # Nobody has taken this one, so it waits for another worker.
                 waiting = site.begin(second, "d")
             gone = site.until_status(second, killed, "failed")
-            assert "is no longer running" in gone["statusMessage"]
+            assert "that ran this task has stopped" in gone["statusMessage"]
             assert site.task(second, waiting)["status"] == "working"
             with working(environ, tmp_path / "w2.txt"):
                 site.go("d")

@@ -157,14 +157,14 @@ def failure(directory: Path, *arguments: str, **environ: str) -> str:
 
 def test_an_unknown_server_is_named_with_the_known_ones(tmp_path: Path) -> None:
     said = failure(tmp_path, "--server", "stuff")
-    assert "There is no server 'stuff'" in said
+    assert "No server named 'stuff'" in said
     assert "default, cracked, noisy, open, parlor, staff, stage" in said
 
 
 def test_an_unknown_user_is_named_with_the_nearest_one(tmp_path: Path) -> None:
     person("ada")
-    assert "There is no user 'adda'. Did you mean ada?" in failure(tmp_path, "--user", "adda")
-    assert "There is no user 'adda'." in failure(tmp_path, MCP_DJANGO_USER="adda")
+    assert "No user named 'adda'. Did you mean ada?" in failure(tmp_path, "--user", "adda")
+    assert "No user named 'adda'." in failure(tmp_path, MCP_DJANGO_USER="adda")
 
 
 def test_an_inactive_user_is_named(tmp_path: Path) -> None:

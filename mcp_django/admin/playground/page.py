@@ -254,7 +254,7 @@ def _door(visit: Visit, caller: Caller) -> str:
 
 
 def _gone() -> str:
-    return _("There is no component with this name that this user may use.")
+    return _("No component with this name exists that this user may use.")
 
 
 def _trial(visit: Visit, caller: Caller, chosen: Mapping[str, str]) -> Trial | None:

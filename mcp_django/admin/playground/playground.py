@@ -133,7 +133,7 @@ def caller_for(request: HttpRequest, username: str) -> Caller:
     user = user_named(username)
     # The same error as for a missing user, so that it does not reveal who is a superuser.
     if user is None or not user.is_active or (user.is_superuser and not me.is_superuser):
-        raise NoSuchUser(gettext("There is no user “%s” whom you may run calls as.") % username)
+        raise NoSuchUser(gettext("No user “%s” exists whom you may run calls as.") % username)
     return Caller(principal=principal_for(user), name=user.get_username(), acting=my_name)
 
 

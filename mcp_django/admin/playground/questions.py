@@ -44,7 +44,7 @@ class _ActionForm(forms.Form):
     def __init__(self, kind: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["action"] = forms.ChoiceField(
-            label=_("Action"),
+            label=_("Response"),
             choices=ACTIONS[kind],
             initial=ACCEPT,
             widget=forms.RadioSelect,

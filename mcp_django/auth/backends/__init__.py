@@ -67,7 +67,7 @@ def get_backend(name: str) -> BaseBackend:
     """Return the backend of a short name (``SHORT_NAMES``) or a dotted path.
 
     Raises:
-        ImproperlyConfigured: there is no such backend.
+        ImproperlyConfigured: the backend does not exist.
     """
     try:
         backend = import_string(SHORT_NAMES.get(name, name))

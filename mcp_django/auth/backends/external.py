@@ -189,7 +189,7 @@ def user_of(entry: ExternalIssuer, claims: Mapping[str, Any]) -> Any:
     One query for a known subject, one more if the entry maps groups.
 
     Raises:
-        AuthenticationRequired: there is no such user, or the user is inactive. The response does
+        AuthenticationRequired: the user does not exist or is inactive. The response does
             not tell which.
     """
     subject = claims.get("sub")

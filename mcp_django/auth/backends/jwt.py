@@ -245,7 +245,7 @@ class KeyStore:
         Fetches the keys in the calling thread if they are outdated.
 
         Raises:
-            AuthenticationUnavailable: there are no keys, and none can be fetched at the moment.
+            AuthenticationUnavailable: no keys are known, and none can be fetched at the moment.
         """
         keys = self._known()
         if keys is None or self._age(keys) >= FRESH_SECONDS or not keys.has(kid, algorithm):

@@ -280,7 +280,7 @@ class Book:
             if after is None or isinstance(after, list):
                 return section, after
         # From another deployment, or of a template that is hidden by now.
-        raise InvalidParams("The cursor is not valid here; begin again without one")
+        raise InvalidParams("The cursor is not valid here; start again without one")
 
     def part(self, ctx: Context, section: str, after: Position, limit: int) -> Part:
         """Return at most ``limit`` members of a section, and the position to continue after."""

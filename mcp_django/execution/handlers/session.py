@@ -75,7 +75,7 @@ def admit_subscribing(incoming: Incoming) -> str:
 
     Raises:
         InsufficientScope: the user may read the resource, but the credential lacks a scope.
-        MethodNotFound: there are no streams to send changes on, as under WSGI.
+        MethodNotFound: streams are not available to send changes on, as under WSGI.
         ResourceNotFound: no resource that allows subscriptions has this URI, or the caller may not
             see it.
     """
@@ -152,7 +152,7 @@ def listen(incoming: Incoming) -> Listening:
     wanted = read_params(incoming.request.params, ListenParams).notifications
     offered = capabilities(incoming.server, can_stream=incoming.can_stream)
     if not incoming.can_stream:
-        raise MethodNotFound("There are no streams here; this site is served over WSGI.")
+        raise MethodNotFound("Streams are not available: this site is served over WSGI, not ASGI.")
     if not offered:
         raise MethodNotFound("This server has no changes to listen for.")
     if wanted.task_ids and not knows_tasks(incoming):

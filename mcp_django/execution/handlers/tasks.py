@@ -77,7 +77,7 @@ def cancel_task(incoming: Incoming) -> dict[str, Any]:
     """Cancel a task: the row immediately, its function when it next checks.
 
     Raises:
-        InvalidParams: there is no such task, or, for 2025-11-25, it has already ended.
+        InvalidParams: the task does not exist, or, for 2025-11-25, it has already ended.
     """
     row = _own(incoming)
     if not task_rows.cancel(row) and incoming.revision.tasks:
@@ -139,7 +139,7 @@ def _behind(found: QuerySet[Task], last: str) -> QuerySet[Task]:
         InvalidParams: the task ``last`` does not exist any more.
     """
     if not found.filter(pk=last).exists():
-        raise InvalidParams("The cursor is no longer valid; begin again without one.")
+        raise InvalidParams("The cursor has expired; start again without one.")
     # Compare in the database, which may store times with less precision than Python.
     at = Subquery(found.order_by().filter(pk=last).values("created_at")[:1])
     return found.filter(Q(created_at__lt=at) | Q(created_at=at, pk__lt=last))
@@ -155,8 +155,8 @@ def task_result(incoming: Incoming) -> dict[str, Any] | Awaiting:
 
     Raises:
         MCPError: the call ended with this error.
-        InvalidRequest: there is no stream, and the task does not end within ``WAIT_SECONDS``, or
-            ``MAX_WAITING`` requests wait already.
+        InvalidRequest: the request has no stream, and the task does not end within
+            ``WAIT_SECONDS``, or ``MAX_WAITING`` requests wait already.
     """
     row = _found(incoming)
     if not row.is_terminal and incoming.can_ask:
@@ -246,7 +246,7 @@ def _own(incoming: Incoming) -> Task:
     """Return the task that the request names, if it is the caller's.
 
     Raises:
-        InvalidParams: there is no such task, or it is another caller's.
+        InvalidParams: the task does not exist, or it is another caller's.
     """
     task_id = _asked_for(incoming)
     row = _task_of_caller(incoming, task_id)
@@ -259,7 +259,7 @@ def _found(incoming: Incoming) -> Task:
     """Return the task that the request names, if the caller may still use its tool.
 
     Raises:
-        InvalidParams: there is no such task, or the caller may not use its tool.
+        InvalidParams: the task does not exist, or the caller may not use its tool.
         InsufficientScope: the user may use it, but the credential lacks a scope.
     """
     task_id = _asked_for(incoming)

@@ -106,7 +106,7 @@ def _admitted(incoming: Incoming, name: str) -> Tool:
     """Return the tool of this name.
 
     Raises:
-        InvalidParams: there is no such tool, or the caller may not see it.
+        InvalidParams: the tool does not exist, or the caller may not see it.
         AuthenticationRequired: the tool needs approval, and the caller is anonymous.
     """
     entry = incoming.entry

@@ -580,7 +580,7 @@ _WORDS: Mapping[str, str] = {
     "iendswith": "ends with, ignoring case",
     "iexact": "equal, ignoring case",
     "in": "one of",
-    "isnull": "whether there is no value",
+    "isnull": "whether the value is missing",
 }
 
 

@@ -229,7 +229,7 @@ class ModelComponents(Generic[M]):
                 continue
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
             if nearest:
-                self.refuse(f"there is no option {name!r}; did you mean {nearest[0]!r}?")
+                self.refuse(f"no option named {name!r}; did you mean {nearest[0]!r}?")
 
     def _check_bases(self) -> None:
         """Reject an option of a base class that is missing, which would otherwise be ignored."""

@@ -93,7 +93,7 @@ def first(
     """Return the first object of ``rows`` if the caller may perform the action on it.
 
     Raises:
-        ToolError: there is no object, or the caller may not see it; the message is the same.
+        ToolError: the object does not exist, or the caller may not see it; the message is the same.
     """
     name = declaration.lookup.name
     obj: Model | None = next(iter(rows[:1]), None)

@@ -296,7 +296,7 @@ def _no_such_row(error: ValidationError, field: forms.ModelChoiceField[Any]) -> 
     """Return the same message for a hidden row as for one that does not exist."""
     noun = related_noun(field)
     if not isinstance(field, forms.ModelMultipleChoiceField):
-        return f"there is no such {noun}"
+        return f"this {noun} does not exist"
     params = dict(error.params or {})
     return f"there is no {noun} {params.get('value', params.get('pk', ''))}"
 
@@ -364,7 +364,7 @@ FLAGS = {"add": 1, "change": 2, "delete": 3}
 def record(
     ctx: Context, obj: Model, key: Any, deed: Deed, *, tool: str, fields: Iterable[str] = ()
 ) -> None:
-    """Add a ``LogEntry`` to the history of an object, unless there is no admin or no user.
+    """Add a ``LogEntry`` to the history of an object, if an admin and a user exist.
 
     ``key`` is the primary key, which a deleted object no longer has. Only the names of fields are
     recorded, not their values, since readers of the history may see fewer fields than the writer.

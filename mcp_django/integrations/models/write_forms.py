@@ -361,7 +361,7 @@ def _key_problems(field: Any, name: str, value: Any) -> Iterator[Problem]:
     noun = related_noun(field)
     for index, one in enumerate(value):
         if _is_out_of_range(one):
-            yield Problem(path=f"{name}[{index}]", value=one, message=f"there is no such {noun}")
+            yield Problem(path=f"{name}[{index}]", value=one, message=f"this {noun} does not exist")
 
 
 def _is_out_of_range(key: Any) -> bool:

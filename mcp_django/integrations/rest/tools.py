@@ -167,7 +167,7 @@ def viewset_tools(
     """Yield one tool for each action.
 
     Raises:
-        ImproperlyConfigured: there is no such action, or it cannot be called with arguments.
+        ImproperlyConfigured: the action does not exist, or it cannot be called with arguments.
     """
     space, _, base = basename_of(viewset, basename).rpartition(":")
     endpoints = viewset_endpoints(viewset, actions, basename=base)
@@ -233,7 +233,7 @@ def api_view_tools(
     """Yield one tool for each method.
 
     Raises:
-        ImproperlyConfigured: there is no such method, or it cannot be called with arguments.
+        ImproperlyConfigured: the method does not exist, or it cannot be called with arguments.
     """
     endpoints = api_view_endpoints(view, methods, url_name=url_name)
     shared = Options(**options)
@@ -392,7 +392,7 @@ def _big(field: Any) -> Schema:
 
 
 def _choice(field: Any) -> Schema:
-    # A row may have a value that is no longer a choice.
+    # A row may have a value that has been removed from the choices.
     return {"type": "string"} if all(isinstance(one, str) for one in field.choices) else {}
 
 

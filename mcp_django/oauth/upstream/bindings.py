@@ -2,7 +2,7 @@
 
 MCP 2025-03-26, "Session Binding Requirements". The query that finds an access token also returns
 whether its upstream access is fresh, so a call needs no further query. Only stale access is loaded,
-checked at the provider or renewed. Without a configured provider, there are no queries.
+checked at the provider or renewed. Without a configured provider, nothing is queried.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger("mcp_django.security")
 
 
 def annotate(tokens: QuerySet[Any], upstream: str) -> QuerySet[Any]:
-    """Annotate access tokens for ``check``; return them unchanged if there is no provider.
+    """Annotate access tokens for ``check``; return them unchanged without a provider.
 
     ``upstream`` is the provider that the called server needs, empty for none.
     """
@@ -157,7 +157,7 @@ def _renew_all(bindings: QuerySet[UpstreamBinding]) -> None:
         UpstreamRefused: if any of it has ended.
         UpstreamUnavailable: if a provider does not respond.
     """
-    # Grants of a provider that is no longer configured are ignored.
+    # Grants of a provider that is not configured anymore are ignored.
     grants = UpstreamGrant.objects.filter(provider__in=get_settings().oauth.upstream)
     for grant in grants.filter(pk__in=bindings.values("grant_id")):
         renew(grant)

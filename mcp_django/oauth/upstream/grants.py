@@ -205,7 +205,7 @@ def _provider_of(grant: UpstreamGrant) -> Provider:
     """Return the provider of a grant.
 
     Raises:
-        ImproperlyConfigured: if it is no longer configured.
+        ImproperlyConfigured: if it is not configured anymore.
     """
     from mcp_django.oauth.upstream.provider import Provider
 

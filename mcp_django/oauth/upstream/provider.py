@@ -230,7 +230,7 @@ def fetch(
     """Send a request and return the complete response.
 
     Raises:
-        UpstreamUnavailable: if there is no response in time, it is too large, or the URL is not
+        UpstreamUnavailable: if no response arrives in time, it is too large, or the URL is not
             safe.
     """
     if not is_safe(url):
@@ -291,7 +291,7 @@ class Session:
         """Send a form with the client's authentication.
 
         Raises:
-            UpstreamUnavailable: if there is no response.
+            UpstreamUnavailable: if no response arrives.
         """
         url, prepared, body = auth.prepare("POST", url, dict(headers), urlencode(data))
         return fetch("POST", url, headers=prepared, content=body)

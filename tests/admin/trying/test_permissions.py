@@ -105,7 +105,7 @@ def test_nobody_and_an_administrator_look_alike(trying: Trying) -> None:
         for name in ("boss", "gone", "nobody")
     }
     assert len(pages) == 1
-    assert "There is no user “NAME” whom you may run calls as." in pages.pop()
+    assert "No user “NAME” exists whom you may run calls as." in pages.pop()
     response = trying.run(client, "later", {"arg.a": "1"}, user="boss")
     assert "answer" not in response.context
 

@@ -191,7 +191,7 @@ def test_a_tool_that_vanished_meanwhile_does_not_run(trying: Trying) -> None:
     trying.server.unregister(trying.server.tools["add_group"])
     gone = trying.go_on(client, response, do="confirmed")
     assert gone.status_code == 404
-    assert "There is no component with this name" in text_of(gone)
+    assert "No component with this name exists" in text_of(gone)
     assert trying.run(client, "add_group", {"arg.name": "Ops"}).status_code == 404
     assert names() == []
 

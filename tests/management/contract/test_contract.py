@@ -249,4 +249,4 @@ def test_a_file_that_cannot_be_compared_is_named_with_the_way_out(path: Path) ->
         *check
     )
     assert "--check compares with a file" in fails("contract", "--check", "--output", "-")
-    assert "There is no server 'nix'" in fails("contract", "--server", "nix")
+    assert "No server named 'nix'" in fails("contract", "--server", "nix")

@@ -132,7 +132,7 @@ def test_each_field_says_what_is_wrong_with_it() -> None:
     assert result.text.splitlines() == [
         f'slug: {SLUG} (got "no slug")',
         "name: is required",
-        'category: there is no such category (got "nowhere")',
+        'category: this category does not exist (got "nowhere")',
         'price: Ensure that there are no more than 2 decimal places (got "1.234")',
         "rating: must be one of 1, 2, 3 (got 9)",
         'released: must be a date like 2026-12-31 (got "yesterday")',

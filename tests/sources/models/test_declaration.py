@@ -199,7 +199,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"page_size": True}, "write a number from 1 to 1000"),
     ({"name": "My Order"}, "write lowercase letters, digits and _"),
     ({"plural": "Orders!"}, "write lowercase letters, digits and _"),
-    ({"serach_fields": ["number"]}, "no option 'serach_fields'; did you mean 'search_fields'?"),
+    (
+        {"serach_fields": ["number"]},
+        "no option named 'serach_fields'; did you mean 'search_fields'?",
+    ),
     ({"filters_fields": ["number"]}, "did you mean 'filter_fields'?"),
     ({"scopes": "orders"}, "write scopes = ['orders']"),
 ]

@@ -97,7 +97,7 @@ def test_one_set_of_tools_for_all_models_asks_for_the_scopes_of_each() -> None:
     ],
 )
 def test_what_is_no_scope_is_told(options: Any) -> None:
-    with pytest.raises(ImproperlyConfigured, match="of the server 'odd' has"):
+    with pytest.raises(ImproperlyConfigured, match="of the server 'odd' contains"):
         MCPServer("odd", **options)
 
 

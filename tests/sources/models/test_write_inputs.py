@@ -87,7 +87,7 @@ def test_the_keys_of_a_form_are_those_that_the_caller_sees() -> None:
     server = server_of(Order, (Customer, own), fields=ORDER, form=OrderForm)
     client = MCPClient(server=server, user=ada)
     refused = client.call_tool("update_order", {"number": "N1", "customer": other.pk}, check=False)
-    assert refused.text == f"customer: there is no such customer (got {other.pk})"
+    assert refused.text == f"customer: this customer does not exist (got {other.pk})"
     # A link that was there and is not spoken of stays.
     assert not client.call_tool("update_order", {"number": "N1", "status": "shipped"}).is_error
     assert Order.objects.get().customer == other

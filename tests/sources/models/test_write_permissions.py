@@ -127,9 +127,9 @@ def test_keys_of_others_answer_like_keys_of_nobody(gated: Gated) -> None:
     order("A1", customer=gated.mine)
     for key in (gated.other.pk, 10**6):
         result = gated.call("update_order", number="A1", customer=key)
-        assert result.text == f"customer: there is no such customer (got {key})"
+        assert result.text == f"customer: this customer does not exist (got {key})"
         made = gated.call("create_order", number="A2", customer=key, placed_at=PLACED)
-        assert made.text == f"customer: there is no such customer (got {key})"
+        assert made.text == f"customer: this customer does not exist (got {key})"
     assert gated.call("update_order", number="A1", customer=gated.mine.pk).structured
 
 

@@ -24,7 +24,7 @@ def answer(server: MCPServer, url_name: str, user: Any = None) -> Any:
 
 
 REDIRECTED = (
-    "There is no page at this URL: the site redirects to https://other.example/path?x=1. The "
+    "This URL has no page: the site redirects to https://other.example/path?x=1. The "
     "redirect was not followed."
 )
 

@@ -177,8 +177,7 @@ def test_a_redirect_to_no_address_is_said_as_it_is(settings: Any) -> None:
 
     result = said_over_http(settings, view)
     assert result["content"][0]["text"] == (
-        "There is no page at this URL: the site redirects to http://[bad. The redirect was not "
-        "followed."
+        "This URL has no page: the site redirects to http://[bad. The redirect was not followed."
     )
 
 

@@ -29,7 +29,7 @@ class UploadView(FormView):  # type: ignore[type-arg]
     ("options", "expected"),
     [
         ({"method": "put"}, "method must be 'get' or 'post', not 'put'"),
-        ({"kind": "tol"}, "there is no kind 'tol'; did you mean 'tool'"),
+        ({"kind": "tol"}, "no kind named 'tol'; did you mean 'tool'"),
         ({"kind": "resource"}, "a resource needs a URI; pass uri="),
         ({"kind": "prompt", "uri": "shop://x"}, "a prompt has no URI"),
         ({"kind": "prompt", "method": "post"}, "only a tool can use method='post'"),
